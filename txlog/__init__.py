@@ -1,0 +1,1 @@
+"""ACID tables for PySpark and Arrow: the Delta transaction log in pure Python."""

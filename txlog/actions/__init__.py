@@ -1,0 +1,1 @@
+"""The records of the log: Pydantic models, columns, NDJSON. Pure."""

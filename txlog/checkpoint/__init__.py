@@ -1,0 +1,1 @@
+"""Checkpoints and `_last_checkpoint`: reading and writing."""

@@ -1,0 +1,1 @@
+"""Intent, conflict verdicts (pure), and the commit loop."""

@@ -1,0 +1,188 @@
+"""Everything txlog raises, grouped by what a caller does next.
+
+An error lists facts as fields and makes its message from them, in one fixed form:
+`summary: reason (key=value, …). Remedy.` Match on the class or on `code`, never on the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+Retry = Literal["never", "as_is", "after_refresh"]
+
+_PROSE = ("reason", "remedy")
+
+
+@dataclass(eq=False, kw_only=True)
+class TxlogError(Exception):
+    """Base class of all errors of txlog.
+
+    `code` is stable and append-only. `retry` says whether the same call can succeed: `never`,
+    `as_is`, or `after_refresh` of the table. All errors pickle, so they cross process borders.
+    """
+
+    code: ClassVar[str] = "txlog"
+    summary: ClassVar[str] = "txlog failed"
+    retry: ClassVar[Retry] = "never"
+
+    reason: str = ""  # What is wrong, in one clause.
+    remedy: str = ""  # What the caller can do, in one sentence.
+
+    def __str__(self) -> str:
+        facts = ", ".join(
+            f"{f.name}={value!r}"
+            for f in fields(self)
+            if f.name not in _PROSE and (value := getattr(self, f.name)) not in (None, ())
+        )
+        head = f"{self.summary}: {self.reason}" if self.reason else self.summary
+        body = f"[{self.code}] {head}" + (f" ({facts})" if facts else "")
+        return f"{body}. {self.remedy}" if self.remedy else body
+
+    def __reduce__(self) -> tuple[Callable[..., TxlogError], tuple[Any, ...]]:
+        # Exception's own pickling replays positional args, and there are none here.
+        return _restore, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
+
+
+def _restore(kind: type[TxlogError], state: dict[str, Any]) -> TxlogError:
+    return kind(**state)
+
+
+@dataclass(eq=False, kw_only=True)
+class NotFoundError(TxlogError, FileNotFoundError):
+    """There is no table, or no such version of it."""
+
+    code = "not-found"
+    summary = "not found"
+
+    path: str | None = None
+    version: int | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class AlreadyExistsError(TxlogError, FileExistsError):
+    """A table is already there."""
+
+    code = "already-exists"
+    summary = "already exists"
+
+    path: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class InvalidInputError(TxlogError, ValueError):
+    """An argument, a predicate or the data handed in is wrong."""
+
+    code = "invalid-input"
+    summary = "invalid input"
+
+    argument: str | None = None
+    field: str | None = None  # The column, dotted when nested.
+
+
+@dataclass(eq=False, kw_only=True)
+class SchemaMismatchError(InvalidInputError):
+    """Data does not fit the table's schema or constraints."""
+
+    code = "schema-mismatch"
+    summary = "data does not fit the table"
+
+    path: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class UnsupportedFeatureError(TxlogError):
+    """The table (or the call) needs something that txlog does not implement; nothing was done."""
+
+    code = "unsupported-feature"
+    summary = "unsupported feature"
+
+    features: tuple[str, ...] = ()
+    path: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class CommitConflictError(TxlogError):
+    """Another writer's commit forbids this one; nothing was committed."""
+
+    code = "commit-conflict"
+    summary = "another writer's commit forbids this one"
+    retry = "after_refresh"
+
+    version: int
+    rule: str  # Id of the broken rule in spec/commit.md, such as "CON-3".
+    path: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class RetriesExhaustedError(CommitConflictError):
+    """Other writers won every attempt until the deadline; nothing was committed."""
+
+    code = "retries-exhausted"
+    summary = "other writers won every attempt"
+
+
+@dataclass(eq=False, kw_only=True)
+class OutcomeUnknownError(TxlogError):
+    """The store lost the answer of a commit, and it could not be read back."""
+
+    code = "outcome-unknown"
+    summary = "it is unknown whether the commit landed"
+    retry = "after_refresh"
+
+    path: str
+    version: int | None = None
+    txn_id: str | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class StoreError(TxlogError):
+    """The store refused or failed: no permission, no space, no connection."""
+
+    code = "store"
+    summary = "the store failed"
+    retry = "as_is"
+
+    path: str
+    operation: str
+
+
+@dataclass(eq=False, kw_only=True)
+class DataFileError(TxlogError):
+    """A data file is missing, unreadable, or other than the log says."""
+
+    code = "data-file"
+    summary = "a data file cannot be read"
+
+    path: str
+    version: int | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class LogCorruptError(TxlogError):
+    """The transaction log breaks the protocol."""
+
+    code = "log-corrupt"
+    summary = "the transaction log is damaged"
+
+    path: str | None = None  # The log file.
+    line: int | None = None  # From 1.
+    field: str | None = None
+    version: int | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class BadDeletionVectorError(LogCorruptError):
+    """A deletion vector is missing, torn, or other than the log says."""
+
+    code = "bad-deletion-vector"
+    summary = "a deletion vector cannot be read"
+
+
+@dataclass(eq=False, kw_only=True)
+class InternalError(TxlogError):
+    """A bug of txlog itself."""
+
+    code = "internal"
+    summary = "txlog broke a rule of its own"

@@ -1,0 +1,1 @@
+"""Predicates: SQL text or `col()` → a tree → Arrow. Pure."""

@@ -1,0 +1,1 @@
+"""Adds → Lance-style fragments; deletion vectors. Pure."""

@@ -1,0 +1,1 @@
+"""Names of log files, and which of them make a version. Pure."""

@@ -1,0 +1,1 @@
+"""Table features, properties, and who may read or write. Pure."""

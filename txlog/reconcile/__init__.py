@@ -1,0 +1,1 @@
+"""Columnar replay: rows of many log files → one state. Pure."""

@@ -1,0 +1,1 @@
+"""Plan (pure) and read: a snapshot to Arrow batches."""

@@ -1,0 +1,139 @@
+"""Delta types ↔ Arrow types.
+
+One Arrow type for each Delta type, so that a table's result schema never depends on its files:
+`timestamp` is microseconds in UTC, `timestamp_ntz` microseconds without zone, strings and binary
+have 32-bit offsets, a variant is its binary struct.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+_ARROW: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    "variant": pa.struct(
+        [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
+    ),
+}
+
+# Arrow types that a Delta type holds without loss, though it is not the one we hand out.
+_DELTA: dict[pa.DataType, str] = {
+    **{kind: name for name, kind in _ARROW.items() if name not in ("void", "variant")},
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.float16(): "float",
+    pa.date64(): "date",
+}
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the Arrow type in which txlog hands out a Delta type."""
+    match kind:
+        case PrimitiveType(name):
+            return _ARROW[name]
+        case DecimalType(precision, scale):
+            return pa.decimal128(precision, scale)
+        case ArrayType(element, contains_null):
+            return pa.list_(pa.field("element", arrow_type(element), contains_null))
+        case MapType(key, value, value_contains_null):
+            return pa.map_(
+                pa.field("key", arrow_type(key), False),
+                pa.field("value", arrow_type(value), value_contains_null),
+            )
+        case StructType(fields):
+            return pa.struct([arrow_field(f) for f in fields])
+
+
+def arrow_field(field: StructField) -> pa.Field:
+    """Return the Arrow field of a column, under its logical name."""
+    return pa.field(field.name, arrow_type(field.type), field.nullable)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a table, under logical names, in the schema's order."""
+    return pa.schema([arrow_field(f) for f in schema.fields])
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """Return the Delta schema that holds everything an Arrow schema can.
+
+    Unsigned integers become the next wider signed type, dictionaries their value type.
+
+    Raises
+    ------
+    InvalidInputError
+        A type has no counterpart (time, duration, null, union, …); `field` names the column.
+    """
+    return StructType(tuple(_field(f, f.name) for f in schema))
+
+
+def _field(field: pa.Field, path: str) -> StructField:
+    return StructField(field.name, _type(field.type, path), field.nullable)
+
+
+def _type(kind: pa.DataType, path: str) -> DataType:
+    if (name := _DELTA.get(kind)) is not None:
+        return PrimitiveType(name)
+    if pa.types.is_timestamp(kind):
+        return PrimitiveType("timestamp_ntz" if kind.tz is None else "timestamp")
+    if pa.types.is_fixed_size_binary(kind):
+        return PrimitiveType("binary")
+    if pa.types.is_uint64(kind):
+        return DecimalType(20, 0)
+    if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return DecimalType(kind.precision, kind.scale)
+    if pa.types.is_dictionary(kind):
+        return _type(kind.value_type, path)
+    if pa.types.is_run_end_encoded(kind):
+        return _type(kind.value_type, path)
+    if pa.types.is_map(kind):
+        return MapType(
+            _type(kind.key_type, f"{path}.key"),
+            _type(kind.item_type, f"{path}.value"),
+            kind.item_field.nullable,
+        )
+    if pa.types.is_struct(kind):
+        return StructType(tuple(_field(f, f"{path}.{f.name}") for f in kind))
+    if (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    ):
+        return ArrayType(_type(kind.value_type, f"{path}.element"), kind.value_field.nullable)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _type(kind.storage_type, path)
+    raise InvalidInputError(
+        reason=f"the Arrow type {kind} has no counterpart in a Delta table",
+        field=path,
+        remedy="Cast the column to a type that Delta has, or drop it",
+    )

@@ -1,0 +1,139 @@
+"""`schemaString`: JSON text ↔ `StructType`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from txlog.errors import LogCorruptError
+from txlog.schema.types import (
+    PRIMITIVES,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_MAX_DEPTH = 200  # Deeper nesting is refused before it can exhaust the stack.
+
+
+def parse_schema(text: str) -> StructType:
+    """Return the schema that a `metaData.schemaString` describes.
+
+    Raises
+    ------
+    LogCorruptError
+        The text is not JSON, or a field has no name, no type, or an unknown type. The error's
+        `field` is the dotted path of the field.
+    """
+    try:
+        node = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise LogCorruptError(reason=f"schemaString is not JSON: {error}") from error
+    kind = _type(node, "", 0)
+    if not isinstance(kind, StructType):
+        raise LogCorruptError(reason=f"schemaString describes a {kind}, not a struct")
+    return kind
+
+
+def schema_json(schema: StructType) -> str:
+    """Return the `schemaString` of a schema: the inverse of `parse_schema`."""
+    return orjson.dumps(_node(schema)).decode()
+
+
+def _bad(path: str, reason: str) -> LogCorruptError:
+    return LogCorruptError(reason=f"in schemaString, {reason}", field=path or None)
+
+
+def _type(node: Any, path: str, depth: int) -> DataType:
+    if depth > _MAX_DEPTH:
+        raise _bad(path, f"types nest deeper than {_MAX_DEPTH}")
+    if isinstance(node, str):
+        return _primitive(node, path)
+    if not isinstance(node, dict):
+        raise _bad(path, f"a type is {node!r}")
+    match node.get("type"):
+        case "struct" if isinstance(node.get("fields"), list):
+            return StructType(tuple(_field(f, path, depth) for f in node["fields"]))
+        case "array" if "elementType" in node:
+            element = _type(node["elementType"], f"{path}.element", depth + 1)
+            return ArrayType(element, bool(node.get("containsNull", True)))
+        case "map" if "keyType" in node and "valueType" in node:
+            return MapType(
+                _type(node["keyType"], f"{path}.key", depth + 1),
+                _type(node["valueType"], f"{path}.value", depth + 1),
+                bool(node.get("valueContainsNull", True)),
+            )
+        case str(name) if name not in ("struct", "array", "map"):
+            return _primitive(name, path)  # Some writers wrap the name of a primitive.
+    raise _bad(path, f"a type is incomplete: {node!r}")
+
+
+def _primitive(name: str, path: str) -> DataType:
+    if name in PRIMITIVES:
+        return PrimitiveType(name)
+    if name == "decimal":
+        return DecimalType(10, 0)
+    if found := _DECIMAL.fullmatch(name):
+        precision, scale = int(found[1]), int(found[2])
+        if 1 <= precision <= 38 and 0 <= scale <= precision:
+            return DecimalType(precision, scale)
+        raise _bad(path, f"{name} is not a decimal of at most 38 digits")
+    raise _bad(path, f"the type {name!r} is unknown")
+
+
+def _field(node: Any, path: str, depth: int) -> StructField:
+    if not isinstance(node, dict) or not isinstance(node.get("name"), str):
+        raise _bad(path, f"a field has no name: {node!r}")
+    here = f"{path}.{node['name']}" if path else node["name"]
+    if "type" not in node:
+        raise _bad(here, "a field has no type")
+    metadata = node.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise _bad(here, "a field's metadata is no object")
+    return StructField(
+        node["name"],
+        _type(node["type"], here, depth + 1),
+        node.get("nullable") is not False,
+        metadata,
+    )
+
+
+def _node(kind: DataType) -> Any:
+    match kind:
+        case PrimitiveType(name):
+            return name
+        case DecimalType(precision, scale):
+            return f"decimal({precision},{scale})"
+        case ArrayType(element, contains_null):
+            return {
+                "type": "array",
+                "elementType": _node(element),
+                "containsNull": contains_null,
+            }
+        case MapType(key, value, value_contains_null):
+            return {
+                "type": "map",
+                "keyType": _node(key),
+                "valueType": _node(value),
+                "valueContainsNull": value_contains_null,
+            }
+        case StructType(fields):
+            return {
+                "type": "struct",
+                "fields": [
+                    {
+                        "name": f.name,
+                        "type": _node(f.type),
+                        "nullable": f.nullable,
+                        "metadata": dict(f.metadata),
+                    }
+                    for f in fields
+                ],
+            }

@@ -1,0 +1,110 @@
+"""The types of the Delta protocol as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+PRIMITIVES = frozenset(
+    {
+        "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary",
+        "date", "timestamp", "timestamp_ntz", "void", "variant",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveType:
+    """A type without parameters, by the protocol's name (`long`, `timestamp_ntz`, …)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A decimal of up to 38 digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """A list."""
+
+    element: DataType
+    contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A map; keys are never null."""
+
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """A named column. `metadata` is kept verbatim: its values may be any JSON."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def physical_name(self) -> str:
+        """The name in data files, statistics and partition values under column mapping."""
+        return str(self.metadata.get("delta.columnMapping.physicalName", self.name))
+
+    @property
+    def field_id(self) -> int | None:
+        """The Parquet field id under column mapping."""
+        value = self.metadata.get("delta.columnMapping.id")
+        return int(value) if value is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class StructType:
+    """An ordered list of columns, whose names differ by more than case."""
+
+    fields: tuple[StructField, ...] = ()
+
+    def names(self) -> list[str]:
+        """Return the column names in order."""
+        return [f.name for f in self.fields]
+
+    def get(self, name: str) -> StructField | None:
+        """Return the column of exactly this name, else the one that differs only by case."""
+        for f in self.fields:
+            if f.name == name:
+                return f
+        folded = name.casefold()
+        for f in self.fields:
+            if f.name.casefold() == folded:
+                return f
+        return None
+
+
+DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType
+
+STRING = PrimitiveType("string")
+LONG = PrimitiveType("long")
+
+
+def type_name(kind: DataType) -> str:
+    """Return a type as SQL would write it, for messages (`array<long>`)."""
+    match kind:
+        case PrimitiveType(name):
+            return name
+        case DecimalType(precision, scale):
+            return f"decimal({precision},{scale})"
+        case ArrayType(element):
+            return f"array<{type_name(element)}>"
+        case MapType(key, value):
+            return f"map<{type_name(key)},{type_name(value)}>"
+        case StructType(fields):
+            return f"struct<{','.join(f'{f.name}:{type_name(f.type)}' for f in fields)}>"

@@ -1,0 +1,1 @@
+"""Load a version; time travel; history."""

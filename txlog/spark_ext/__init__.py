@@ -1,0 +1,1 @@
+"""Spark: data source, streaming sink, a JDK from pip."""

@@ -1,0 +1,1 @@
+"""File statistics, and which files a predicate cannot skip. Pure."""

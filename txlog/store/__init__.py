@@ -1,0 +1,1 @@
+"""Bytes: local disk, memory and fsspec, with put-if-absent."""

@@ -1,0 +1,1 @@
+"""For people who extend txlog: store contract, strategies, oracle."""

@@ -1,0 +1,1 @@
+"""Data files and the verbs that change a table."""
