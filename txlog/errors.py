@@ -186,3 +186,7 @@ class InternalError(TxlogError):
 
     code = "internal"
     summary = "txlog broke a rule of its own"
+
+
+class TxlogWarning(UserWarning):
+    """Something is damaged or odd, but what was asked for could still be done right."""

@@ -1,1 +1,38 @@
-"""The records of the log: Pydantic models, columns, NDJSON. Pure."""
+"""The records of the log: Pydantic models, columns, NDJSON. Pure.
+
+Rules: the Delta protocol, "Actions" and "Action Reconciliation".
+"""
+
+from txlog.actions.base import Action
+from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
+from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
+from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows
+from txlog.actions.table import DomainMetadata, Format, Metadata, Protocol, Txn
+
+__all__ = [
+    "ACTIONS",
+    "DELETION_VECTOR",
+    "FILE_ROWS",
+    "NAMES",
+    "Action",
+    "Add",
+    "Cdc",
+    "CheckpointMetadata",
+    "CommitInfo",
+    "DeletionVectorDescriptor",
+    "DomainMetadata",
+    "Format",
+    "Metadata",
+    "Protocol",
+    "Remove",
+    "Sidecar",
+    "Txn",
+    "decode",
+    "decode_action",
+    "decode_rows",
+    "empty_rows",
+    "encode",
+    "rows",
+]

@@ -1,1 +1,21 @@
-"""Names of log files, and which of them make a version. Pure."""
+"""Names of log files, and which of them make a version. Pure.
+
+Rules: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Log Compaction Files".
+"""
+
+from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
+from txlog.log.paths import canonical_keys, decode_path, encode_path
+from txlog.log.segment import Segment, choose_segment
+
+__all__ = [
+    "LOG_FOLDER",
+    "LogFile",
+    "Segment",
+    "canonical_keys",
+    "choose_segment",
+    "commit_name",
+    "decode_path",
+    "encode_path",
+    "log_path",
+    "parse_name",
+]

@@ -1,1 +1,26 @@
-"""Table features, properties, and who may read or write. Pure."""
+"""Table features, properties, and who may read or write. Pure.
+
+Rules: the Delta protocol, "Protocol Evolution", "Table Features" and "Valid Feature Names".
+"""
+
+from txlog.protocol.access import (
+    features_of,
+    new_protocol,
+    require_readable,
+    require_writable,
+    supports,
+)
+from txlog.protocol.features import FEATURES, Feature
+from txlog.protocol.properties import Properties, validate_properties
+
+__all__ = [
+    "FEATURES",
+    "Feature",
+    "Properties",
+    "features_of",
+    "new_protocol",
+    "require_readable",
+    "require_writable",
+    "supports",
+    "validate_properties",
+]

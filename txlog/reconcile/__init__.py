@@ -1,1 +1,19 @@
-"""Columnar replay: rows of many log files → one state. Pure."""
+"""Columnar replay: rows of many log files → one state. Pure.
+
+Rules: the Delta protocol, "Action Reconciliation"; spec/reconcile.md, REC-1 to REC-8.
+"""
+
+from txlog.reconcile.files import FileState, overlay, reconcile_files
+from txlog.reconcile.state import ActionBatch, TableState, replay
+from txlog.reconcile.table import Controls, controls_of
+
+__all__ = [
+    "ActionBatch",
+    "Controls",
+    "FileState",
+    "TableState",
+    "controls_of",
+    "overlay",
+    "reconcile_files",
+    "replay",
+]

@@ -1,0 +1,122 @@
+"""The columnar decoding of file actions, held against the models."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.actions import FILE_ROWS, Add, Remove, decode, decode_rows, rows
+from txlog.actions.columns import FIELDS
+from txlog.errors import LogCorruptError
+
+longs = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(max_size=8)
+maps = st.dictionaries(texts, st.none() | texts, max_size=3)
+vectors = st.fixed_dictionaries(
+    {
+        "storageType": st.sampled_from("uip"),
+        "pathOrInlineDv": texts,
+        "sizeInBytes": st.integers(-(2**31), 2**31 - 1),
+        "cardinality": longs,
+    },
+    optional={"offset": st.none() | st.integers(0, 2**31 - 1)},
+)
+optional = {
+    "stats": st.none() | texts,
+    "tags": st.none() | maps,
+    "deletionVector": st.none() | vectors,
+    "baseRowId": st.none() | longs,
+    "defaultRowCommitVersion": st.none() | longs,
+    "unknown": longs,
+}
+adds = st.fixed_dictionaries(
+    {
+        "path": texts,
+        "partitionValues": maps,
+        "size": longs,
+        "modificationTime": longs,
+        "dataChange": st.booleans(),
+    },
+    optional={**optional, "clusteringProvider": st.none() | texts},
+)
+removes = st.fixed_dictionaries(
+    {"path": texts},
+    optional={
+        **optional,
+        "dataChange": st.booleans(),
+        "deletionTimestamp": st.none() | longs,
+        "extendedFileMetadata": st.none() | st.booleans(),
+        "partitionValues": st.none() | maps,
+        "size": st.none() | longs,
+    },
+)
+lines = st.lists(
+    st.one_of(
+        st.builds(lambda b: {"add": b}, adds),
+        st.builds(lambda b: {"remove": b}, removes),
+        st.just({"txn": {"appId": "a", "version": 1}}),
+    ),
+    max_size=6,
+)
+
+
+def as_row(action: Add | Remove) -> dict[str, Any]:
+    """The oracle: a model's fields, one by one."""
+    body = action.to_json()
+    vector = action.deletion_vector
+    row = dict.fromkeys(FILE_ROWS.names)
+    row |= {column: body.get(name) for name, column in FIELDS.items()}
+    row |= {
+        "version": 7,
+        "is_add": isinstance(action, Add),
+        "data_change": action.data_change,
+        "partition_values": action.partition_values,
+        "tags": action.tags,
+        "dv_id": vector.unique_id if vector else None,
+        "deletion_vector": {"offset": None, **vector.to_json()} if vector else None,
+    }
+    return row
+
+
+@given(lines)
+def test_columns_agree_with_the_models(objects: list[dict[str, Any]]) -> None:
+    data = b"\n".join(map(orjson.dumps, objects))
+    table = decode_rows([(7, rows(data, path="f"), "f")])
+    assert table.schema == FILE_ROWS
+    expected = [as_row(a) for a in decode(data, path="f") if isinstance(a, Add | Remove)]
+    assert table.to_pylist(maps_as_pydicts="strict") == expected
+
+
+GOOD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": "1"},
+        {"size": 1.0},
+        {"size": True},
+        {"size": None},
+        {"path": None},
+        {"partitionValues": None},
+        {"partitionValues": {"a": 1}},
+        {"partitionValues": []},
+        {"dataChange": "yes"},
+        {"stats": {"numRecords": 1}},
+        {"tags": "x"},
+        {"deletionVector": {"storageType": "u"}},
+        {"deletionVector": 3},
+        {"baseRowId": 2**63},
+    ],
+)
+def test_what_the_models_refuse_the_columns_refuse(change: dict[str, Any]) -> None:
+    objects = [{"commitInfo": {}}, {"add": {**GOOD, **change}}]
+    data = b"\n".join(map(orjson.dumps, objects))
+    with pytest.raises(LogCorruptError) as by_models:
+        decode(data, path="f")
+    with pytest.raises(LogCorruptError) as by_columns:
+        decode_rows([(0, objects, "f")])
+    assert str(by_columns.value) == str(by_models.value)
+    assert by_columns.value.line == 2

@@ -1,0 +1,44 @@
+"""What all action models share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
+class Action(BaseModel):
+    """A record of the log: immutable, camelCase on disk, its fields named as in the protocol.
+
+    An absent field and a null one mean the same: both read as `None`, neither is written.
+    A null inside a map (a null partition value) is a value, and is written. Unknown fields are
+    ignored. Types are strict: a number in quotes is not a number.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        populate_by_name=True,
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the action's JSON object, without absent fields."""
+        return {
+            (info.alias or name): _plain(value)
+            for name, info in type(self).model_fields.items()
+            if (value := getattr(self, name)) is not None
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Action):
+        return value.to_json()
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

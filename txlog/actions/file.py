@@ -1,0 +1,63 @@
+"""Actions on files: `add`, `remove`, `cdc`, and the deletion vector that the first two carry."""
+
+from __future__ import annotations
+
+from txlog.actions.base import Action, Integer, Long
+
+
+class DeletionVectorDescriptor(Action):
+    """Where the deleted row positions of a data file are, and how many there are."""
+
+    storage_type: str  # `u` relative file, `p` absolute file, `i` inline.
+    path_or_inline_dv: str
+    offset: Integer | None = None  # Bytes from the file's start to the vector's length word.
+    size_in_bytes: Integer  # Of the vector alone, without its length and checksum.
+    cardinality: Long  # Rows deleted.
+
+    @property
+    def unique_id(self) -> str:
+        """The second half of a logical file's key; an offset of 0 differs from none."""
+        suffix = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
+
+
+class Add(Action):
+    """A logical file that is in the table from this version on."""
+
+    path: str  # Percent-encoded. Relative to the table's root, or absolute.
+    partition_values: dict[str, str | None]  # By physical column name.
+    size: Long  # Bytes.
+    modification_time: Long  # Milliseconds since the epoch, UTC.
+    data_change: bool  # False when rows only moved: a stream then skips this action.
+    stats: str | None = None  # JSON text.
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
+    clustering_provider: str | None = None
+
+
+class Remove(Action):
+    """A logical file that left the table, remembered until its bytes may be deleted."""
+
+    path: str
+    deletion_timestamp: Long | None = None  # Milliseconds since the epoch, UTC.
+    data_change: bool = True
+    extended_file_metadata: bool | None = None  # True: partition values and size are present.
+    partition_values: dict[str, str | None] | None = None
+    size: Long | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVectorDescriptor | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
+
+
+class Cdc(Action):
+    """A file of change data; no part of a snapshot."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: Long
+    data_change: bool = False
+    tags: dict[str, str | None] | None = None

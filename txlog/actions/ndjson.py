@@ -1,0 +1,120 @@
+"""A log file's text: one JSON object a line, one action an object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from json import JSONDecodeError, JSONDecoder
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from txlog.actions.base import Action
+from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add, Cdc, Remove
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.errors import LogCorruptError
+
+ACTIONS: dict[str, type[Action]] = {
+    "add": Add,
+    "remove": Remove,
+    "cdc": Cdc,
+    "metaData": Metadata,
+    "protocol": Protocol,
+    "txn": Txn,
+    "commitInfo": CommitInfo,
+    "domainMetadata": DomainMetadata,
+    "sidecar": Sidecar,
+    "checkpointMetadata": CheckpointMetadata,
+}
+NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()}
+
+
+def encode(actions: Iterable[Action]) -> bytes:
+    """Return the text of a log file: each action on its line, the last one ended too."""
+    return b"".join(
+        orjson.dumps({NAMES[type(action)]: action.to_json()}) + b"\n" for action in actions
+    )
+
+
+def decode(data: bytes, *, path: str) -> list[Action]:
+    """Return the actions of a log file in order; unknown actions are left out.
+
+    Raises
+    ------
+    LogCorruptError
+        A line is no JSON object, or a field is missing or of a wrong type. `path` names the
+        file in the error.
+    """
+    return [
+        decode_action(name, body, path=path, line=line)
+        for line, row in enumerate(rows(data, path=path), start=1)
+        for name, body in row.items()
+        if body is not None and name in ACTIONS
+    ]
+
+
+def decode_action(name: str, body: Any, *, path: str, line: int | None = None) -> Action:
+    """Return one action as a model; `name` is its key in the log (`metaData`)."""
+    try:
+        return ACTIONS[name].model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LogCorruptError(
+            path=path,
+            line=line,
+            field=".".join([name, *map(str, first["loc"])]),
+            reason=first["msg"],
+            remedy="Restore the file from a copy; other versions may still open",
+        ) from error
+
+
+def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
+    """Return a log file's JSON objects in order, not yet read as actions.
+
+    Objects that stretch over several lines, which some writers leave, are read as well.
+    """
+    lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+    try:
+        # One call for all lines is far faster than one for each.
+        found = orjson.loads(b"[" + b",".join(lines) + b"]")
+        if len(found) == len(lines) and all(type(row) is dict for row in found):
+            return found  # type: ignore[no-any-return]
+    except orjson.JSONDecodeError:
+        pass
+    return _rows_slowly(data, path)
+
+
+def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
+    """Read objects wherever they end, and say in which line reading stops."""
+    found: list[dict[str, Any]] = []
+    decoder = JSONDecoder()
+    position = 0
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _torn(path, line, f"byte {error.start} is not UTF-8") from error
+    while True:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if position == len(text):
+            return found
+        line = text.count("\n", 0, position) + 1
+        try:
+            row, position = decoder.raw_decode(text, position)
+        except (JSONDecodeError, RecursionError) as error:
+            raise _torn(path, line, f"not a whole JSON object: {error}") from error
+        if not isinstance(row, dict):
+            raise _torn(path, line, f"a JSON object was expected, not {type(row).__name__}")
+        found.append(row)
+
+
+def _torn(path: str, line: int, reason: str) -> LogCorruptError:
+    return LogCorruptError(
+        path=path,
+        line=line,
+        reason=reason,
+        remedy="Restore the file from a copy; versions before it may still open",
+    )

@@ -1,0 +1,107 @@
+"""`_last_checkpoint`: a hint where to begin listing, never a truth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from txlog.errors import TxlogError
+from txlog.log import log_path
+from txlog.store import Store
+
+HINT_PATH = log_path("_last_checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Which checkpoint was the last one when somebody wrote this."""
+
+    version: int
+    size: int  # Actions in the checkpoint.
+    parts: int | None = None
+    size_in_bytes: int | None = None
+    num_of_add_files: int | None = None
+
+
+def read_hint(store: Store) -> Hint | None:
+    """Return the hint, or None if it is absent, unreadable, or contradicts its own checksum."""
+    try:
+        data = store.read(HINT_PATH)
+    except TxlogError:
+        return None
+    return decode_hint(data)
+
+
+def decode_hint(data: bytes) -> Hint | None:
+    """Return what the file says, or None: a hint is never worth an error."""
+    try:
+        node = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(node, dict) or type(node.get("version")) is not int or node["version"] < 0:
+        return None
+    stated = node.get("checksum")
+    if stated is not None and stated != checksum(node):
+        return None
+    return Hint(
+        node["version"],
+        _integer(node.get("size")) or 0,
+        _integer(node.get("parts")),
+        _integer(node.get("sizeInBytes")),
+        _integer(node.get("numOfAddFiles")),
+    )
+
+
+def encode_hint(hint: Hint) -> bytes:
+    """Return the bytes of `_last_checkpoint`, its checksum included."""
+    node = {
+        "version": hint.version,
+        "size": hint.size,
+        "parts": hint.parts,
+        "sizeInBytes": hint.size_in_bytes,
+        "numOfAddFiles": hint.num_of_add_files,
+    }
+    present = {name: value for name, value in node.items() if value is not None}
+    return orjson.dumps({**present, "checksum": checksum(present)})
+
+
+def checksum(node: dict[str, Any]) -> str:
+    """Return the MD5 (hex) of the canonical form of a JSON object, its own checksum left out.
+
+    Source: the Delta protocol, "JSON checksum".
+    """
+    lines = [
+        ("+".join(path), value)
+        for name, child in node.items()
+        if name != "checksum"
+        for path, value in _leaves((_quoted(name),), child)
+    ]
+    lines.sort(key=lambda line: line[0].encode())
+    text = ",".join(f"{path}={value}" for path, value in lines)
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _leaves(path: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(node, dict):
+        for name, child in node.items():
+            yield from _leaves((*path, _quoted(name)), child)
+    elif isinstance(node, list):
+        for index, child in enumerate(node):
+            yield from _leaves((*path, str(index)), child)
+    elif isinstance(node, str):
+        yield path, _quoted(node)
+    else:
+        yield path, orjson.dumps(node).decode()
+
+
+def _quoted(text: str) -> str:
+    return f'"{quote(text.encode(), safe="-._~")}"'
+
+
+def _integer(value: Any) -> int | None:
+    return value if type(value) is int else None

@@ -1,0 +1,177 @@
+"""Reading checkpoints: classic, multi-part, and V2 with or without sidecars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from txlog.actions import (
+    DELETION_VECTOR,
+    FILE_ROWS,
+    Action,
+    Sidecar,
+    decode_action,
+    decode_rows,
+    empty_rows,
+    rows,
+)
+from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.errors import LogCorruptError, NotFoundError
+from txlog.log import LogFile, decode_path, log_path
+from txlog.store import Store
+
+_CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
+_REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
+
+
+def read_controls(store: Store, parts: Sequence[LogFile]) -> tuple[Action, ...]:
+    """Return every action of a checkpoint that is no file action, its sidecars included.
+
+    Raises
+    ------
+    LogCorruptError
+        A part is missing, is no Parquet (or JSON), or an action in it breaks the protocol.
+    """
+    found: list[Action] = []
+    for part in parts:
+        if part.name.endswith(".json"):
+            objects = rows(_read(store, part.path), path=part.path)
+            pairs = [(name, row[name]) for row in objects for name in _CONTROLS if row.get(name)]
+        else:
+            table = _columns(store, part.path, _CONTROLS)
+            pairs = [
+                (name, body)
+                for name in table.column_names
+                for body in _present(table[name]).to_pylist(maps_as_pydicts="strict")
+            ]
+        found.extend(decode_action(name, body, path=part.path) for name, body in pairs)
+    return tuple(found)
+
+
+def read_files(
+    store: Store, parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()
+) -> pa.Table:
+    """Return the file actions of a checkpoint as `FILE_ROWS`.
+
+    Where statistics are there only as a struct, the table has one more column, `stats_parsed`.
+
+    Raises
+    ------
+    LogCorruptError
+        A part or sidecar is missing, is no Parquet (or JSON), or a column has a wrong type.
+    """
+    if not parts:
+        return empty_rows()
+    version = parts[0].version
+    tables = []
+    for part in parts:
+        if part.name.endswith(".json"):
+            objects = rows(_read(store, part.path), path=part.path)
+            tables.append(decode_rows([(version, objects, part.path)]))
+        else:
+            tables.append(_file_rows(store, part.path, version))
+    tables.extend(_file_rows(store, _sidecar_path(sidecar), version) for sidecar in sidecars)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _sidecar_path(sidecar: Sidecar) -> str:
+    path = decode_path(sidecar.path)
+    if path.startswith("/") or "://" in path:
+        return path
+    return log_path(f"_sidecars/{path}")
+
+
+@contextmanager
+def _named(path: str) -> Any:
+    """Turn whatever a broken file makes readers raise into one error that names it."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise LogCorruptError(path=path, reason="the file is missing", remedy=_REMEDY) from error
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, LogCorruptError):
+            raise
+        raise LogCorruptError(
+            path=path, reason=f"no readable checkpoint: {error}", remedy=_REMEDY
+        ) from error
+
+
+def _read(store: Store, path: str) -> bytes:
+    with _named(path):
+        return store.read(path)
+
+
+def _columns(store: Store, path: str, wanted: Sequence[str]) -> pa.Table:
+    with _named(path), store.open_input(path) as source:
+        file = pq.ParquetFile(source)
+        names = [name for name in file.schema_arrow.names if name in wanted]
+        return file.read(columns=names, use_threads=True)
+
+
+def _file_rows(store: Store, path: str, version: int) -> pa.Table:
+    table = _columns(store, path, ("add", "remove"))
+    with _named(path):
+        parts = [
+            _flattened(_present(table[name]), name == "add", version) for name in table.column_names
+        ]
+        return pa.concat_tables([empty_rows(), *parts], promote_options="permissive")
+
+
+def _present(column: pa.ChunkedArray) -> pa.StructArray:
+    """Return the structs of a column that are there, in one array."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0)
+    return array.filter(array.is_valid()) if array.null_count else array
+
+
+def _flattened(structs: pa.StructArray, is_add: bool, version: int) -> pa.Table:
+    """Return `add` or `remove` structs as `FILE_ROWS`; a field that is not there is null."""
+    count = len(structs)
+    names = {field.name for field in structs.type}
+    paths = pc.struct_field(structs, "path")
+    if paths.null_count:
+        structs = structs.filter(paths.is_valid())
+        return _flattened(structs, is_add, version)
+    columns: dict[str, pa.Array] = {
+        name: pa.nulls(count, FILE_ROWS.field(name).type) for name in FILE_ROWS.names
+    }
+    columns["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
+    columns["is_add"] = pa.repeat(pa.scalar(is_add), count)
+    for name, column in FIELDS.items():
+        if name in names:
+            columns[column] = pc.struct_field(structs, name).cast(FILE_ROWS.field(column).type)
+    for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
+        if name in names:
+            columns[column] = pc.struct_field(structs, name).cast(STRING_MAP)
+    if "deletionVector" in names:
+        vectors = _vectors(pc.struct_field(structs, "deletionVector"))
+        columns["deletion_vector"], columns["dv_id"] = vectors
+    table = pa.table([columns[name] for name in FILE_ROWS.names], schema=FILE_ROWS)
+    if "stats_parsed" in names and columns["stats"].null_count:
+        table = table.append_column("stats_parsed", pc.struct_field(structs, "stats_parsed"))
+    return table
+
+
+def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
+    """Return deletion vectors in our type, and their unique ids."""
+    names = {field.name for field in vectors.type}
+    children = {
+        field.name: pc.struct_field(vectors, field.name).cast(field.type)
+        if field.name in names
+        else pa.nulls(len(vectors), field.type)
+        for field in DELETION_VECTOR
+    }
+    # Some writers leave an empty struct where there is no vector.
+    absent = pc.is_null(children["storageType"])
+    typed = pa.StructArray.from_arrays(
+        list(children.values()), fields=list(DELETION_VECTOR), mask=absent
+    )
+    base = pc.binary_join_element_wise(children["storageType"], children["pathOrInlineDv"], "")
+    offset = children["offset"].cast(pa.string())
+    return typed, pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base)

@@ -1,0 +1,223 @@
+"""Writing classic checkpoints.
+
+The rows that make a version (protocol, metadata, transactions, domains) have a row group of their
+own, so that a reader that wants no files reads none; files are sorted by partition and path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from txlog.actions import DELETION_VECTOR, Action, DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.actions.ndjson import NAMES
+from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
+from txlog.errors import NotFoundError
+from txlog.log import log_path
+from txlog.reconcile import TableState
+from txlog.store import Store
+
+_STRINGS = pa.list_(pa.field("element", pa.string()))
+_TYPES: dict[str, pa.DataType] = {
+    "txn": pa.struct(
+        [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+    ),
+    "add": pa.struct(
+        [
+            ("path", pa.string()),
+            ("partitionValues", STRING_MAP),
+            ("size", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("dataChange", pa.bool_()),
+            ("stats", pa.string()),
+            ("tags", STRING_MAP),
+            ("deletionVector", DELETION_VECTOR),
+            ("baseRowId", pa.int64()),
+            ("defaultRowCommitVersion", pa.int64()),
+            ("clusteringProvider", pa.string()),
+        ]
+    ),
+    "remove": pa.struct(
+        [
+            ("path", pa.string()),
+            ("deletionTimestamp", pa.int64()),
+            ("dataChange", pa.bool_()),
+            ("extendedFileMetadata", pa.bool_()),
+            ("partitionValues", STRING_MAP),
+            ("size", pa.int64()),
+            ("deletionVector", DELETION_VECTOR),
+            ("baseRowId", pa.int64()),
+            ("defaultRowCommitVersion", pa.int64()),
+        ]
+    ),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()),
+            ("name", pa.string()),
+            ("description", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", STRING_MAP)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", _STRINGS),
+            ("createdTime", pa.int64()),
+            ("configuration", STRING_MAP),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", _STRINGS),
+            ("writerFeatures", _STRINGS),
+        ]
+    ),
+    "domainMetadata": pa.struct(
+        [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+    ),
+}
+SCHEMA = pa.schema(list(_TYPES.items()))
+_ROW_GROUP = 50_000
+_COLUMNS = {
+    **FIELDS,
+    "partitionValues": "partition_values",
+    "tags": "tags",
+    "deletionVector": "deletion_vector",
+}
+
+
+def checkpoint_rows(
+    state: TableState, *, now_ms: int, file_retention_ms: int, txn_retention_ms: int | None = None
+) -> list[pa.Table]:
+    """Return the rows of a classic checkpoint, one table for each kind of row group.
+
+    Pure. Tombstones past their retention, removed domains and expired transactions are left out.
+    """
+    return [
+        _control_rows(_kept_controls(state, now_ms, txn_retention_ms)),
+        _file_structs(_sorted(state.files.live), "add"),
+        _file_structs(
+            _kept_tombstones(state.files.tombstones, now_ms, file_retention_ms), "remove"
+        ),
+    ]
+
+
+def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint:
+    """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
+    path = log_path(f"{version:020d}.checkpoint.parquet")
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
+    ) as writer:
+        for group in groups:
+            if group.num_rows:
+                writer.write_table(group, row_group_size=_ROW_GROUP)
+    data = sink.getvalue().to_pybytes()
+    store.replace(path, data)  # Any two checkpoints of a version say the same.
+    hint = Hint(
+        version,
+        sum(group.num_rows for group in groups),
+        size_in_bytes=len(data),
+        num_of_add_files=len(groups[1]),
+    )
+    try:
+        held = decode_hint(store.read(HINT_PATH))
+    except NotFoundError:
+        held = None
+    if held is None or held.version <= version:
+        store.replace(HINT_PATH, encode_hint(hint))
+    return hint
+
+
+def _kept_controls(
+    state: TableState, now_ms: int, txn_retention_ms: int | None
+) -> Iterable[Action]:
+    controls = state.controls
+    if controls.protocol is not None:
+        yield controls.protocol
+    if controls.metadata is not None:
+        yield controls.metadata
+    for txn in controls.txns.values():
+        expired = (
+            txn_retention_ms is not None
+            and txn.last_updated is not None
+            and txn.last_updated + txn_retention_ms < now_ms
+        )
+        if not expired:
+            yield txn
+    yield from (domain for domain in controls.domains.values() if not domain.removed)
+
+
+def _control_rows(actions: Iterable[Action]) -> pa.Table:
+    kinds = {Protocol, Metadata, Txn, DomainMetadata}
+    rows = [{NAMES[type(action)]: action.to_json()} for action in actions if type(action) in kinds]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _kept_tombstones(rows: pa.Table, now_ms: int, retention_ms: int) -> pa.Table:
+    deleted_ms = pc.fill_null(rows["deletion_timestamp"], 0)
+    return rows.filter(pc.greater_equal(pc.add(deleted_ms, retention_ms), now_ms))
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    # Paths of partitioned tables begin with the partition, so one sort serves both.
+    return rows.take(pc.sort_indices(rows["path"])) if rows.num_rows > 1 else rows
+
+
+def _file_structs(rows: pa.Table, name: str) -> pa.Table:
+    kind = _TYPES[name]
+    rows = _with_json_stats(rows).combine_chunks()
+    count = rows.num_rows
+    children = []
+    for field in kind:
+        column = rows[_COLUMNS[field.name]].combine_chunks()
+        if field.name == "dataChange":
+            column = pa.repeat(pa.scalar(False), count)
+        children.append(column.cast(field.type))
+    structs = pa.StructArray.from_arrays(children, fields=list(kind))
+    return pa.table(
+        [structs if field.name == name else pa.nulls(count, field.type) for field in SCHEMA],
+        schema=SCHEMA,
+    )
+
+
+def _with_json_stats(rows: pa.Table) -> pa.Table:
+    """Give rows whose statistics came as a struct their JSON text."""
+    if "stats_parsed" not in rows.column_names:
+        return rows
+    texts = [
+        text if text is not None or parsed is None else _stats_text(parsed)
+        for text, parsed in zip(
+            rows["stats"].to_pylist(), rows["stats_parsed"].to_pylist(), strict=True
+        )
+    ]
+    at = rows.column_names.index("stats")
+    return rows.set_column(at, "stats", pa.array(texts, pa.string()))
+
+
+def _stats_text(parsed: dict[str, Any]) -> str:
+    return orjson.dumps(_without_null(parsed), default=_stats_value).decode()
+
+
+def _without_null(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {name: _without_null(child) for name, child in node.items() if child is not None}
+    return node
+
+
+def _stats_value(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return orjson.Fragment(format(value, "f"))
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)

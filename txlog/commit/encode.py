@@ -1,0 +1,76 @@
+"""The text of a commit, made anew for every attempt. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from txlog.actions import Action, Add, CommitInfo, Txn, encode
+from txlog.commit.intent import Intent
+from txlog.fragments import ID_APP, ID_TAG, valid_id
+from txlog.version import __version__
+
+
+def encode_commit(
+    intent: Intent, *, highest_id: int, timestamp_ms: int, stamped: bool, txn_id: str
+) -> bytes:
+    """Return the JSON lines of an intent.
+
+    Parameters
+    ----------
+    highest_id
+        The highest fragment id given up to the version below; new files get the ids after it.
+    timestamp_ms
+        When the commit is made; with `stamped` it becomes the in-commit timestamp.
+    txn_id
+        Tells this attempt's commit from every other one when an answer is lost.
+    """
+    adds, last_id = _with_ids(intent.adds, highest_id)
+    actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id)]
+    actions.extend(action for action in (intent.protocol, intent.metadata) if action)
+    if intent.txn is not None:
+        actions.append(intent.txn)
+    if last_id > highest_id:
+        actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
+    actions.extend(intent.removes)
+    actions.extend(adds)
+    return encode(actions)
+
+
+def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
+    """Give every file without a valid fragment id the next one."""
+    given = []
+    for add in adds:
+        tags = add.tags or {}
+        if not valid_id(tags.get(ID_TAG)):
+            highest += 1
+            add = add.model_copy(update={"tags": {**tags, ID_TAG: str(highest)}})
+        given.append(add)
+    return given, highest
+
+
+def _commit_info(intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str) -> CommitInfo:
+    return CommitInfo(
+        timestamp=timestamp_ms,
+        operation=intent.operation,
+        operation_parameters={
+            name: value if isinstance(value, str) else orjson.dumps(value).decode()
+            for name, value in intent.parameters.items()
+            if value is not None
+        },
+        operation_metrics={name: str(value) for name, value in intent.metrics.items()},
+        read_version=intent.read_version if intent.read_version >= 0 else None,
+        isolation_level=intent.isolation,
+        is_blind_append=intent.is_blind_append,
+        engine_info=f"txlog/{__version__}",
+        user_metadata=intent.user_metadata,
+        txn_id=txn_id,
+        in_commit_timestamp=timestamp_ms if stamped else None,
+    )
+
+
+def txn_id_of(row: dict[str, Any]) -> str | None:
+    """Return the `txnId` of a log line, if it is a `commitInfo` with one."""
+    info = row.get("commitInfo")
+    return info.get("txnId") if isinstance(info, dict) else None

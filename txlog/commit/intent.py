@@ -1,0 +1,50 @@
+"""What a transaction read, and what it wants to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from txlog.actions import Add, Metadata, Protocol, Remove, Txn
+from txlog.expressions import Expression
+
+Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which rows decided what the transaction does.
+
+    `everything`: all of them. `where`: those of which this bound predicate may be true. Neither:
+    none, as for a blind append.
+    """
+
+    everything: bool = False
+    where: Expression | None = None
+
+    def __bool__(self) -> bool:
+        return self.everything or self.where is not None
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A transaction, ready to be committed on top of `read_version` or a later one."""
+
+    operation: str  # By Delta's usual names: WRITE, DELETE, CREATE TABLE, …
+    read_version: int  # -1 before the table's first commit.
+    adds: tuple[Add, ...] = ()
+    removes: tuple[Remove, ...] = ()
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txn: Txn | None = None
+    reads: Reads = field(default_factory=Reads)
+    isolation: Isolation = "Serializable"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    user_metadata: str | None = None
+
+    @property
+    def is_blind_append(self) -> bool:
+        """Whether it only adds rows, whatever the table holds."""
+        return bool(self.adds) and not self.removes and not self.reads and self.metadata is None

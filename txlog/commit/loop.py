@@ -1,0 +1,260 @@
+"""The commit loop: put a commit where none is, or find out what stands in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from txlog.actions import rows as log_rows
+from txlog.commit.encode import encode_commit, txn_id_of
+from txlog.commit.intent import Intent
+from txlog.commit.judge import Verdict, judge
+from txlog.effects import Effects
+from txlog.errors import (
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    StoreError,
+)
+from txlog.fragments import ID_APP, highest_id
+from txlog.log import LogFile, commit_name, log_path
+from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, read_commit
+from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.store import Store
+
+DEADLINE_S = 120.0
+_FIRST_WAIT_S = 0.005
+_LONGEST_WAIT_S = 1.0
+_LOST_ANSWERS = 10  # In a row, before the outcome is called unknown.
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The intent is version `snapshot.version` of the table."""
+
+    snapshot: Snapshot
+    intent: Intent
+    attempts: int
+
+
+@dataclass(frozen=True)
+class Redo:
+    """A winner forbids the intent; `snapshot` is the version to run the operation again from."""
+
+    snapshot: Snapshot
+    verdict: Verdict
+    version: int  # The winner's.
+
+
+def commit(
+    store: Store,
+    base: Snapshot | None,
+    intent: Intent,
+    *,
+    effects: Effects,
+    deadline_s: float = DEADLINE_S,
+) -> Committed | Redo:
+    """Commit an intent on top of `base`, or of a later version if the winners permit.
+
+    Parameters
+    ----------
+    base
+        The snapshot that the intent was made from; None if it makes the table.
+
+    Returns
+    -------
+    `Committed`, or `Redo` with the snapshot to decide anew from. Nothing was committed then.
+
+    Raises
+    ------
+    RetriesExhaustedError
+        Others won until the deadline.
+    OutcomeUnknownError
+        An answer was lost and the commit cannot be read back: its data files must be kept.
+    """
+    store.require_writable()
+    # One id for all attempts: whichever of them landed, the commit is ours.
+    txn_id = effects.uuid()
+    started = effects.monotonic_s()
+    snapshot = base
+    attempts = 0
+    while True:
+        attempts += 1
+        version = 0 if snapshot is None else snapshot.version + 1
+        data = _encoded(store, snapshot, intent, txn_id, effects)
+        winner_data = _put(store, version, data, txn_id, effects)
+        if winner_data is None:
+            mine = parse_commit(data, _log_file(version, effects.now_ms()))
+            return Committed(_after(store, snapshot, mine), intent, attempts)
+        if snapshot is None:
+            return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
+        verdict, snapshot, at = _pass_winners(store, snapshot, intent)
+        if verdict is not None:
+            return Redo(snapshot, verdict, at)
+        waited = effects.monotonic_s() - started
+        if waited > deadline_s:
+            raise RetriesExhaustedError(
+                version=at,
+                rule="CON-0",
+                reason=f"{attempts} attempts in {waited:.0f} s were all lost to other writers",
+                remedy="Write less often, or in larger batches, and try again",
+            )
+        if attempts > 2:
+            effects.sleep_s(_wait_s(attempts) * effects.jitter())
+
+
+def _wait_s(attempts: int) -> float:
+    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
+
+
+def _log_file(version: int, modified_ms: int) -> LogFile:
+    return LogFile(commit_name(version), "commit", version, modified_ms=modified_ms)
+
+
+def _encoded(
+    store: Store, snapshot: Snapshot | None, intent: Intent, txn_id: str, effects: Effects
+) -> bytes:
+    now_ms = effects.now_ms()
+    metadata = intent.metadata or (snapshot.metadata if snapshot else None)
+    configuration = metadata.configuration if metadata else {}
+    stamped = (configuration.get("delta.enableInCommitTimestamps") or "").lower() == "true"
+    if stamped and snapshot is not None:
+        now_ms = max(now_ms, snapshot.timestamp_ms + 1)
+    return encode_commit(
+        intent,
+        highest_id=_highest_id(store, snapshot, intent),
+        timestamp_ms=now_ms,
+        stamped=stamped,
+        txn_id=txn_id,
+    )
+
+
+def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
+    """Return the highest fragment id given so far.
+
+    The recorded one suffices where txlog has written before; a table of other writers is looked
+    through once.
+    """
+    if snapshot is None or not intent.adds:
+        return -1
+    recorded = snapshot.transaction_version(ID_APP)
+    if recorded is not None:
+        return recorded
+    return highest_id(load_files(store, snapshot).live, None)
+
+
+def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects) -> bytes | None:
+    """Put a commit; return None if it landed, else the bytes of the winner's."""
+    path = log_path(commit_name(version))
+    for attempt in range(_LOST_ANSWERS):
+        lost: Exception | None = None
+        try:
+            if store.put_if_absent(path, data) == "created":
+                return None
+        except OutcomeUnknownError as error:
+            lost = error
+        # On "exists" too: a client below us may have retried a put that had landed.
+        try:
+            held = store.read(path)
+        except NotFoundError:
+            effects.sleep_s(_wait_s(attempt) * effects.jitter())
+            continue  # Not there: the same bytes may be put again.
+        except StoreError as error:
+            raise _unknown(path, version, txn_id) from (lost or error)
+        return None if _is_ours(held, txn_id, path) else held
+    raise _unknown(path, version, txn_id)
+
+
+def _is_ours(data: bytes, txn_id: str, path: str) -> bool:
+    try:
+        return any(txn_id_of(row) == txn_id for row in log_rows(data, path=path))
+    except LogCorruptError:
+        return False
+
+
+def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        path=path,
+        version=version,
+        txn_id=txn_id,
+        reason="the store's answer was lost and the commit could not be read back",
+        remedy="Open the table and look for the txnId in its history before writing again",
+    )
+
+
+def _pass_winners(
+    store: Store, snapshot: Snapshot, intent: Intent
+) -> tuple[Verdict | None, Snapshot, int]:
+    """Judge every commit after the snapshot; return the first bad verdict, and the newest state."""
+    bad: Verdict | None = None
+    bad_at = snapshot.version
+    current = snapshot
+    while True:
+        file = _log_file(current.version + 1, 0)
+        try:
+            info = store.info(file.path)
+        except NotFoundError:
+            break
+        file = _log_file(file.version, info.modified_ms)
+        winner = read_commit(store, file)
+        if bad is None:
+            verdict = judge(
+                intent,
+                winner,
+                file_rows([winner]),
+                snapshot.schema,
+                snapshot.partition_columns,
+            )
+            if verdict.outcome == "redo":
+                bad, bad_at = verdict, winner.version
+        current = advance(current, [winner])
+    return bad, current, bad_at if bad else current.version
+
+
+def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
+    return (
+        load_snapshot(store, version=mine.version)
+        if snapshot is None
+        else advance(snapshot, [mine])
+    )
+
+
+Build = Callable[[Snapshot], Intent | None]
+"""Makes an operation's intent from a snapshot; None if there is nothing to do."""
+
+
+def run(
+    store: Store,
+    snapshot: Snapshot,
+    build: Build,
+    *,
+    effects: Effects,
+    deadline_s: float = DEADLINE_S,
+) -> tuple[Snapshot, Committed | None]:
+    """Build and commit, building anew after every conflict, until it lands or is void.
+
+    Returns the newest snapshot, and what was committed: None if there was nothing to do.
+
+    Raises
+    ------
+    RetriesExhaustedError
+        Conflicts went on until the deadline.
+    """
+    started = effects.monotonic_s()
+    while True:
+        intent = build(snapshot)
+        if intent is None:
+            return snapshot, None
+        outcome = commit(store, snapshot, intent, effects=effects, deadline_s=deadline_s)
+        if isinstance(outcome, Committed):
+            return outcome.snapshot, outcome
+        snapshot = outcome.snapshot
+        if effects.monotonic_s() - started > deadline_s:
+            raise RetriesExhaustedError(
+                version=outcome.version,
+                rule=outcome.verdict.rule,
+                path=outcome.verdict.path,
+                reason="other writers' commits kept forbidding this one",
+                remedy="Try again when they are done, or touch other rows",
+            )

@@ -1,0 +1,184 @@
+"""Deletion vectors: positions of deleted rows ↔ bytes.
+
+Rules: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid as uuids
+import zlib
+
+from pyroaring import BitMap64
+
+from txlog.actions import DeletionVectorDescriptor
+from txlog.errors import BadDeletionVectorError
+from txlog.fragments import z85
+
+MAGIC = 1681511377
+NATIVE_MAGIC = 1681511376  # Of an older layout that only Spark itself ever read.
+FILE_VERSION = 1
+INLINE_LIMIT = 512  # Bytes; a larger vector goes to a file.
+
+_REWRITE = "Restore the file from a copy, or time travel to a version before the delete"
+
+
+def encode_vector(positions: BitMap64) -> bytes:
+    """Return the bytes of a vector: magic, then a 64-bit Roaring bitmap in the portable format."""
+    return struct.pack("<I", MAGIC) + positions.serialize()
+
+
+def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
+    """Return the positions of the deleted rows of one data file.
+
+    Parameters
+    ----------
+    data
+        The vector itself: no length before it and no checksum behind it.
+    cardinality
+        How many rows the log says are deleted.
+    path
+        What to name in an error: the vector's file, or the data file of an inline one.
+
+    Returns
+    -------
+    Row positions from 0 in the order of the Parquet file, before any filter.
+
+    Raises
+    ------
+    BadDeletionVectorError
+        The magic is wrong, the bitmap is torn or has bytes behind it, or it holds another number
+        of positions than `cardinality`.
+    """
+    if len(data) < 12:
+        raise _bad(path, f"{len(data)} bytes are too few for a vector")
+    magic = struct.unpack_from("<I", data)[0]
+    if magic != MAGIC:
+        old = NATIVE_MAGIC in (magic, struct.unpack_from(">I", data)[0])
+        what = "the native format of old Spark versions" if old else f"magic {magic}"
+        raise _bad(path, f"a portable vector was expected, this is {what}")
+    try:
+        positions = BitMap64.deserialize(data[4:])
+    except Exception as error:  # pyroaring raises what it likes on torn input.
+        raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
+    if len(positions) != cardinality:
+        raise _bad(path, f"it holds {len(positions)} rows, the log says {cardinality}")
+    return positions
+
+
+def encode_file(vectors: list[bytes]) -> tuple[bytes, list[int]]:
+    """Return a file of vectors, and for each the offset that its descriptor names."""
+    parts = [bytes([FILE_VERSION])]
+    offsets = []
+    at = 1
+    for vector in vectors:
+        offsets.append(at)
+        parts.append(struct.pack(">I", len(vector)) + vector)
+        parts.append(struct.pack(">I", zlib.crc32(vector)))
+        at += len(vector) + 8
+    return b"".join(parts), offsets
+
+
+def block_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
+    """Return where a stored vector's block is in its file: offset and length, in bytes.
+
+    The block is the length word, the vector, and its checksum.
+    """
+    return descriptor.offset or 0, descriptor.size_in_bytes + 8
+
+
+def vector_in_block(
+    version: bytes, block: bytes, descriptor: DeletionVectorDescriptor, *, path: str
+) -> bytes:
+    """Return the vector that a file holds for a descriptor, checked.
+
+    Parameters
+    ----------
+    version
+        The file's first byte.
+    block
+        The bytes at `block_range(descriptor)`, fewer where the file ends before.
+
+    Raises
+    ------
+    BadDeletionVectorError
+        The file's version is unknown, the length word or the checksum disagrees, or the file
+        is too short.
+    """
+    if version != bytes([FILE_VERSION]):
+        raise _bad(path, f"file version {version.hex() or 'missing'}, expected {FILE_VERSION}")
+    offset, length = block_range(descriptor)
+    if offset < 1 or length < 8 or len(block) < length:
+        raise _bad(path, f"it is too short for {length} bytes at offset {offset}")
+    size = descriptor.size_in_bytes
+    stored = struct.unpack_from(">I", block)[0]
+    if stored != size:
+        raise _bad(path, f"the file says {stored} bytes at offset {offset}, the log says {size}")
+    vector = block[4 : 4 + size]
+    if zlib.crc32(vector) != struct.unpack_from(">I", block, 4 + size)[0]:
+        raise _bad(path, "the checksum is wrong")
+    return vector
+
+
+def inline_vector(descriptor: DeletionVectorDescriptor, *, path: str) -> bytes:
+    """Return the bytes of a vector that the log itself holds."""
+    try:
+        data = z85.decode(descriptor.path_or_inline_dv)
+    except ValueError as error:
+        raise _bad(path, f"the inline vector is not Z85: {error}") from error
+    if not 0 <= descriptor.size_in_bytes <= len(data) < descriptor.size_in_bytes + 4:
+        raise _bad(path, f"it has {len(data)} bytes, the log says {descriptor.size_in_bytes}")
+    return data[: descriptor.size_in_bytes]
+
+
+def inline_descriptor(vector: bytes, cardinality: int) -> DeletionVectorDescriptor:
+    """Return the descriptor that carries a vector in the log."""
+    return DeletionVectorDescriptor(
+        storage_type="i",
+        path_or_inline_dv=z85.encode(vector),
+        size_in_bytes=len(vector),
+        cardinality=cardinality,
+    )
+
+
+def stored_descriptor(
+    uuid: str, *, offset: int, size: int, cardinality: int
+) -> DeletionVectorDescriptor:
+    """Return the descriptor of a vector in the file that `file_name(uuid)` names."""
+    return DeletionVectorDescriptor(
+        storage_type="u",
+        path_or_inline_dv=z85.encode(uuids.UUID(uuid).bytes),
+        offset=offset,
+        size_in_bytes=size,
+        cardinality=cardinality,
+    )
+
+
+def file_name(uuid: str) -> str:
+    """Return the path of a file of vectors, relative to the table's root."""
+    return f"deletion_vector_{uuid}.bin"
+
+
+def logged_path(descriptor: DeletionVectorDescriptor, *, path: str) -> str:
+    """Return where a stored vector's file is: a path as actions log it.
+
+    Raises
+    ------
+    BadDeletionVectorError
+        The storage type is unknown, or the text is no UUID in Z85.
+    """
+    text = descriptor.path_or_inline_dv
+    if descriptor.storage_type == "p":
+        return text
+    if descriptor.storage_type != "u":
+        raise _bad(path, f"storage type {descriptor.storage_type!r} is unknown")
+    prefix, encoded = text[:-20], text[-20:]
+    try:
+        uuid = str(uuids.UUID(bytes=z85.decode(encoded)))
+    except ValueError as error:
+        raise _bad(path, f"{text!r} does not end in a UUID in Z85") from error
+    return f"{prefix}/{file_name(uuid)}" if prefix else file_name(uuid)
+
+
+def _bad(path: str, reason: str) -> BadDeletionVectorError:
+    return BadDeletionVectorError(path=path, reason=reason, remedy=_REWRITE)

@@ -1,0 +1,79 @@
+"""What a name in `_delta_log` says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+LOG_FOLDER = "_delta_log"
+
+Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
+
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_NAME = re.compile(
+    rf"""(?P<version>\d{{20}})\.(?:
+        (?P<commit>json)
+      | (?P<checksum>crc)
+      | (?P<end>\d{{20}})\.compacted\.json
+      | checkpoint\.(?:
+            (?P<classic>parquet)
+          | (?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet
+          | (?P<uuid>{_UUID})\.(?P<format>json|parquet)
+        )
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of the log, by what its name says. Its version is the name's, never the content's."""
+
+    name: str
+    kind: Kind
+    version: int  # Of a compaction, its first.
+    size: int = 0  # Bytes.
+    modified_ms: int = 0  # By the store's clock, milliseconds since the epoch.
+    end: int = 0  # Of a compaction, its last version.
+    part: int = 0  # Of a multi-part checkpoint, from 1; 0 for all others.
+    parts: int = 1
+    uuid: str | None = None  # A UUID-named checkpoint is of the V2 kind.
+
+    @property
+    def path(self) -> str:
+        """The file's path, relative to the table's root."""
+        return f"{LOG_FOLDER}/{self.name}"
+
+
+def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | None:
+    """Return what a name means, or None: everything else in the folder is ignored."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    version = int(found["version"])
+    if found["commit"]:
+        return LogFile(name, "commit", version, size, modified_ms)
+    if found["checksum"]:
+        return LogFile(name, "checksum", version, size, modified_ms)
+    if found["end"]:
+        end = int(found["end"])
+        if end <= version:
+            return None
+        return LogFile(name, "compaction", version, size, modified_ms, end=end)
+    if found["parts"]:
+        part, parts = int(found["part"]), int(found["parts"])
+        if not 1 <= part <= parts:
+            return None
+        return LogFile(name, "checkpoint", version, size, modified_ms, part=part, parts=parts)
+    return LogFile(name, "checkpoint", version, size, modified_ms, uuid=found["uuid"])
+
+
+def commit_name(version: int) -> str:
+    """Return the name of a version's commit, such as `00000000000000000007.json`."""
+    return f"{version:020d}.json"
+
+
+def log_path(name: str) -> str:
+    """Return the path of a log file, relative to the table's root."""
+    return f"{LOG_FOLDER}/{name}"

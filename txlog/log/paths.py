@@ -1,0 +1,68 @@
+"""Paths in actions: URIs, decoded once, and the keys by which they are compared.
+
+Rules: the Delta protocol, "Add File and Remove File" (paths are URIs by RFC 2396).
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import LogCorruptError
+
+_LOCAL = re.compile(r"file:/*(?=/)")
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_SPECIAL = "%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:"  # Paths whose key differs from their text.
+
+
+def decode_path(path: str) -> str:
+    """Return a logged path as the store takes it: decoded, relative or absolute.
+
+    `file:` URIs become plain absolute paths, those of other schemes stay URIs.
+
+    Raises
+    ------
+    LogCorruptError
+        A relative path climbs out of the table.
+    """
+    if path.startswith("/") or _LOCAL.match(path):
+        return unquote(_LOCAL.sub("", path))
+    if _SCHEME.match(path):
+        return path
+    decoded = unquote(path)
+    depth = 0
+    for step in decoded.split("/"):
+        depth += -1 if step == ".." else 0 if step in ("", ".") else 1
+        if depth < 0:
+            raise LogCorruptError(
+                path=path,
+                reason="a relative path in the log leads out of the table",
+                remedy="Only absolute paths may point outside; the writer of this log is at fault",
+            )
+    return decoded
+
+
+def encode_path(path: str) -> str:
+    """Return a path relative to the table as the log holds it: percent-encoded."""
+    return quote(path, safe="/=:!$&'()*+,;@~-._")
+
+
+def canonical_keys(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return for each logged path the text by which files are compared.
+
+    Two spellings of one file (`file:/x` and `/x`, `%20` and a space) have one key.
+    """
+    special = pc.match_substring_regex(paths, _SPECIAL)
+    if not pc.any(special).as_py():
+        return paths
+    keys = [_key(path) for path in paths.filter(special).to_pylist()]
+    flat = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    mask = special.combine_chunks() if isinstance(special, pa.ChunkedArray) else special
+    return pc.replace_with_mask(flat, mask, pa.array(keys, pa.string()))
+
+
+def _key(path: str) -> str:
+    return unquote(_LOCAL.sub("", path))

@@ -1,0 +1,199 @@
+"""May this table be read, may it be written, and which protocol does a new one need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from txlog.actions import Metadata, Protocol
+from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.protocol.features import FEATURES, Feature
+from txlog.protocol.properties import Properties
+from txlog.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+_READERS = (1, 2, 3)
+_WRITERS = (1, 2, 3, 4, 5, 6, 7)
+
+
+def features_of(protocol: Protocol) -> frozenset[str]:
+    """Return the names of all features that the protocol lists or implies."""
+    reader, writer = protocol.min_reader_version, protocol.min_writer_version
+    listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    implied = {
+        row.name
+        for row in FEATURES.values()
+        if (row.legacy_writer is not None and row.legacy_writer <= writer < 7)
+        or (row.legacy_reader is not None and row.legacy_reader <= reader < 3)
+    }
+    return frozenset(listed | implied)
+
+
+def supports(protocol: Protocol, feature: str) -> bool:
+    """Return whether the table may make use of a feature."""
+    return feature in features_of(protocol)
+
+
+def require_readable(protocol: Protocol, metadata: Metadata, *, path: str) -> None:
+    """Refuse a table that cannot be read right, naming all reasons at once.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The reader version is unknown, or reader features are that txlog lacks.
+    LogCorruptError
+        The versions and feature lists contradict each other.
+    """
+    version = protocol.min_reader_version
+    if version not in _READERS:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=(f"reader version {version}",),
+            reason="the table's reader version is unknown",
+            remedy="Upgrade txlog, or read the table with a newer engine",
+        )
+    if version == 3 and protocol.min_writer_version != 7:
+        raise LogCorruptError(
+            path=path,
+            field="protocol",
+            reason=f"reader version 3 goes with writer version 7, "
+            f"not {protocol.min_writer_version}",
+        )
+    lacking = sorted(
+        name
+        for name in (protocol.reader_features or ())
+        if version == 3
+        if name not in FEATURES or not FEATURES[name].read
+    )
+    if lacking:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=tuple(lacking),
+            reason=f"the table needs reader features that txlog lacks: {', '.join(lacking)}",
+            remedy="Upgrade txlog, or read the table with an engine that has them",
+        )
+    if metadata.format.provider != "parquet":
+        raise UnsupportedFeatureError(
+            path=path,
+            features=(f"format {metadata.format.provider}",),
+            reason=f"its data files are {metadata.format.provider!r}, not Parquet",
+        )
+
+
+def require_writable(
+    protocol: Protocol, metadata: Metadata, schema: StructType, *, path: str
+) -> None:
+    """Refuse to write a table whose rules txlog could break, naming all reasons at once.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The writer version is unknown, or the table lists a feature that txlog cannot write, or
+        makes use of one that it can only leave alone.
+    """
+    require_readable(protocol, metadata, path=path)
+    if protocol.min_writer_version not in _WRITERS:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=(f"writer version {protocol.min_writer_version}",),
+            reason="the table's writer version is unknown",
+            remedy="Upgrade txlog, or write the table with a newer engine",
+        )
+    active = set(_active(metadata, schema))
+    lacking = sorted(
+        name for name in features_of(protocol) if not _can_write(FEATURES.get(name), name, active)
+    )
+    if lacking:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=tuple(lacking),
+            reason=f"txlog can read this table, but not write it: {', '.join(lacking)}",
+            remedy="Write it with an engine that has these features",
+        )
+
+
+def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
+    if row is None or row.write == "no":
+        return False
+    return row.write == "yes" or name not in active
+
+
+def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
+    """Name the features that properties or columns make use of."""
+    properties = Properties(metadata.configuration)
+    if properties.get("delta.enableChangeDataFeed"):
+        yield "changeDataFeed"
+    if properties.get("delta.columnMapping.mode") != "none":
+        yield "columnMapping"
+    for compat in ("icebergCompatV1", "icebergCompatV2"):
+        text = metadata.configuration.get(f"delta.enable{compat[0].upper()}{compat[1:]}")
+        if (text or "").lower() == "true":
+            yield compat
+    for field in schema.fields:
+        if "delta.generationExpression" in field.metadata:
+            yield "generatedColumns"
+        if "delta.identity.step" in field.metadata:
+            yield "identityColumns"
+
+
+def new_protocol(schema: StructType, properties: Properties) -> Protocol:
+    """Return the least protocol that a new table of this schema and these properties needs.
+
+    Raises
+    ------
+    InvalidInputError
+        A property turns on a feature that txlog cannot write yet.
+    """
+    readers, writers = set[str](), set[str]()
+    if properties.get("delta.enableDeletionVectors"):
+        readers.add("deletionVectors")
+    if any(kind == PrimitiveType("timestamp_ntz") for kind in _types(schema.fields)):
+        readers.add("timestampNtz")
+    if properties.get("delta.enableInCommitTimestamps"):
+        writers.add("inCommitTimestamp")
+    if properties.get("delta.enableTypeWidening"):
+        readers.add("typeWidening")
+    append_only = bool(properties.get("delta.appendOnly"))
+    checked = any(name.startswith("delta.constraints.") for name in properties.raw)
+    _refuse_unwritable(properties, schema)
+    if not readers and not writers:
+        return Protocol(min_reader_version=1, min_writer_version=3 if checked else 2)
+    if append_only:
+        writers.add("appendOnly")
+    if checked:
+        writers.add("checkConstraints")
+    if any("delta.invariants" in field.metadata for field in schema.fields):
+        writers.add("invariants")
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=sorted(readers) if readers else None,
+        writer_features=sorted(readers | writers),
+    )
+
+
+def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
+    metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
+    active = {*_active(metadata, schema)}
+    if properties.get("delta.enableRowTracking"):
+        active.add("rowTracking")
+    if active:
+        names = ", ".join(sorted(active))
+        raise InvalidInputError(
+            argument="properties",
+            reason=f"txlog cannot write tables that use {names}",
+            remedy="Leave out the property or the column metadata that turns it on",
+        )
+
+
+def _types(fields: Iterable[StructField]) -> Iterator[DataType]:
+    waiting: list[Any] = [field.type for field in fields]
+    while waiting:
+        kind = waiting.pop()
+        yield kind
+        match kind:
+            case StructType(inner):
+                waiting.extend(field.type for field in inner)
+            case ArrayType(element):
+                waiting.append(element)
+            case MapType(key, value):
+                waiting.extend((key, value))

@@ -1,0 +1,133 @@
+"""Table properties (`metaData.configuration`), typed, with the defaults of Delta."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from txlog.errors import InvalidInputError
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
+_CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli")
+
+
+def _flag(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return folded == "true"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError("expected a number above 0")
+    return number
+
+
+def _count_or_all(text: str) -> int:
+    number = int(text)
+    if number < -1:
+        raise ValueError("expected -1 (all) or more")
+    return number
+
+
+def _interval_ms(text: str) -> int:
+    found = _INTERVAL.fullmatch(text.strip())
+    if found is None or found[2].lower() not in _UNITS_MS:
+        raise ValueError("expected an interval such as 'interval 7 days'")
+    return int(found[1]) * _UNITS_MS[found[2].lower()]
+
+
+def _mapping_mode(text: str) -> str:
+    if text not in ("none", "name", "id"):
+        raise ValueError("expected none, name or id")
+    return text
+
+
+def _codec(text: str) -> str:
+    if text.lower() not in _CODECS:
+        raise ValueError(f"expected one of {', '.join(_CODECS)}")
+    return text.lower()
+
+
+# Property → how its text is read, and its default.
+_KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
+    "delta.appendOnly": (_flag, False),
+    "delta.checkpointInterval": (_positive, 10),
+    "delta.checkpoint.writeStatsAsJson": (_flag, True),
+    "delta.columnMapping.mode": (_mapping_mode, "none"),
+    "delta.dataSkippingNumIndexedCols": (_count_or_all, 32),
+    "delta.deletedFileRetentionDuration": (_interval_ms, 7 * 86_400_000),
+    "delta.enableChangeDataFeed": (_flag, False),
+    "delta.enableDeletionVectors": (_flag, False),
+    "delta.enableInCommitTimestamps": (_flag, False),
+    "delta.enableRowTracking": (_flag, False),
+    "delta.enableTypeWidening": (_flag, False),
+    "delta.inCommitTimestampEnablementTimestamp": (int, None),
+    "delta.inCommitTimestampEnablementVersion": (int, None),
+    "delta.logRetentionDuration": (_interval_ms, 30 * 86_400_000),
+    "delta.parquet.compression.codec": (_codec, "zstd"),
+    "delta.setTransactionRetentionDuration": (_interval_ms, None),
+}
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The properties of a table.
+
+    Reading is lenient: an unreadable value gives the default, as a table must not become
+    unreadable by a typing error. `validate_properties` is strict, for writers.
+    """
+
+    raw: Mapping[str, str | None] = field(default_factory=dict)
+
+    def get(self, name: str) -> Any:
+        """Return a known property, typed; `name` is its full name (`delta.appendOnly`)."""
+        read, default = _KNOWN[name]
+        text = self.raw.get(name)
+        if text is None:
+            return default
+        try:
+            return read(text)
+        except ValueError:
+            return default
+
+
+def validate_properties(raw: Mapping[str, str]) -> None:
+    """Check the properties that a caller wants to set.
+
+    Raises
+    ------
+    InvalidInputError
+        A value is no text or cannot be read, or a `delta.` property is unknown; all faults are
+        in one error.
+    """
+    faults = []
+    for name, text in raw.items():
+        if not isinstance(text, str):
+            faults.append(f"{name}: the value must be text, not {type(text).__name__}")
+        elif name in _KNOWN:
+            try:
+                _KNOWN[name][0](text)
+            except ValueError as error:
+                faults.append(f"{name}={text!r}: {error}")
+        elif name.startswith("delta.") and not name.startswith(_FREE_PREFIXES):
+            faults.append(f"{name}: no such property is known to txlog")
+    if faults:
+        raise InvalidInputError(
+            argument="properties", reason="; ".join(faults), remedy="Correct or leave them out"
+        )
+
+
+_FREE_PREFIXES = ("delta.constraints.", "delta.universalFormat.", "delta.feature.")

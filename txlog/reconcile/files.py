@@ -1,0 +1,103 @@
+"""Reconciliation of `add` and `remove`: of every logical file, the newest action counts.
+
+A logical file is a path together with a deletion vector's id, so that the same path can be live
+with one vector and a tombstone with another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import LogCorruptError
+from txlog.log import canonical_keys, commit_name
+
+
+@dataclass(frozen=True)
+class FileState:
+    """The files of one version, as `FILE_ROWS` of undefined order."""
+
+    live: pa.Table
+    tombstones: pa.Table
+
+
+def file_keys(rows: pa.Table) -> pa.ChunkedArray:
+    """Return for each of `FILE_ROWS` one text that stands for its logical file."""
+    paths = canonical_keys(rows["path"])
+    if rows["dv_id"].null_count == rows.num_rows:
+        return paths
+    # No path that a store can hold has a NUL, so none can look like a path with a vector.
+    with_vector = pc.binary_join_element_wise(paths, rows["dv_id"], "\0")
+    return pc.coalesce(with_vector, paths)
+
+
+def newest(rows: pa.Table) -> pa.Table:
+    """Keep, of every logical file, the row of its highest version.
+
+    Pure; the order of `rows` has no meaning.
+
+    Raises
+    ------
+    LogCorruptError
+        One version both adds and removes a logical file, or names it twice (rule REC-5).
+    """
+    if rows.num_rows < 2:
+        return rows
+    keyed = pa.table(
+        {
+            "key": file_keys(rows),
+            "version": rows["version"],
+            "row": pa.array(range(rows.num_rows), pa.int64()),
+        }
+    ).sort_by([("version", "descending")])
+    groups = keyed.group_by("key", use_threads=False)  # One thread keeps the order.
+    kept = groups.aggregate([("row", "first"), ("row", "count"), ("version", "count_distinct")])
+    if kept.num_rows == rows.num_rows:
+        return rows
+    twice = pc.less(kept["version_count_distinct"], kept["row_count"])
+    if pc.any(twice).as_py():
+        row = kept.filter(twice)["row_first"][0].as_py()
+        raise _named_twice(rows, row)
+    return rows.take(kept["row_first"])
+
+
+def _named_twice(rows: pa.Table, row: int) -> LogCorruptError:
+    version = rows["version"][row].as_py()
+    return LogCorruptError(
+        path=commit_name(version),
+        version=version,
+        field=rows["path"][row].as_py(),
+        reason="one commit names the same file twice, so its fate is undefined",
+        remedy="Open a version before it; the writer of this commit is at fault",
+    )
+
+
+def reconcile_files(rows: pa.Table) -> FileState:
+    """Return the state that `FILE_ROWS` of any number of versions make."""
+    return _split(newest(rows))
+
+
+def overlay(base: pa.Table, tail: pa.Table) -> FileState:
+    """Return the state of an already reconciled base under the newer rows of `tail`.
+
+    The same as `reconcile_files` over both, at the cost of a look-up instead of a grouping:
+    a checkpoint has each logical file once, and its versions are all below those of the tail.
+    """
+    tail = newest(tail)
+    if tail.num_rows == 0:
+        return _split(base)
+    touched = pc.is_in(file_keys(base), value_set=_flat(file_keys(tail)))
+    untouched = base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
+    return _split(pa.concat_tables([untouched, tail], promote_options="default"))
+
+
+def _flat(values: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _split(rows: pa.Table) -> FileState:
+    if pc.all(rows["is_add"]).as_py() is not False:
+        return FileState(rows, rows.slice(0, 0))
+    return FileState(rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"])))

@@ -1,0 +1,156 @@
+"""From the columns of a data file to those of the table.
+
+A file may lack columns, hold a narrower type from before a change, name things physically, or
+spell lists and maps in its own way. Pure.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from txlog.errors import DataFileError
+from txlog.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    arrow_type,
+)
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str) -> int | None:
+    """Return the index of the file's column for a table column, or None if the file has none.
+
+    `mode` is the table's column mapping: `id` goes by Parquet field ids, `name` by physical
+    names, `none` by names.
+    """
+    if mode == "id":
+        for index, field in enumerate(fields):
+            if (field.metadata or {}).get(_FIELD_ID) == str(want.field_id).encode():
+                return index
+        return None
+    name = want.physical_name if mode == "name" else want.name
+    folded = None
+    for index, field in enumerate(fields):
+        if field.name == name:
+            return index
+        if folded is None and field.name.casefold() == name.casefold():
+            folded = index
+    return folded
+
+
+def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:
+    """Return a file's column in the table's type.
+
+    Raises
+    ------
+    DataFileError
+        The file's type cannot become the table's without loss; names file and column.
+    """
+    target = arrow_type(want)
+    if array.type == target:
+        return array
+    try:
+        return _conform(array, want, target, mode)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataFileError(
+            path=path,
+            reason=f"column {column} is {array.type}, which cannot be read as {target}: {error}",
+            remedy="The file does not fit the table's schema; its writer is at fault",
+        ) from error
+
+
+def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) -> pa.Array:
+    if array.type == target:
+        return array
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    match want:
+        case StructType(fields) if pa.types.is_struct(array.type):
+            children = [_child(array, field, mode) for field in fields]
+            return _struct(children, target, array)
+        case ArrayType(element) if _is_list(array.type):
+            array = _from_zero(array)
+            values = _conform(array.values, element, target.value_type, mode)
+            return pa.ListArray.from_arrays(
+                array.offsets.cast(pa.int32()), values, type=target, mask=_nulls(array)
+            )
+        case MapType(key, value) if pa.types.is_map(array.type):
+            array = _from_zero(array)
+            return _map(
+                array,
+                _conform(array.keys, key, target.key_type, mode),
+                _conform(array.items, value, target.item_type, mode),
+                target,
+            )
+    if pa.types.is_timestamp(array.type):
+        # Nanoseconds come from INT96 alone, whose last digits a table never had.
+        return (
+            array.cast(target, safe=False)
+            if pa.types.is_timestamp(target)
+            else _cast(array, target)
+        )
+    return _cast(array, target)
+
+
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if not _may_become(array.type, target):
+        raise TypeError("the types are of different kinds")
+    return array.cast(target)
+
+
+def _may_become(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a cast keeps the meaning; Arrow itself would also read numbers from text."""
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    bytes_ = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    have_text = any(is_kind(have) for is_kind in texts)
+    want_text = any(is_kind(want) for is_kind in texts)
+    if have_text or want_text:
+        return have_text == want_text or any(is_kind(have) for is_kind in bytes_)
+    if pa.types.is_null(have):
+        return True
+    if pa.types.is_boolean(have) or pa.types.is_boolean(want):
+        return bool(have == want)
+    return True
+
+
+def _child(array: pa.StructArray, field: StructField, mode: str) -> pa.Array:
+    index = find_column(array.type, field, mode)
+    target = arrow_type(field.type)
+    if index is None:
+        return pa.nulls(len(array), target)
+    return _conform(array.field(index), field.type, target, mode)
+
+
+def _struct(children: list[pa.Array], target: pa.DataType, like: pa.Array) -> pa.Array:
+    if not children:
+        return pa.array([None if null else {} for null in like.is_null().to_pylist()], target)
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(like))
+
+
+def _map(array: pa.MapArray, keys: pa.Array, items: pa.Array, target: pa.DataType) -> pa.Array:
+    entries = pa.StructArray.from_arrays(
+        [keys, items], fields=[target.key_field, target.item_field]
+    )
+    validity = None if array.null_count == 0 else array.is_valid().buffers()[1]
+    return pa.MapArray.from_buffers(
+        target, len(array), [validity, array.offsets.buffers()[1]], children=[entries]
+    )
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _from_zero(array: pa.Array) -> pa.Array:
+    """Return the same values with buffers that begin at zero, as `from_arrays` wants them."""
+    return pa.concat_arrays([array]) if array.offset else array
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )

@@ -1,0 +1,66 @@
+"""Deleted row positions, from wherever a fragment's deletion vector is."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from txlog.errors import BadDeletionVectorError, NotFoundError
+from txlog.fragments import (
+    Fragment,
+    block_range,
+    decode_vector,
+    inline_vector,
+    logged_path,
+    vector_in_block,
+)
+from txlog.log import decode_path
+from txlog.store import Store, locate
+
+
+def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
+    """Return the positions of a fragment's deleted rows, or None if none are deleted.
+
+    Raises
+    ------
+    BadDeletionVectorError
+        The vector is missing, torn, or holds positions that the fragment does not have.
+    """
+    if fragment.deletion is None:
+        return None
+    descriptor = fragment.deletion.descriptor
+    path = fragment.files[0].path
+    if descriptor.storage_type == "i":
+        data = inline_vector(descriptor, path=path)
+    else:
+        path = logged_path(descriptor, path=path)
+        data = _stored(store, fragment, path)
+    positions = decode_vector(data, cardinality=descriptor.cardinality, path=path)
+    rows = fragment.physical_rows
+    if rows is not None and positions and positions.max() >= rows:
+        raise BadDeletionVectorError(
+            path=path,
+            reason=f"it deletes row {positions.max()} of a file that has {rows} rows",
+            remedy="Restore the file from a copy, or time travel to a version before the delete",
+        )
+    return positions or None
+
+
+def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
+    assert fragment.deletion is not None
+    descriptor = fragment.deletion.descriptor
+    offset, length = block_range(descriptor)
+    # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
+    relative = descriptor.storage_type == "u"
+    home, name = (store, path) if relative else locate(store, decode_path(path))
+    try:
+        with home.open_input(name) as source:
+            version = source.read(1)
+            source.seek(offset)
+            block = source.read(max(length, 0))
+    except (NotFoundError, OSError) as error:
+        raise BadDeletionVectorError(
+            path=path,
+            reason=f"the file cannot be read: {error}",
+            remedy="Restore the file from a copy, or time travel to a version before the delete",
+        ) from error
+    return vector_in_block(version, block, descriptor, path=path)

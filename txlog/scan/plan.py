@@ -1,0 +1,166 @@
+"""Which fragments a scan reads, and which columns of them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import InvalidInputError
+from txlog.expressions import Expression, bind, columns_of, to_sql
+from txlog.fragments import Fragment, fragment_ids, fragments_of
+from txlog.schema import StructField, StructType, arrow_schema
+from txlog.snapshot import Snapshot
+from txlog.stats import always, file_bounds, keep, num_records
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan reads and what it leaves out, and why."""
+
+    version: int
+    predicate: str | None
+    columns: tuple[str, ...]
+    files: int  # In the snapshot.
+    pruned_by_partition: int
+    pruned_by_statistics: int
+    files_to_read: int
+    files_with_deletions: int  # Of those to read.
+    bytes_to_read: int  # At most: row groups and columns are left out as well.
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"Scan of version {self.version}",
+                f"  columns: {', '.join(self.columns)}",
+                f"  where: {self.predicate or 'all rows'}",
+                f"  files: {self.files_to_read} of {self.files}",
+                f"    bytes at most: {self.bytes_to_read:,}",
+                f"    left out by partition values: {self.pruned_by_partition}",
+                f"    left out by statistics: {self.pruned_by_statistics}",
+                f"    with deleted rows: {self.files_with_deletions}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A scan, decided: it pickles, so any worker can read its fragments without the log."""
+
+    root: str
+    version: int
+    columns: tuple[StructField, ...]  # In the order of the result.
+    needed: tuple[StructField, ...]  # Those and the predicate's, in the table's order.
+    partition_columns: frozenset[str]  # Logical names.
+    mapping_mode: str
+    where: Expression | None  # Bound to the table's schema.
+    fragments: tuple[Fragment, ...] = field(repr=False)  # That survive, ordered by id.
+    # For each fragment, whether the predicate is true of all its rows.
+    certain: tuple[bool, ...] = field(repr=False)
+    explanation: Explanation
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return arrow_schema(StructType(self.columns))
+
+
+def plan_scan(
+    snapshot: Snapshot,
+    files: pa.Table,
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+) -> ScanPlan:
+    """Decide which of a snapshot's files can hold rows that a scan wants. Pure.
+
+    Parameters
+    ----------
+    files
+        The snapshot's live files, as `FILE_ROWS`.
+    columns
+        The table's columns to return, in this order; None for all.
+    where
+        Keep the rows of which this is true.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is not in the table, or the predicate does not fit its schema.
+    """
+    chosen = _chosen(snapshot.schema, columns)
+    bound = None if where is None else bind(where, snapshot.schema)
+    partitions = snapshot.partition_columns
+    ids = fragment_ids(files)
+    rows = num_records(files)
+    everything = pa.repeat(pa.scalar(True), files.num_rows)
+    in_partition, kept, certain = everything, everything, everything
+    if bound is not None:
+        bounds = file_bounds(files, snapshot.schema, partitions, bound, only_partitions=True)
+        in_partition = keep(bound, bounds)
+        bounds = file_bounds(files, snapshot.schema, partitions, bound)
+        kept = pc.and_(in_partition, keep(bound, bounds))
+        certain = always(bound, bounds)
+    survivors = files.filter(kept)
+    found = fragments_of(survivors, ids.filter(kept), rows.filter(kept))
+    # `fragments_of` orders by id; the certainty of each goes along.
+    sure = dict(zip(ids.filter(kept).to_pylist(), certain.filter(kept).to_pylist(), strict=True))
+    return ScanPlan(
+        root=snapshot.root,
+        version=snapshot.version,
+        columns=chosen,
+        needed=_needed(snapshot.schema, chosen, bound),
+        partition_columns=frozenset(partitions),
+        mapping_mode=snapshot.mapping_mode,
+        where=bound,
+        fragments=tuple(found),
+        certain=tuple(sure[fragment.id] for fragment in found),
+        explanation=Explanation(
+            version=snapshot.version,
+            predicate=None if bound is None else to_sql(bound),
+            columns=tuple(column.name for column in chosen),
+            files=files.num_rows,
+            pruned_by_partition=files.num_rows - _count(in_partition),
+            pruned_by_statistics=_count(in_partition) - _count(kept),
+            files_to_read=survivors.num_rows,
+            files_with_deletions=survivors.num_rows - survivors["dv_id"].null_count,
+            bytes_to_read=pc.sum(survivors["size"]).as_py() or 0,
+        ),
+    )
+
+
+def _count(mask: pa.Array) -> int:
+    return int(pc.sum(mask).as_py() or 0)
+
+
+def _chosen(schema: StructType, columns: list[str] | None) -> tuple[StructField, ...]:
+    if columns is None:
+        return schema.fields
+    if isinstance(columns, str):
+        raise InvalidInputError(
+            argument="columns",
+            reason="a list of names was expected, not text",
+            remedy=f"Write columns=[{columns!r}]",
+        )
+    found = []
+    for name in columns:
+        column = schema.get(name)
+        if column is None:
+            raise InvalidInputError(
+                argument="columns",
+                field=name,
+                reason="the table has no such column",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+        found.append(column)
+    return tuple(found)
+
+
+def _needed(
+    schema: StructType, chosen: tuple[StructField, ...], where: Expression | None
+) -> tuple[StructField, ...]:
+    names = {column.name for column in chosen}
+    if where is not None:
+        names.update(path[0] for path in columns_of(where))
+    return tuple(column for column in schema.fields if column.name in names)

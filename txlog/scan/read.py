@@ -1,0 +1,233 @@
+"""Reading a fragment: its rows, less the deleted ones, of which the predicate is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from txlog.errors import DataFileError, NotFoundError, TxlogError
+from txlog.expressions import columns_of, mask
+from txlog.fragments import Fragment
+from txlog.log import decode_path
+from txlog.scan.columns import conform, find_column
+from txlog.scan.deletions import load_deletions
+from txlog.scan.plan import ScanPlan
+from txlog.schema import StructField, arrow_type
+from txlog.stats import keep, parse_partition_values, row_group_bounds
+from txlog.store import Store, locate
+
+BATCH_ROWS = 131_072
+
+
+class FragmentReader:
+    """An open data file of one fragment: its physical rows, in order, by batches."""
+
+    def __init__(self, store: Store, plan: ScanPlan, fragment: Fragment) -> None:
+        self._plan = plan
+        self._fragment = fragment
+        self._path = fragment.files[0].path
+        self._home, self._name = locate(store, decode_path(self._path))
+
+    @contextmanager
+    def _opened(self) -> Iterator[pq.ParquetFile]:
+        """Open the file, and turn whatever it makes pyarrow raise into one error."""
+        try:
+            with self._home.open_input(self._name) as source:
+                yield pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        except NotFoundError as error:
+            raise DataFileError(
+                path=self._path,
+                version=self._plan.version,
+                reason="the file is gone, though this version of the table needs it",
+                remedy="Open a newer version; vacuum may have removed what this one needs",
+            ) from error
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, TxlogError):
+                raise
+            raise DataFileError(
+                path=self._path,
+                version=self._plan.version,
+                reason=f"no readable Parquet: {error}",
+                remedy="Restore the file from a copy, or open a version without it",
+            ) from error
+
+    def count_rows(self) -> int:
+        """Return the number of physical rows, from the file's footer."""
+        with self._opened() as file:
+            return int(file.metadata.num_rows)
+
+    def batches(
+        self, needed: tuple[StructField, ...], *, prune: bool, batch_rows: int, threads: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield physical rows with the position of each batch's first one.
+
+        With `prune`, row groups of which the plan's predicate is certainly not true are left out.
+        """
+        with self._opened() as file:
+            self._check_rows(file)
+            names = file.schema_arrow.names
+            places = {
+                column.name: find_column(file.schema_arrow, column, self._plan.mapping_mode)
+                for column in needed
+                if column.name not in self._plan.partition_columns
+            }
+            wanted = [names[place] for place in places.values() if place is not None]
+            start = 0
+            kept = self._kept_row_groups(file, places) if prune else None
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if kept is None or kept[group]:
+                    at = start
+                    for raw in _raw(file, group, rows, wanted, batch_rows, threads):
+                        yield at, self._table_columns(raw, needed, places, names)
+                        at += raw.num_rows
+                start += rows
+
+    def _check_rows(self, file: pq.ParquetFile) -> None:
+        stated = self._fragment.physical_rows
+        if stated is not None and self._fragment.deletion and stated != file.metadata.num_rows:
+            raise DataFileError(
+                path=self._path,
+                version=self._plan.version,
+                reason=f"the log says {stated} rows, the file has {file.metadata.num_rows}, "
+                "so deleted positions have no meaning",
+                remedy="The log's numRecords is wrong; its writer is at fault",
+            )
+
+    def _kept_row_groups(
+        self, file: pq.ParquetFile, places: dict[str, int | None]
+    ) -> list[bool] | None:
+        where = self._plan.where
+        if where is None or file.num_row_groups < 2:
+            return None
+        if any(path[0] in self._plan.partition_columns for path in columns_of(where)):
+            return None  # Partition values are the same in all row groups.
+        fields = {column.name: column for column in self._plan.needed}
+        if any(
+            place is None
+            or file.schema_arrow.field(place).type != arrow_type(fields[name].type)
+            or file.schema_arrow.field(place).name != name
+            for name, place in places.items()
+        ):
+            return None  # Statistics of another type, or of none: read all of it.
+        bounds = row_group_bounds(file.metadata, columns_of(where), self._plan.needed)
+        return [bool(value) for value in keep(where, bounds).to_pylist()]
+
+    def _table_columns(
+        self,
+        raw: pa.RecordBatch,
+        needed: tuple[StructField, ...],
+        places: dict[str, int | None],
+        names: list[str],
+    ) -> pa.RecordBatch:
+        """Return a batch of the file as the table's columns: conformed, or constant, or null."""
+        arrays, fields = [], []
+        for column in needed:
+            target = arrow_type(column.type)
+            if column.name in self._plan.partition_columns:
+                array = pa.repeat(self._partition_value(column), raw.num_rows)
+            elif (place := places[column.name]) is None:
+                array = pa.nulls(raw.num_rows, target)
+            else:
+                array = conform(
+                    raw.column(names[place]),
+                    column.type,
+                    self._plan.mapping_mode,
+                    path=self._path,
+                    column=column.name,
+                )
+            arrays.append(array)
+            fields.append(pa.field(column.name, target, column.nullable))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _partition_value(self, column: StructField) -> pa.Scalar:
+        values = self._fragment.partition_values
+        physical = column.name if self._plan.mapping_mode == "none" else column.physical_name
+        text = values.get(physical, values.get(column.name))
+        return parse_partition_values(pa.array([text], pa.string()), column.type)[0]
+
+
+def _raw(
+    file: pq.ParquetFile, group: int, rows: int, wanted: list[str], batch_rows: int, threads: bool
+) -> Iterator[pa.RecordBatch]:
+    if not wanted:  # Only constants are wanted, but as many as there are rows.
+        yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
+        return
+    yield from file.iter_batches(
+        batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=threads
+    )
+
+
+def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | None:
+    """Return which of a run of positions are not deleted, or None if none of them is."""
+    if deleted is None:
+        return None
+    here = deleted & BitMap64(range(start, start + count))
+    if not here:
+        return None
+    positions = pa.array(here, pa.int64(), size=len(here))
+    return pc.invert(pc.is_in(pa.arange(start, start + count), value_set=positions))
+
+
+def read_fragment(
+    store: Store,
+    plan: ScanPlan,
+    fragment: Fragment,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    threads: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a fragment that the plan wants, in the plan's columns.
+
+    Row groups that the predicate rules out are not read; deletions go by physical position,
+    before the predicate. `threads` lets one file be decoded by several threads.
+
+    Raises
+    ------
+    DataFileError, BadDeletionVectorError
+        A file is missing, unreadable, or other than the log says.
+    """
+    deleted = load_deletions(store, fragment)
+    reader = FragmentReader(store, plan, fragment)
+    names = [column.name for column in plan.columns]
+    for start, batch in reader.batches(
+        plan.needed, prune=True, batch_rows=batch_rows, threads=threads
+    ):
+        kept = alive_mask(deleted, start, batch.num_rows)
+        if plan.where is not None:
+            true = pc.fill_null(mask(plan.where, batch), False)
+            kept = true if kept is None else pc.and_(true, kept)
+        if kept is not None:
+            batch = batch.filter(kept)
+        if batch.num_rows:
+            yield batch.select(names)
+
+
+def matching_positions(store: Store, plan: ScanPlan, fragment: Fragment) -> tuple[BitMap64, int]:
+    """Return the positions of a fragment's rows of which the plan's predicate is true.
+
+    Deleted rows are not among them. The second value is the number of physical rows.
+    """
+    found = BitMap64()
+    reader = FragmentReader(store, plan, fragment)
+    total = reader.count_rows()
+    if plan.where is None:
+        found = BitMap64(range(total))
+    else:
+        needed = tuple(
+            column
+            for column in plan.needed
+            if column.name in {path[0] for path in columns_of(plan.where)}
+        )
+        for start, batch in reader.batches(
+            needed, prune=True, batch_rows=BATCH_ROWS, threads=False
+        ):
+            rows = pc.indices_nonzero(pc.fill_null(mask(plan.where, batch), False))
+            found |= BitMap64(pc.add(rows.cast(pa.int64()), start).to_pylist())
+    deleted = load_deletions(store, fragment)
+    return (found if deleted is None else found - deleted), total

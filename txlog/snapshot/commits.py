@@ -1,0 +1,93 @@
+"""Commits and compactions, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions import Action, CommitInfo, decode_action, decode_rows, rows
+from txlog.errors import LogCorruptError, NotFoundError
+from txlog.log import LogFile
+from txlog.store import Store
+
+_CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One log file, read: its controls as models, its file actions as JSON objects."""
+
+    version: int  # Of a compaction, its last.
+    path: str
+    modified_ms: int
+    controls: tuple[tuple[int, Action], ...]
+    info: CommitInfo | None
+    rows: list[dict[str, Any]]
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was made: the in-commit timestamp if it has one, else the file's time."""
+        stamp = self.info.in_commit_timestamp if self.info else None
+        return self.modified_ms if stamp is None else stamp
+
+
+def read_commit(store: Store, file: LogFile) -> Commit:
+    """Return one commit or compaction.
+
+    Raises
+    ------
+    LogCorruptError
+        The file is missing or empty, a line is no JSON object, or an action breaks the protocol.
+    """
+    try:
+        data = store.read(file.path)
+    except NotFoundError as error:
+        raise LogCorruptError(
+            path=file.path,
+            reason="the file was listed, but is gone",
+            remedy="Open the table again; the log was being cleaned up",
+        ) from error
+    return parse_commit(data, file)
+
+
+def parse_commit(data: bytes, file: LogFile) -> Commit:
+    """Return the commit that bytes make. Pure; errors as in `read_commit`."""
+    if not data.strip():
+        raise LogCorruptError(
+            path=file.path,
+            reason="the file is empty, so the commit was torn",
+            remedy="Restore it from a copy, or delete it if it is the newest",
+        )
+    version = file.end if file.kind == "compaction" else file.version
+    found = rows(data, path=file.path)
+    controls: list[tuple[int, Action]] = []
+    info = None
+    for line, row in enumerate(found, start=1):
+        if "add" in row or "remove" in row:
+            continue  # Files stay columns.
+        controls.extend(
+            (version, decode_action(name, body, path=file.path, line=line))
+            for name in _CONTROLS
+            if (body := row.get(name)) is not None
+        )
+        if info is None and (body := row.get("commitInfo")) is not None:
+            info = _commit_info(body, file.path, line)
+    return Commit(version, file.path, file.modified_ms, tuple(controls), info, found)
+
+
+def _commit_info(body: Any, path: str, line: int) -> CommitInfo | None:
+    action = decode_action("commitInfo", body, path=path, line=line)
+    return action if isinstance(action, CommitInfo) else None
+
+
+def read_commits(store: Store, files: Iterable[LogFile]) -> list[Commit]:
+    """Return several commits, in the order given."""
+    return [read_commit(store, file) for file in files]
+
+
+def file_rows(commits: Iterable[Commit]) -> pa.Table:
+    """Return the file actions of commits as `FILE_ROWS`."""
+    return decode_rows((commit.version, commit.rows, commit.path) for commit in commits)

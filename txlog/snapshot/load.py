@@ -1,0 +1,168 @@
+"""Loading a snapshot from a store."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from txlog.actions import Action, Sidecar
+from txlog.checkpoint import read_controls, read_files, read_hint
+from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
+from txlog.log import LOG_FOLDER, LogFile, Segment, choose_segment, commit_name, parse_name
+from txlog.protocol import Properties
+from txlog.reconcile import Controls, FileState, controls_of, overlay
+from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
+from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
+from txlog.store import Store
+
+
+def list_log(store: Store, *, since: int = 0) -> list[LogFile]:
+    """Return the log's files of versions from `since` on; whatever has another name is ignored."""
+    return [
+        file
+        for info in store.list_after(LOG_FOLDER, f"{since:020d}")
+        if (file := parse_name(info.name, size=info.size, modified_ms=info.modified_ms))
+    ]
+
+
+def load_snapshot(store: Store, *, version: int | None = None) -> Snapshot:
+    """Return a version of the table in the store, or its latest.
+
+    A damaged checkpoint or compaction that other files make redundant is passed over, with a
+    `TxlogWarning` that names it.
+
+    Raises
+    ------
+    NotFoundError
+        There is no table here, or no such version.
+    LogCorruptError
+        The log is damaged beyond what its other files make good.
+    UnsupportedFeatureError
+        The table needs features that txlog lacks.
+    """
+    hint = read_hint(store)
+    since = hint.version if hint and (version is None or hint.version <= version) else 0
+    files = list_log(store, since=since)
+    unusable: list[str] = []
+    first_error: LogCorruptError | None = None
+    while True:
+        try:
+            segment = choose_segment(files, version=version, unusable=unusable)
+            return _load(store, segment, files)
+        except _UnusableError as error:
+            first_error = first_error or error.cause
+            unusable.extend(error.names)
+        except (NotFoundError, LogCorruptError) as error:
+            if since:  # The hint led too far: look at the whole log.
+                since, files = 0, list_log(store)
+            elif first_error is not None:
+                raise first_error from error
+            elif not files:
+                raise _no_table(store) from error
+            else:
+                error.path = error.path or store.root
+                raise
+
+
+def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version, reading only the commits that are newer than a snapshot."""
+    files = list_log(store, since=snapshot.version + 1)
+    commits = {file.version: file for file in files if file.kind == "commit"}
+    newer = []
+    at = snapshot.version + 1
+    while at in commits:
+        newer.append(commits[at])
+        at += 1
+    if len(newer) < len(commits):  # A gap: only a checkpoint can bridge it.
+        return load_snapshot(store)
+    return advance(snapshot, read_commits(store, newer))
+
+
+def load_files(store: Store, snapshot: Snapshot) -> FileState:
+    """Return the live files and tombstones of a snapshot.
+
+    Raises
+    ------
+    LogCorruptError
+        A checkpoint or sidecar has become unreadable, or commits contradict themselves.
+    """
+    base = read_files(store, snapshot.checkpoint, snapshot.sidecars)
+    return overlay(base, snapshot.tail)
+
+
+class _UnusableError(Exception):
+    """A redundant file is damaged: choose another segment."""
+
+    def __init__(self, names: Sequence[str], cause: LogCorruptError) -> None:
+        super().__init__(*names)
+        self.names = names
+        self.cause = cause
+
+
+def _no_table(store: Store) -> NotFoundError:
+    return NotFoundError(
+        path=store.root,
+        reason=f"there is no Delta table here: no {LOG_FOLDER} with a commit or checkpoint",
+        remedy="Check the path, or make a table with txlog.Table.create or txlog.write",
+    )
+
+
+def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
+    base, sidecars = _load_checkpoint(store, segment)
+    commits: list[Commit] = []
+    for file in segment.deltas:
+        try:
+            commits.append(read_commit(store, file))
+        except LogCorruptError as error:
+            if file.kind == "compaction":
+                raise _passed_over((file,), error) from error
+            raise
+    controls = controls_of((pair for commit in commits for pair in commit.controls), base)
+    return make_snapshot(
+        store.root,
+        segment,
+        controls,
+        sidecars=sidecars,
+        tail=file_rows(commits),
+        timestamp_ms=_timestamp_ms(store, segment, files, commits, controls),
+    )
+
+
+def _load_checkpoint(store: Store, segment: Segment) -> tuple[Controls, tuple[Sidecar, ...]]:
+    if not segment.checkpoint:
+        return Controls(), ()
+    try:
+        actions: tuple[Action, ...] = read_controls(store, segment.checkpoint)
+        sidecars = tuple(action for action in actions if isinstance(action, Sidecar))
+        at = segment.checkpoint_version
+        return controls_of((at, action) for action in actions), sidecars
+    except LogCorruptError as error:
+        raise _passed_over(segment.checkpoint, error) from error
+
+
+def _passed_over(files: Sequence[LogFile], error: LogCorruptError) -> _UnusableError:
+    names = [file.name for file in files]
+    warnings.warn(
+        f"{', '.join(names)} is damaged and passed over: {error}", TxlogWarning, stacklevel=4
+    )
+    return _UnusableError(names, error)
+
+
+def _timestamp_ms(
+    store: Store,
+    segment: Segment,
+    files: list[LogFile],
+    commits: list[Commit],
+    controls: Controls,
+) -> int:
+    """Return when the version was made, from its own commit if that is still there."""
+    name = commit_name(segment.version)
+    if commits and commits[-1].path.endswith(name):
+        return commits[-1].timestamp_ms
+    file = next((file for file in files if file.name == name), None)
+    if file is None:
+        return max((part.modified_ms for part in segment.checkpoint), default=0)
+    stamped = controls.metadata is not None and Properties(controls.metadata.configuration).get(
+        "delta.enableInCommitTimestamps"
+    )
+    return read_commit(store, file).timestamp_ms if stamped else file.modified_ms

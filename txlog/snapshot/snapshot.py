@@ -1,0 +1,146 @@
+"""A version of a table, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from txlog.actions import Metadata, Protocol, Sidecar
+from txlog.errors import LogCorruptError
+from txlog.log import LogFile, Segment
+from txlog.protocol import Properties, require_readable
+from txlog.reconcile import Controls, controls_of
+from txlog.schema import StructType, parse_schema
+from txlog.schema.widening import require_known_changes
+from txlog.snapshot.commits import Commit, file_rows
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version: its controls, and which files hold its file actions. A value; it pickles."""
+
+    root: str
+    version: int
+    timestamp_ms: int  # When the version was made, milliseconds since the epoch.
+    protocol: Protocol
+    metadata: Metadata
+    schema: StructType
+    controls: Controls
+    checkpoint: tuple[LogFile, ...]
+    sidecars: tuple[Sidecar, ...]
+    tail: pa.Table = field(repr=False, compare=False)  # `FILE_ROWS` newer than the checkpoint.
+
+    @cached_property
+    def properties(self) -> Properties:
+        """The table's properties, typed."""
+        return Properties(self.metadata.configuration)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The logical names of the partition columns, in order."""
+        return self.metadata.partition_columns
+
+    @property
+    def mapping_mode(self) -> str:
+        """The column mapping in force: `none`, `name` or `id`."""
+        return str(self.properties.get("delta.columnMapping.mode"))
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return how far an application got, or None if it never committed."""
+        txn = self.controls.txns.get(app_id)
+        return None if txn is None else txn.version
+
+
+def make_snapshot(
+    root: str,
+    segment: Segment,
+    controls: Controls,
+    *,
+    sidecars: Sequence[Sidecar],
+    tail: pa.Table,
+    timestamp_ms: int,
+) -> Snapshot:
+    """Return the snapshot that controls make, if txlog can read it.
+
+    Raises
+    ------
+    LogCorruptError
+        There is no protocol or no metadata, or the schema breaks the protocol.
+    UnsupportedFeatureError
+        The table needs features that txlog lacks.
+    """
+    for name, found in (("protocol", controls.protocol), ("metaData", controls.metadata)):
+        if found is None:
+            raise LogCorruptError(
+                path=root,
+                version=segment.version,
+                field=name,
+                reason=f"no commit up to this version holds a {name} action",
+                remedy="The log is incomplete; restore it from a copy",
+            )
+    assert controls.protocol is not None
+    assert controls.metadata is not None
+    require_readable(controls.protocol, controls.metadata, path=root)
+    schema = parse_schema(controls.metadata.schema_string)
+    _check_columns(schema, controls.metadata.partition_columns, root)
+    require_known_changes(schema, path=root)
+    return Snapshot(
+        root=root,
+        version=segment.version,
+        timestamp_ms=timestamp_ms,
+        protocol=controls.protocol,
+        metadata=controls.metadata,
+        schema=schema,
+        controls=controls,
+        checkpoint=segment.checkpoint,
+        sidecars=tuple(sidecars),
+        tail=tail,
+    )
+
+
+def _check_columns(schema: StructType, partition_columns: list[str], root: str) -> None:
+    names = schema.names()
+    folded = [name.casefold() for name in names]
+    for name, fold in zip(names, folded, strict=True):
+        if folded.count(fold) > 1:
+            raise LogCorruptError(
+                path=root, field=name, reason="two columns have this name, or differ only by case"
+            )
+    for name in partition_columns:
+        if name not in names:
+            raise LogCorruptError(
+                path=root, field=name, reason="a partition column is not in the schema"
+            )
+
+
+def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
+    """Return the snapshot that the next commits, in order and without a gap, lead to.
+
+    Nothing is replayed: the cost is that of the new commits. Errors as for opening the table.
+    """
+    if not commits:
+        return snapshot
+    controls = controls_of(
+        (pair for commit in commits for pair in commit.controls), snapshot.controls
+    )
+    last = commits[-1]
+    tail = pa.concat_tables([snapshot.tail, file_rows(commits)])
+    if (controls.protocol, controls.metadata) == (snapshot.protocol, snapshot.metadata):
+        return replace(
+            snapshot,
+            version=last.version,
+            timestamp_ms=last.timestamp_ms,
+            controls=controls,
+            tail=tail,
+        )
+    return make_snapshot(
+        snapshot.root,
+        Segment(last.version, snapshot.checkpoint),
+        controls,
+        sidecars=snapshot.sidecars,
+        tail=tail,
+        timestamp_ms=last.timestamp_ms,
+    )

@@ -1,0 +1,140 @@
+"""Time travel: which version was the latest at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.log import LogFile
+from txlog.snapshot.commits import read_commit
+from txlog.snapshot.load import list_log
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store import Store
+
+OutOfRange = Literal["error", "nearest"]
+
+
+def parse_timestamp(moment: str | datetime | int) -> int:
+    """Return milliseconds since the epoch of ISO 8601 text, a datetime, or milliseconds.
+
+    Text and datetimes without a zone are in UTC.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is no ISO 8601 timestamp.
+    """
+    if isinstance(moment, bool):
+        raise InvalidInputError(argument="timestamp", reason="a truth value is no timestamp")
+    if isinstance(moment, int):
+        return moment
+    if isinstance(moment, str):
+        try:
+            moment = datetime.fromisoformat(moment.strip())
+        except ValueError as error:
+            raise InvalidInputError(
+                argument="timestamp",
+                reason=f"{moment!r} is no ISO 8601 timestamp",
+                remedy="Write it as 2026-08-22, 2026-08-22T10:00:00 or 2026-08-22T10:00:00+02:00",
+            ) from error
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(zoned.timestamp() * 1000)
+
+
+def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
+    """Return the last version not later than a moment, or None if all are later.
+
+    Pure. `commits` are (version, time in milliseconds), ascending by version. File times may
+    stand still or go back; each counts as at least a millisecond after the one before it.
+    """
+    picked = None
+    floor = None
+    for version, stamp in commits:
+        stamp = stamp if floor is None else max(stamp, floor + 1)
+        floor = stamp
+        if stamp > moment_ms:
+            break
+        picked = version
+    return picked
+
+
+def version_at(
+    store: Store, latest: Snapshot, moment_ms: int, *, out_of_range: OutOfRange = "error"
+) -> int:
+    """Return the version that was the latest at a moment.
+
+    Where in-commit timestamps are enabled they decide, else the times of the commit files.
+
+    Raises
+    ------
+    NotFoundError
+        The moment is before the first version that is kept or after the last one, and
+        `out_of_range` is not `nearest`.
+    """
+    commits = sorted(
+        (file for file in list_log(store) if file.kind == "commit"), key=lambda f: f.version
+    )
+    commits = _contiguous([file for file in commits if file.version <= latest.version])
+    if not commits:
+        raise NotFoundError(
+            path=store.root,
+            reason="the log keeps no commit, so no version has a time",
+            remedy="Open the table by version",
+        )
+    picked = _pick(store, latest, commits, moment_ms)
+    if picked is not None and (moment_ms <= latest.timestamp_ms or out_of_range == "nearest"):
+        return picked
+    if picked is None and out_of_range == "nearest":
+        return commits[0].version
+    if picked is not None and picked < latest.version:
+        return picked
+    when = "before the first" if picked is None else "after the last"
+    raise NotFoundError(
+        path=store.root,
+        reason=f"{_text(moment_ms)} is {when} version "
+        f"({commits[0].version} at {_text(_stamp(store, latest, commits[0]))}, "
+        f"{latest.version} at {_text(latest.timestamp_ms)})",
+        remedy="Choose a moment between them, or leave out the timestamp for the latest version",
+    )
+
+
+def _contiguous(commits: list[LogFile]) -> list[LogFile]:
+    """Keep the newest run without a gap: what is before it can no longer be rebuilt."""
+    run = commits[-1:]
+    for file in reversed(commits[:-1]):
+        if file.version != run[-1].version - 1:
+            break
+        run.append(file)
+    return run[::-1]
+
+
+def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int) -> int | None:
+    properties = latest.properties
+    if not properties.get("delta.enableInCommitTimestamps"):
+        return pick_version([(file.version, file.modified_ms) for file in commits], moment_ms)
+    enabled_at = properties.get("delta.inCommitTimestampEnablementVersion") or 0
+    enabled_ms = properties.get("delta.inCommitTimestampEnablementTimestamp")
+    stamped = [file for file in commits if file.version >= enabled_at]
+    if enabled_ms is not None and moment_ms < enabled_ms:
+        older = [file for file in commits if file.version < enabled_at]
+        return pick_version([(file.version, file.modified_ms) for file in older], moment_ms)
+    low, high = 0, len(stamped)  # In-commit timestamps strictly ascend.
+    while low < high:
+        middle = (low + high) // 2
+        if read_commit(store, stamped[middle]).timestamp_ms <= moment_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return stamped[low - 1].version if low else None
+
+
+def _stamp(store: Store, latest: Snapshot, file: LogFile) -> int:
+    if latest.properties.get("delta.enableInCommitTimestamps"):
+        return read_commit(store, file).timestamp_ms
+    return file.modified_ms
+
+
+def _text(moment_ms: int) -> str:
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,586 @@
+"""`Table`: a table at a version, and one call for each verb."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txlog.actions import Metadata, Protocol
+from txlog.checkpoint import checkpoint_rows, write_checkpoint
+from txlog.errors import CommitConflictError, InvalidInputError, TxlogError, TxlogWarning
+from txlog.expressions import Expression, as_expression
+from txlog.fragments import Fragment
+from txlog.reconcile import FileState, TableState
+from txlog.scan import Scan, plan_scan
+from txlog.scan.files import file_table
+from txlog.schema import StructType, arrow_schema, from_arrow
+from txlog.snapshot import (
+    OutOfRange,
+    Snapshot,
+    history,
+    load_files,
+    load_snapshot,
+    parse_timestamp,
+    refresh,
+    version_at,
+)
+from txlog.store import Store, open_store
+from txlog.write import (
+    AppTransaction,
+    Done,
+    Outcome,
+    PartitionMode,
+    SchemaMode,
+    Workplace,
+    WriteOptions,
+    already_exists,
+    append,
+    create,
+    delete,
+    existing,
+    overwrite,
+    write_new_table,
+)
+
+Where = str | Expression | None
+WriteMode = Literal["append", "overwrite", "error", "ignore"]
+
+
+class Table:
+    """A Delta table at one version.
+
+    Reading verbs answer for that version. Writing verbs commit on top of the latest version and
+    move the table on to what they made.
+
+    Parameters
+    ----------
+    uri
+        A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
+        taken literally, `file:` URIs are percent-decoded.
+    version
+        Open this version. Default: the latest.
+    timestamp
+        Open the version that was the latest at this moment: ISO 8601 text, a datetime, or
+        milliseconds since the epoch; UTC where there is no zone.
+    storage_options
+        Passed to the store, and to Spark's executors; never shown.
+    out_of_range
+        `nearest` takes the first or last version for a timestamp before or after all of them.
+
+    Raises
+    ------
+    NotFoundError
+        There is no table, no such version, or none at that moment.
+    UnsupportedFeatureError
+        The table needs features to be read that txlog lacks; all are named.
+    LogCorruptError
+        The log is damaged; the file is named.
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        timestamp: str | datetime | int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        out_of_range: OutOfRange = "error",
+    ) -> None:
+        if version is not None and timestamp is not None:
+            raise InvalidInputError(
+                argument="timestamp",
+                reason="version and timestamp both choose a version",
+                remedy="Pass only one of them",
+            )
+        if version is not None and (type(version) is not int or version < 0):
+            raise InvalidInputError(
+                argument="version", reason=f"{version!r} is no whole number from 0"
+            )
+        store = open_store(uri, storage_options)
+        snapshot = load_snapshot(store, version=version)
+        if timestamp is not None:
+            at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
+            snapshot = load_snapshot(store, version=at)
+        self._place = Workplace(store)
+        self._move(snapshot, pinned=version is not None or timestamp is not None)
+
+    @classmethod
+    def _of(cls, place: Workplace, snapshot: Snapshot) -> Table:
+        table = cls.__new__(cls)
+        table._place = place
+        table._move(snapshot, pinned=False)
+        return table
+
+    def _move(self, snapshot: Snapshot, *, pinned: bool) -> None:
+        self._snapshot = snapshot
+        self._pinned = pinned
+        self._file_state: FileState | None = None
+
+    def __repr__(self) -> str:
+        return f"txlog.Table({self.uri!r}, version={self.version})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self._place, "snapshot": self._snapshot, "pinned": self._pinned}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._place = state["place"]
+        self._move(state["snapshot"], pinned=state["pinned"])
+
+    # What the table is ---------------------------------------------------------------------
+
+    @staticmethod
+    def exists(
+        uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Return whether there is a Delta table at `uri`, readable or not."""
+        try:
+            return existing(open_store(uri, storage_options)) is not None
+        except TxlogError:
+            return True
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self._place.store.root
+
+    @property
+    def version(self) -> int:
+        """The version that this object stands at."""
+        return self._snapshot.version
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When this version was made, milliseconds since the epoch, UTC."""
+        return self._snapshot.timestamp_ms
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in Arrow's terms; every scan of all columns has exactly this schema."""
+        return arrow_schema(self._snapshot.schema)
+
+    @property
+    def delta_schema(self) -> StructType:
+        """The columns, in Delta's terms, field metadata included."""
+        return self._snapshot.schema
+
+    @property
+    def metadata(self) -> Metadata:
+        """The `metaData` action in force."""
+        return self._snapshot.metadata
+
+    @property
+    def protocol(self) -> Protocol:
+        """The `protocol` action in force."""
+        return self._snapshot.protocol
+
+    @property
+    def properties(self) -> dict[str, str | None]:
+        """The table's properties, as set."""
+        return dict(self._snapshot.metadata.configuration)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The partition columns, in order."""
+        return list(self._snapshot.partition_columns)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """This version as a value: it pickles, and does not move when the table does."""
+        return self._snapshot
+
+    @property
+    def store(self) -> Store:
+        """The store that holds the table."""
+        return self._place.store
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return what each commit up to this version says of itself, newest first.
+
+        Each entry has `version` and `timestamp` (milliseconds since the epoch), and what its
+        writer noted: `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
+        return history(self._place.store, self._snapshot, limit)
+
+    def files(self) -> pa.Table:
+        """Return the data files of this version, one row each.
+
+        Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
+        unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
+        `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id).
+        """
+        return file_table(self._files().live)
+
+    def fragments(self) -> list[Fragment]:
+        """Return the fragments of this version, ordered by id."""
+        return self.scan().fragments()
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the last version that an application recorded with `txn`, or None."""
+        return self._snapshot.transaction_version(app_id)
+
+    # Reading -------------------------------------------------------------------------------
+
+    def scan(self, columns: list[str] | None = None, where: Where = None) -> Scan:
+        """Plan a scan of this version; nothing is read until its rows are asked for.
+
+        Parameters
+        ----------
+        columns
+            The columns to return, in this order. Default: all.
+        where
+            Keep the rows of which this is true: SQL text (`"dep_delay > 60 AND carrier = 'UA'"`)
+            or an expression (`col("dep_delay") > 60`).
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table, or the predicate does not fit it.
+        """
+        plan = plan_scan(
+            self._snapshot, self._files().live, columns=columns, where=as_expression(where)
+        )
+        return Scan(self._place.store, plan, self._place.engine)
+
+    def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
+        """Return rows as one Arrow table; arguments as for `scan`."""
+        return self.scan(columns, where).to_arrow()
+
+    def to_batches(
+        self, columns: list[str] | None = None, where: Where = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows as Arrow batches; arguments as for `scan`."""
+        return self.scan(columns, where).to_batches()
+
+    def count(self, where: Where = None) -> int:
+        """Return the number of rows, from the log alone where it knows."""
+        return self.scan([], where).count()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    # Writing -------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        uri: str | os.PathLike[str],
+        schema: pa.Schema | StructType,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Table:
+        """Make an empty table.
+
+        Deletion vectors are enabled unless `properties` has
+        `delta.enableDeletionVectors=false`; the protocol lists only what the table uses.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a table already.
+        InvalidInputError
+            The schema, the partitioning or a property is wrong.
+        """
+        place = Workplace(open_store(uri, storage_options))
+        snapshot = create(
+            place,
+            as_schema(schema),
+            partition_by=as_names(partition_by),
+            properties=properties,
+            name=name,
+            description=description,
+        )
+        return cls._of(place, snapshot)
+
+    def append(
+        self,
+        data: Any,
+        txn: AppTransaction | None = None,
+        *,
+        schema_mode: SchemaMode = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Add rows, in one commit.
+
+        Parameters
+        ----------
+        data
+            Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+        txn
+            `(app_id, version)`: if that version of the application, or a later one, is recorded
+            already, nothing is written and the outcome says `skipped`.
+        schema_mode
+            `merge` adds columns that only the data has. Default: refuse them.
+        user_metadata
+            Text to note in the commit.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The data does not fit the table. Nothing was committed.
+        CommitConflictError, OutcomeUnknownError, StoreError
+            As their names say.
+        """
+        options = _options(target_file_bytes, max_rows_per_file, user_metadata)
+        return self._finish(
+            append(
+                self._place,
+                self._latest(),
+                data,
+                schema_mode=schema_mode,
+                txn=txn,
+                options=options,
+            )
+        )
+
+    def overwrite(
+        self,
+        data: Any,
+        where: Where = None,
+        *,
+        partition_mode: PartitionMode = "static",
+        schema_mode: SchemaMode = None,
+        txn: AppTransaction | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Replace all rows, those of a predicate, or those of the data's partitions.
+
+        Parameters
+        ----------
+        where
+            Replace only the rows of which this is true; every new row must satisfy it.
+        partition_mode
+            `dynamic` replaces only the partitions that the data has rows of.
+        schema_mode
+            `overwrite` replaces the schema too, `merge` adds columns.
+
+        The other arguments and the errors are those of `append`.
+        """
+        options = _options(target_file_bytes, max_rows_per_file, user_metadata)
+        return self._finish(
+            overwrite(
+                self._place,
+                self._latest(),
+                data,
+                where=where,
+                partition_mode=partition_mode,
+                schema_mode=schema_mode,
+                txn=txn,
+                options=options,
+            )
+        )
+
+    def delete(
+        self,
+        where: Where = None,
+        *,
+        txn: AppTransaction | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Delete the rows of which a predicate is true; without one, all rows.
+
+        Data files are not rewritten: deletion vectors mark the rows, unless the table has them
+        disabled.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate does not fit the table.
+        UnsupportedFeatureError
+            The table is append-only, or may not be written by txlog.
+        """
+        options = _options(None, None, user_metadata)
+        return self._finish(delete(self._place, self._latest(), where, txn=txn, options=options))
+
+    def checkpoint(self) -> int:
+        """Write a checkpoint of this version, and return the version."""
+        snapshot = self._snapshot
+        state = TableState(snapshot.version, snapshot.controls, self._files())
+        groups = checkpoint_rows(
+            state,
+            now_ms=self._place.effects.now_ms(),
+            file_retention_ms=snapshot.properties.get("delta.deletedFileRetentionDuration"),
+            txn_retention_ms=snapshot.properties.get("delta.setTransactionRetentionDuration"),
+        )
+        self._place.store.require_writable()
+        write_checkpoint(self._place.store, snapshot.version, groups)
+        return snapshot.version
+
+    def refresh(self) -> Table:
+        """Move on to the latest version, and return this table."""
+        self._move(self._latest(), pinned=False)
+        return self
+
+    # Inside --------------------------------------------------------------------------------
+
+    def _files(self) -> FileState:
+        if self._file_state is None:
+            self._file_state = load_files(self._place.store, self._snapshot)
+        return self._file_state
+
+    def _latest(self) -> Snapshot:
+        return refresh(self._place.store, self._snapshot)
+
+    def _finish(self, done: Done) -> Outcome:
+        """Take over what an operation made, and write a checkpoint when one is due."""
+        self._move(done.snapshot, pinned=False)
+        version = done.outcome.version
+        interval = self._snapshot.properties.get("delta.checkpointInterval")
+        if version and version % interval == 0 and version == self.version:
+            try:
+                self.checkpoint()
+            except TxlogError as error:  # The commit stands, with or without a checkpoint.
+                warnings.warn(
+                    f"version {version} is committed, but its checkpoint failed: {error}",
+                    TxlogWarning,
+                    stacklevel=3,
+                )
+        return done.outcome
+
+
+def as_schema(schema: pa.Schema | StructType) -> StructType:
+    """Return a schema in Delta's terms, whatever it came in."""
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return from_arrow(schema)
+    if hasattr(schema, "__arrow_c_schema__"):
+        return from_arrow(pa.schema(schema))
+    raise InvalidInputError(
+        argument="schema",
+        reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
+    )
+
+
+def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return column names as a tuple; one name may come alone."""
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _options(
+    target_file_bytes: int | None, max_rows_per_file: int | None, user_metadata: str | None
+) -> WriteOptions:
+    if target_file_bytes is None:
+        return WriteOptions(max_rows_per_file=max_rows_per_file, user_metadata=user_metadata)
+    return WriteOptions(target_file_bytes, max_rows_per_file, user_metadata)
+
+
+def write(
+    uri: str | os.PathLike[str],
+    data: Any,
+    mode: WriteMode = "error",
+    *,
+    partition_by: Sequence[str] | str | None = None,
+    where: Where = None,
+    partition_mode: PartitionMode = "static",
+    schema_mode: SchemaMode = None,
+    properties: Mapping[str, str] | None = None,
+    txn: AppTransaction | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    user_metadata: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Write data to a table, making it if there is none, and return it.
+
+    Parameters
+    ----------
+    mode
+        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
+        or `ignore` the call.
+    partition_by, properties, name, description
+        For a table that is made; an existing one must already be partitioned so.
+
+    The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
+    """
+    if mode not in ("append", "overwrite", "error", "ignore"):
+        raise InvalidInputError(
+            argument="mode",
+            reason=f"{mode!r} is none of append, overwrite, error, ignore",
+        )
+    place = Workplace(open_store(uri, storage_options))
+    options = _options(target_file_bytes, max_rows_per_file, user_metadata)
+    snapshot = existing(place.store)
+    if snapshot is None:
+        made = write_new_table(
+            place,
+            data,
+            partition_by=as_names(partition_by),
+            properties=properties or {},
+            name=name,
+            description=description,
+            txn=txn,
+            options=options,
+            allow_existing=mode in ("append", "ignore"),
+        )
+        if made is not None:
+            table = Table._of(place, made.snapshot)
+            table._finish(made)
+            return table
+        if mode == "append" and isinstance(data, pa.RecordBatchReader):
+            raise CommitConflictError(
+                version=0,
+                rule="CON-1",
+                reason="another writer made the table first, and the data was a stream, "
+                "which can be read only once",
+                remedy="Write again, with a new stream",
+            )
+        snapshot = load_snapshot(place.store)
+    table = Table._of(place, snapshot)
+    if mode == "ignore":
+        return table
+    if mode == "error":
+        raise already_exists(place.store)
+    _require_same_partitioning(snapshot, partition_by)
+    if mode == "append":
+        table.append(
+            data,
+            txn,
+            schema_mode=schema_mode,
+            target_file_bytes=target_file_bytes,
+            max_rows_per_file=max_rows_per_file,
+            user_metadata=user_metadata,
+        )
+    else:
+        table.overwrite(
+            data,
+            where,
+            partition_mode=partition_mode,
+            schema_mode=schema_mode,
+            txn=txn,
+            target_file_bytes=target_file_bytes,
+            max_rows_per_file=max_rows_per_file,
+            user_metadata=user_metadata,
+        )
+    return table
+
+
+def _require_same_partitioning(
+    snapshot: Snapshot, partition_by: Sequence[str] | str | None
+) -> None:
+    wanted = as_names(partition_by)
+    if partition_by is not None and list(wanted) != snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="partition_by",
+            reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "
+            f"not by {list(wanted)}",
+            remedy="Leave it out; only a new table can be partitioned",
+        )

@@ -1,0 +1,154 @@
+"""Adding rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from txlog.actions import Add, Metadata
+from txlog.commit import Intent, run
+from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
+from txlog.protocol import new_protocol, supports
+from txlog.schema import StructType, schema_json
+from txlog.snapshot import Snapshot
+from txlog.write.constraints import checked, constraints_of
+from txlog.write.data import SchemaMode, fitted, incoming, merged_schema
+from txlog.write.files import FileLayout, discard_files, write_data_files
+from txlog.write.operation import (
+    AppTransaction,
+    Done,
+    Workplace,
+    done,
+    is_recorded,
+    require_table_writable,
+    require_transaction,
+    txn_action,
+)
+from txlog.write.options import WriteOptions
+
+
+def append(
+    place: Workplace,
+    snapshot: Snapshot,
+    data: Any,
+    *,
+    schema_mode: SchemaMode = None,
+    txn: AppTransaction | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Add rows to a table in one commit.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table; nothing was committed.
+    UnsupportedFeatureError
+        The table may not be written by txlog.
+    """
+    options = options or WriteOptions()
+    require_transaction(txn)
+    require_table_writable(snapshot, removes_rows=False)
+    if is_recorded(snapshot, txn):
+        return done("WRITE", snapshot, None, skipped=True)
+    taken = incoming(data, snapshot.schema, schema_mode)
+    adds = written(place, snapshot, taken.reader, taken.schema, options)
+    skipped = False
+
+    def build(base: Snapshot) -> Intent | None:
+        nonlocal skipped
+        require_table_writable(base, removes_rows=False)
+        skipped = is_recorded(base, txn)
+        if skipped:
+            return None
+        metadata = evolved(base, snapshot, taken.schema)
+        return Intent(
+            operation="WRITE",
+            read_version=base.version,
+            adds=tuple(adds),
+            metadata=metadata,
+            txn=txn_action(txn, place.effects),
+            parameters={"mode": "Append", "partitionBy": base.partition_columns},
+            metrics=write_metrics(adds),
+            user_metadata=options.user_metadata,
+        )
+
+    try:
+        after, committed = run(place.store, snapshot, build, effects=place.effects)
+    except OutcomeUnknownError:
+        raise  # The commit may have landed, so its files must stay.
+    except BaseException:
+        discard_files(place.store, adds)
+        raise
+    if committed is None:
+        discard_files(place.store, adds)
+    return done("WRITE", after, committed, skipped=skipped)
+
+
+def written(
+    place: Workplace, snapshot: Snapshot, reader: Any, schema: StructType, options: WriteOptions
+) -> list[Add]:
+    """Write a stream of rows as data files of a table, its rules checked."""
+    rules = constraints_of(snapshot.metadata, schema)
+    layout = FileLayout(
+        schema,
+        tuple(snapshot.partition_columns),
+        snapshot.properties,
+        options.target_file_bytes,
+        options.max_rows_per_file,
+    )
+    batches = checked(fitted(reader, schema), rules)
+    return write_data_files(place.store, batches, layout, effects=place.effects)
+
+
+def evolved(base: Snapshot, read: Snapshot, schema: StructType) -> Metadata | None:
+    """Return the metadata that makes room for new columns, or None if none are needed.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Another writer has meanwhile changed the schema in a way that the data does not fit.
+    UnsupportedFeatureError
+        The new columns need a table feature that the table does not have.
+    """
+    if schema == base.schema:
+        return None
+    if base.schema != read.schema or schema != read.schema:
+        schema = merged_schema(base.schema, schema)
+    if schema == base.schema:
+        return None
+    require_supported_types(base, schema)
+    return base.metadata.model_copy(update={"schema_string": schema_json(schema)})
+
+
+def require_supported_types(base: Snapshot, schema: StructType) -> None:
+    """Refuse a schema whose types need a feature that the table does not list.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names the features.
+    """
+    needed = new_protocol(schema, base.properties).reader_features or []
+    lacking = tuple(name for name in needed if not supports(base.protocol, name))
+    if lacking:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=lacking,
+            reason=f"the new columns need features that the table lacks: {', '.join(lacking)}",
+            remedy="Cast timestamps without zone to UTC, or make a new table",
+        )
+
+
+def write_metrics(adds: list[Add]) -> dict[str, int]:
+    """Return Delta's usual metrics of written files."""
+    return {
+        "numFiles": len(adds),
+        "numOutputRows": sum(rows_in(add) for add in adds),
+        "numOutputBytes": sum(add.size for add in adds),
+    }
+
+
+def rows_in(add: Add) -> int:
+    """Return the number of rows that a file's statistics state."""
+    return int(orjson.loads(add.stats or "{}").get("numRecords", 0))

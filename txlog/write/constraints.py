@@ -1,0 +1,92 @@
+"""Rules that every written row must keep: CHECK constraints and column invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Metadata
+from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.expressions import Expression, bind, mask, parse_sql
+from txlog.schema import StructType
+
+_CHECK = "delta.constraints."
+_INVARIANT = "delta.invariants"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A predicate that must be true (not null, not false) of every row."""
+
+    name: str
+    text: str
+    predicate: Expression
+
+
+def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
+    """Return the rules of a table.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A rule is written in SQL that txlog cannot evaluate, so nothing may be written.
+    """
+    texts = [
+        (name.removeprefix(_CHECK), text)
+        for name, text in metadata.configuration.items()
+        if name.startswith(_CHECK) and text is not None
+    ]
+    texts.extend(
+        (field.name, _invariant_text(field.metadata[_INVARIANT]))
+        for field in schema.fields
+        if _INVARIANT in field.metadata
+    )
+    return [_parsed(name, text, schema) for name, text in texts]
+
+
+def _invariant_text(value: Any) -> str:
+    try:
+        return str(orjson.loads(value)["expression"]["expression"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return str(value)
+
+
+def _parsed(name: str, text: str, schema: StructType) -> Constraint:
+    try:
+        return Constraint(name, text, bind(parse_sql(text), schema))
+    except InvalidInputError as error:
+        raise UnsupportedFeatureError(
+            features=("checkConstraints",),
+            reason=f"the table's rule {name} ({text}) cannot be evaluated: {error.reason}",
+            remedy="Write with an engine that can, or drop the constraint",
+        ) from error
+
+
+def checked(
+    batches: Iterable[pa.RecordBatch], constraints: list[Constraint]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches all of whose rows keep the constraints.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the constraint and the number of rows that break it in the batch.
+    """
+    for batch in batches:
+        for constraint in constraints:
+            kept = pc.fill_null(mask(constraint.predicate, batch), False)
+            broken = batch.num_rows - int(pc.sum(kept).as_py() or 0)
+            if broken:
+                raise SchemaMismatchError(
+                    argument="data",
+                    field=constraint.name,
+                    reason=f"{broken} rows break the constraint "
+                    f"{constraint.name} ({constraint.text})",
+                    remedy="Nothing was written; correct or leave out these rows",
+                )
+        yield batch

@@ -1,0 +1,221 @@
+"""Making a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txlog.actions import Add, Metadata
+from txlog.commit import Committed, Intent, commit
+from txlog.effects import Effects
+from txlog.errors import AlreadyExistsError, NotFoundError, OutcomeUnknownError
+from txlog.protocol import Properties, new_protocol, validate_properties
+from txlog.schema import StructType, schema_json
+from txlog.snapshot import Snapshot, load_snapshot
+from txlog.store import Store
+from txlog.write.append import write_metrics
+from txlog.write.constraints import checked, constraints_of
+from txlog.write.data import fitted, incoming, require_columns
+from txlog.write.files import FileLayout, check_partitioning, discard_files, write_data_files
+from txlog.write.operation import (
+    AppTransaction,
+    Done,
+    Workplace,
+    done,
+    require_transaction,
+    txn_action,
+)
+from txlog.write.options import WriteOptions
+
+_DELETION_VECTORS = "delta.enableDeletionVectors"
+
+
+def new_metadata(
+    schema: StructType,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    name: str | None,
+    description: str | None,
+    effects: Effects,
+) -> Metadata:
+    """Return the metadata of a new table, checked.
+
+    Deletion vectors are enabled unless the properties say otherwise.
+
+    Raises
+    ------
+    InvalidInputError
+        The schema, the partitioning or a property is wrong.
+    """
+    require_columns(schema)
+    check_partitioning(schema, partition_by)
+    validate_properties(properties)
+    metadata = Metadata(
+        id=effects.uuid(),
+        name=name,
+        description=description,
+        schema_string=schema_json(schema),
+        partition_columns=list(partition_by),
+        created_time=effects.now_ms(),
+        configuration={_DELETION_VECTORS: "true", **properties},
+    )
+    constraints_of(metadata, schema)
+    return metadata
+
+
+def create_intent(
+    metadata: Metadata,
+    schema: StructType,
+    *,
+    effects: Effects,
+    adds: tuple[Add, ...] = (),
+    txn: AppTransaction | None = None,
+    metrics: Mapping[str, int] | None = None,
+    user_metadata: str | None = None,
+) -> Intent:
+    """Return the intent of a table's version 0."""
+    return Intent(
+        operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+        read_version=-1,
+        protocol=new_protocol(schema, Properties(metadata.configuration)),
+        metadata=metadata,
+        adds=adds,
+        txn=txn_action(txn, effects),
+        parameters=_parameters(metadata),
+        metrics=metrics or {},
+        user_metadata=user_metadata,
+    )
+
+
+def _parameters(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "partitionBy": metadata.partition_columns,
+        "properties": metadata.configuration,
+        "description": metadata.description,
+        "isManaged": "false",
+    }
+
+
+def create(
+    place: Workplace,
+    schema: StructType,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+) -> Snapshot:
+    """Make an empty table and return its version 0.
+
+    Raises
+    ------
+    AlreadyExistsError
+        There is a table already, or another writer was quicker.
+    InvalidInputError
+        The schema, the partitioning or a property is wrong.
+    """
+    place.store.require_writable()
+    metadata = new_metadata(
+        schema,
+        partition_by=partition_by,
+        properties=properties or {},
+        name=name,
+        description=description,
+        effects=place.effects,
+    )
+    if existing(place.store) is not None:
+        raise already_exists(place.store)
+    outcome = commit(
+        place.store,
+        None,
+        create_intent(metadata, schema, effects=place.effects),
+        effects=place.effects,
+    )
+    if isinstance(outcome, Committed):
+        return outcome.snapshot
+    raise already_exists(place.store)
+
+
+def write_new_table(
+    place: Workplace,
+    data: Any,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    name: str | None,
+    description: str | None,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+    allow_existing: bool,
+) -> Done | None:
+    """Make a table that holds data from its first version on.
+
+    Returns None if another writer made the table meanwhile and `allow_existing` is set; the data
+    is then still to be written, unless it was a stream and is used up.
+
+    Raises
+    ------
+    AlreadyExistsError
+        Another writer made the table meanwhile.
+    """
+    require_transaction(txn)
+    place.store.require_writable()
+    taken = incoming(data, None, None)
+    metadata = new_metadata(
+        taken.schema,
+        partition_by=partition_by,
+        properties=properties,
+        name=name,
+        description=description,
+        effects=place.effects,
+    )
+    layout = FileLayout(
+        taken.schema,
+        tuple(partition_by),
+        Properties(metadata.configuration),
+        options.target_file_bytes,
+        options.max_rows_per_file,
+    )
+    rules = constraints_of(metadata, taken.schema)
+    batches = checked(fitted(taken.reader, taken.schema), rules)
+    adds = write_data_files(place.store, batches, layout, effects=place.effects)
+    intent = create_intent(
+        metadata,
+        taken.schema,
+        effects=place.effects,
+        adds=tuple(adds),
+        txn=txn,
+        metrics=write_metrics(adds),
+        user_metadata=options.user_metadata,
+    )
+    try:
+        outcome = commit(place.store, None, intent, effects=place.effects)
+    except OutcomeUnknownError:
+        raise  # The commit may have landed, so its files must stay.
+    except BaseException:
+        discard_files(place.store, adds)
+        raise
+    if isinstance(outcome, Committed):
+        return done(intent.operation, outcome.snapshot, outcome, skipped=False)
+    discard_files(place.store, adds)
+    if allow_existing:
+        return None
+    raise already_exists(place.store)
+
+
+def existing(store: Store) -> Snapshot | None:
+    """Return the latest snapshot of the table in a store, or None if there is none."""
+    try:
+        return load_snapshot(store)
+    except NotFoundError:
+        return None
+
+
+def already_exists(store: Store) -> AlreadyExistsError:
+    """Return the error for a table that is there already."""
+    return AlreadyExistsError(
+        path=store.root,
+        reason="there is a Delta table already",
+        remedy='Open it with txlog.Table, or write with mode "append" or "overwrite"',
+    )

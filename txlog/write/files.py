@@ -1,0 +1,278 @@
+"""Writing data files: batches in, `add` actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from txlog.actions import Add
+from txlog.effects import Effects
+from txlog.errors import InvalidInputError
+from txlog.log import decode_path, encode_path
+from txlog.protocol import Properties
+from txlog.schema import StructType, arrow_schema
+from txlog.stats import StatsCollector, format_partition_values, stats_json
+from txlog.store import Store
+from txlog.write.partitions import partition_folder
+
+TARGET_FILE_BYTES = 128 * 1024 * 1024
+ROW_GROUP_ROWS = 256 * 1024
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+_BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
+_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """How a table's data files are written."""
+
+    schema: StructType  # The whole table's.
+    partition_by: tuple[str, ...]
+    properties: Properties
+    target_file_bytes: int = TARGET_FILE_BYTES
+    max_rows_per_file: int | None = None
+
+    @property
+    def file_schema(self) -> StructType:
+        """The columns that are in the files: all but the partition columns."""
+        return StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_by))
+
+
+def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
+    """Refuse partition columns that are not in the schema, nested, or all there is.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the column.
+    """
+    for name in partition_by:
+        column = next((f for f in schema.fields if f.name == name), None)
+        if column is None:
+            raise InvalidInputError(
+                argument="partition_by",
+                field=name,
+                reason="the schema has no such column",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+        kind = arrow_schema(StructType((column,))).field(0).type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise InvalidInputError(
+                argument="partition_by", field=name, reason=f"{kind} values cannot partition"
+            )
+    if len(set(partition_by)) != len(partition_by):
+        raise InvalidInputError(argument="partition_by", reason="a column is named twice")
+    if len(partition_by) == len(schema.fields):
+        raise InvalidInputError(
+            argument="partition_by",
+            reason="all columns would be partition columns, so files would hold none",
+            remedy="Leave one out",
+        )
+
+
+def write_data_files(
+    store: Store, batches: Iterable[pa.RecordBatch], layout: FileLayout, *, effects: Effects
+) -> list[Add]:
+    """Write rows as data files and return their `add` actions, with statistics.
+
+    Memory is bounded by a few row groups. If anything fails, the files written so far are
+    deleted: nothing refers to them.
+
+    Parameters
+    ----------
+    batches
+        In the schema of `layout`, empty ones allowed.
+    """
+    writer = _Writer(store, layout, effects)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def discard_files(store: Store, adds: Iterable[Add]) -> None:
+    """Delete data files that were written for a commit that certainly did not happen."""
+    store.delete([decode_path(add.path) for add in adds])
+
+
+@dataclass
+class _OpenFile:
+    """One data file being written."""
+
+    path: str
+    partition: Mapping[str, str | None]
+    writer: pq.ParquetWriter
+    sink: Any
+    stack: ExitStack
+    stats: StatsCollector
+    buffered: list[pa.RecordBatch] = field(default_factory=list)
+    buffered_rows: int = 0
+    buffered_bytes: int = 0
+    rows: int = 0
+
+
+class _Writer:
+    """Spreads rows over files, one open file for each partition."""
+
+    def __init__(self, store: Store, layout: FileLayout, effects: Effects) -> None:
+        self._store = store
+        self._layout = layout
+        self._effects = effects
+        self._schema = arrow_schema(layout.file_schema)
+        self._open: dict[tuple[str | None, ...], _OpenFile] = {}
+        self._adds: list[Add] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for values, part in _by_partition(batch, self._layout):
+            limit = self._layout.max_rows_per_file
+            start = 0
+            while start < part.num_rows:
+                file = self._file(values)
+                room = part.num_rows - start
+                if limit is not None:
+                    room = min(room, limit - file.rows - file.buffered_rows)
+                self._append(values, file, part.slice(start, room))
+                start += room
+        self._bound_memory()
+
+    def finish(self) -> list[Add]:
+        for values in list(self._open):
+            self._close(values)
+        return self._adds
+
+    def discard(self) -> None:
+        for file in self._open.values():
+            # An error in the block tells the store to leave nothing behind.
+            file.stack.__exit__(RuntimeError, RuntimeError("discarded"), None)
+        self._open.clear()
+        discard_files(self._store, self._adds)
+
+    def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
+        held = self._open.get(values)
+        if held is not None:
+            return held
+        partition = dict(zip(self._layout.partition_by, values, strict=True))
+        codec = self._layout.properties.get("delta.parquet.compression.codec")
+        name = f"part-{self._effects.uuid()}.{codec}.parquet"
+        folder = partition_folder(partition)
+        path = f"{folder}/{name}" if folder else name
+        stack = ExitStack()
+        sink = stack.enter_context(_output(self._store, path))
+        writer = pq.ParquetWriter(
+            sink,
+            self._schema,
+            compression=_CODECS.get(codec, codec),
+            store_schema=False,
+            write_page_index=True,
+        )
+        indexed = self._layout.properties.get("delta.dataSkippingNumIndexedCols")
+        stats = StatsCollector(self._layout.file_schema, indexed=indexed)
+        opened = _OpenFile(path, partition, writer, sink, stack, stats)
+        self._open[values] = opened
+        return opened
+
+    def _append(
+        self, values: tuple[str | None, ...], file: _OpenFile, part: pa.RecordBatch
+    ) -> None:
+        file.buffered.append(part)
+        file.buffered_rows += part.num_rows
+        file.buffered_bytes += part.nbytes
+        if file.buffered_rows >= ROW_GROUP_ROWS or file.buffered_bytes >= _ROW_GROUP_BYTES:
+            _flush(file, self._schema)
+        limit = self._layout.max_rows_per_file
+        full = limit is not None and file.rows + file.buffered_rows >= limit
+        if full or file.sink.tell() >= self._layout.target_file_bytes:
+            self._close(values)
+
+    def _bound_memory(self) -> None:
+        held = sum(file.buffered_bytes for file in self._open.values())
+        if held > _BUFFERED_BYTES:
+            for file in self._open.values():
+                _flush(file, self._schema)
+
+    def _close(self, values: tuple[str | None, ...]) -> None:
+        file = self._open[values]
+        _flush(file, self._schema)
+        file.writer.close()
+        size = file.sink.tell()
+        del self._open[values]
+        try:
+            file.stack.close()
+        except BaseException:
+            self._store.delete([file.path])
+            raise
+        self._adds.append(
+            Add(
+                path=encode_path(file.path),
+                partition_values=dict(file.partition),
+                size=size,
+                modification_time=self._effects.now_ms(),
+                data_change=True,
+                stats=stats_json(file.stats.finish()),
+            )
+        )
+
+
+def _output(store: Store, path: str) -> AbstractContextManager[Any]:
+    return store.open_output(path)
+
+
+def _flush(file: _OpenFile, schema: pa.Schema) -> None:
+    """Write what is buffered as one row group."""
+    if not file.buffered_rows:
+        return
+    table = pa.Table.from_batches(file.buffered, schema=schema)
+    file.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+    file.stats.update(table)
+    file.rows += file.buffered_rows
+    file.buffered.clear()
+    file.buffered_rows = file.buffered_bytes = 0
+
+
+def _by_partition(
+    batch: pa.RecordBatch, layout: FileLayout
+) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
+    """Yield a batch's rows by their partition values, as logged, without those columns."""
+    names = [field.name for field in layout.file_schema.fields]
+    if not layout.partition_by:
+        yield (), batch.select(names)
+        return
+    if batch.num_rows == 0:
+        return
+    kinds = {f.name: f.type for f in layout.schema.fields}
+    texts = {
+        name: format_partition_values(batch.column(name), kinds[name])
+        for name in layout.partition_by
+    }
+    # Rows of one partition become neighbours; a stable sort keeps their order.
+    keys = pa.table({str(at): texts[name] for at, name in enumerate(layout.partition_by)})
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+    ordered_keys = keys.take(order).combine_chunks()
+    ordered = batch.select(names).take(order)
+    starts = _run_starts(ordered_keys)
+    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+        values = tuple(column[start].as_py() for column in ordered_keys.columns)
+        yield values, ordered.slice(start, stop - start)
+
+
+def _run_starts(keys: pa.Table) -> list[int]:
+    """Return the positions at which sorted rows begin to differ from the row before."""
+    if keys.num_rows == 1:
+        return [0]
+    differs = None
+    for column in keys.columns:
+        array = column.combine_chunks()
+        before, after = array.slice(0, len(array) - 1), array.slice(1)
+        both_null = pc.and_(before.is_null(), after.is_null())
+        same = pc.or_(both_null, pc.fill_null(pc.equal(before, after), False))
+        differs = pc.invert(same) if differs is None else pc.or_(differs, pc.invert(same))
+    return [0, *(at + 1 for at in pc.indices_nonzero(differs).to_pylist())]

@@ -1,0 +1,120 @@
+"""What the verbs share: where they write, what came of it, exactly-once transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from txlog.actions import Txn
+from txlog.commit import Committed
+from txlog.effects import REAL, Effects
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.fragments import ID_APP
+from txlog.protocol import require_writable
+from txlog.scan import Engine, Threads
+from txlog.snapshot import Snapshot
+from txlog.store import Store
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where an operation does its work: the table's bytes, time and chance, many hands."""
+
+    store: Store
+    effects: Effects = REAL
+    engine: Engine = field(default_factory=Threads)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation did.
+
+    `version` is the one it made, or None if it changed nothing: `skipped` then tells whether
+    that is because its transaction was recorded before.
+    """
+
+    operation: str
+    version: int | None
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    skipped: bool = False
+
+    def __bool__(self) -> bool:
+        return self.version is not None
+
+
+@dataclass(frozen=True)
+class Done:
+    """An outcome, and the snapshot after it."""
+
+    outcome: Outcome
+    snapshot: Snapshot
+
+
+AppTransaction = tuple[str, int]
+"""An application's id, and the version of its own that a write belongs to."""
+
+
+def require_transaction(txn: AppTransaction | None) -> None:
+    """Refuse what is no pair of an application's id and a version.
+
+    Raises
+    ------
+    InvalidInputError
+        The pair is malformed, or the id is one that txlog keeps for itself.
+    """
+    if txn is None:
+        return
+    ok = isinstance(txn, tuple | list) and len(txn) == 2
+    if not ok or not isinstance(txn[0], str) or not txn[0] or type(txn[1]) is not int:
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"{txn!r} is no pair of an application's id and a version",
+            remedy='Write it as ("my-job", 17)',
+        )
+    if txn[0] == ID_APP or not 0 <= txn[1] < 2**63:
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"{txn!r}: the id is reserved, or the version is no long from 0",
+            remedy="Choose another id, and count versions from 0",
+        )
+
+
+def is_recorded(snapshot: Snapshot, txn: AppTransaction | None) -> bool:
+    """Return whether an application's version, or a later one, is in the table already."""
+    if txn is None:
+        return False
+    recorded = snapshot.transaction_version(txn[0])
+    return recorded is not None and txn[1] <= recorded
+
+
+def txn_action(txn: AppTransaction | None, effects: Effects) -> Txn | None:
+    """Return the action that records an application's version."""
+    if txn is None:
+        return None
+    return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
+
+
+def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
+    """Refuse to write a table whose protocol or properties forbid it.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table lists features that txlog cannot write, or is append-only.
+    """
+    require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
+    if removes_rows and snapshot.properties.get("delta.appendOnly"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("appendOnly",),
+            reason="the table is append-only: no row may be removed or changed",
+            remedy="Set delta.appendOnly to false first, if that is what you want",
+        )
+
+
+def done(operation: str, snapshot: Snapshot, committed: Committed | None, *, skipped: bool) -> Done:
+    """Return the result of an operation from what the commit loop gave."""
+    if committed is None:
+        return Done(Outcome(operation, None, skipped=skipped), snapshot)
+    outcome = Outcome(operation, committed.snapshot.version, committed.intent.metrics)
+    return Done(outcome, committed.snapshot)

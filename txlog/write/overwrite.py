@@ -1,0 +1,201 @@
+"""Replacing rows: all of them, those of a predicate, or those of the partitions written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add, Metadata
+from txlog.commit import Intent, Reads, run
+from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchError
+from txlog.expressions import Expression, as_expression, bind, mask, to_sql
+from txlog.schema import StructType, schema_json
+from txlog.snapshot import Snapshot, load_files
+from txlog.write.append import evolved, require_supported_types, write_metrics
+from txlog.write.constraints import checked, constraints_of
+from txlog.write.data import SchemaMode, fitted, incoming
+from txlog.write.delete import RowsGone, discard_gone, take_rows
+from txlog.write.files import (
+    FileLayout,
+    check_partitioning,
+    discard_files,
+    write_data_files,
+)
+from txlog.write.operation import (
+    AppTransaction,
+    Done,
+    Workplace,
+    done,
+    is_recorded,
+    require_table_writable,
+    require_transaction,
+    txn_action,
+)
+from txlog.write.options import WriteOptions
+from txlog.write.vectors import removes_of
+
+PartitionMode = Literal["static", "dynamic"]
+
+
+def overwrite(
+    place: Workplace,
+    snapshot: Snapshot,
+    data: Any,
+    *,
+    where: str | Expression | None = None,
+    partition_mode: PartitionMode = "static",
+    schema_mode: SchemaMode = None,
+    txn: AppTransaction | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Replace rows of a table by others, in one commit.
+
+    Parameters
+    ----------
+    where
+        Replace the rows of which this is true; every new row must satisfy it. None: all rows.
+    partition_mode
+        `dynamic` replaces only the partitions that the data has rows of.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table, or a row does not satisfy `where`.
+    UnsupportedFeatureError
+        The table may not be written by txlog, or is append-only.
+    """
+    options = options or WriteOptions()
+    predicate = as_expression(where)
+    _require_modes(snapshot, predicate, partition_mode, schema_mode)
+    require_transaction(txn)
+    require_table_writable(snapshot, removes_rows=True)
+    if is_recorded(snapshot, txn):
+        return done("WRITE", snapshot, None, skipped=True)
+    taken = incoming(data, snapshot.schema, schema_mode)
+    batches = fitted(taken.reader, taken.schema)
+    if predicate is not None:
+        batches = _satisfying(batches, bind(predicate, taken.schema))
+    check_partitioning(taken.schema, snapshot.partition_columns)
+    layout = FileLayout(
+        taken.schema,
+        tuple(snapshot.partition_columns),
+        snapshot.properties,
+        options.target_file_bytes,
+        options.max_rows_per_file,
+    )
+    rules = constraints_of(snapshot.metadata, taken.schema)
+    adds = write_data_files(place.store, checked(batches, rules), layout, effects=place.effects)
+    skipped = False
+    gone: RowsGone | None = None
+
+    def build(base: Snapshot) -> Intent | None:
+        nonlocal skipped, gone
+        require_table_writable(base, removes_rows=True)
+        discard_gone(place, gone)
+        gone = None
+        skipped = is_recorded(base, txn)
+        if skipped:
+            return None
+        if predicate is not None:
+            gone = take_rows(place, base, predicate, options)
+        else:
+            rows = load_files(place.store, base).live
+            if partition_mode == "dynamic":
+                rows = _in_partitions(rows, adds)
+            gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
+        return Intent(
+            operation="WRITE",
+            read_version=base.version,
+            removes=gone.removes,
+            adds=(*gone.adds, *adds),
+            metadata=_metadata(base, snapshot, taken.schema, schema_mode),
+            txn=txn_action(txn, place.effects),
+            reads=Reads(everything=predicate is None, where=gone.where),
+            parameters={
+                "mode": "Overwrite",
+                "partitionBy": base.partition_columns,
+                "predicate": None if gone.where is None else to_sql(gone.where),
+                "partitionOverwriteMode": partition_mode if predicate is None else None,
+            },
+            metrics={**write_metrics(adds), "numRemovedFiles": len(gone.removes)},
+            user_metadata=options.user_metadata,
+        )
+
+    try:
+        after, committed = run(place.store, snapshot, build, effects=place.effects)
+    except OutcomeUnknownError:
+        raise  # The commit may have landed, so its files must stay.
+    except BaseException:
+        discard_gone(place, gone)
+        discard_files(place.store, adds)
+        raise
+    if committed is None:
+        discard_files(place.store, adds)
+    return done("WRITE", after, committed, skipped=skipped)
+
+
+def _require_modes(
+    snapshot: Snapshot,
+    predicate: Expression | None,
+    partition_mode: PartitionMode,
+    schema_mode: SchemaMode,
+) -> None:
+    if partition_mode not in ("static", "dynamic"):
+        raise InvalidInputError(
+            argument="partition_mode", reason=f"{partition_mode!r} is not static or dynamic"
+        )
+    if partition_mode == "dynamic" and predicate is not None:
+        raise InvalidInputError(
+            argument="where",
+            reason="a predicate and dynamic partitions both say what is replaced",
+            remedy="Pass only one of them",
+        )
+    if partition_mode == "dynamic" and not snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="partition_mode",
+            reason="the table has no partition columns",
+            remedy='Use partition_mode="static", or a where',
+        )
+    if schema_mode == "overwrite" and (predicate is not None or partition_mode == "dynamic"):
+        raise InvalidInputError(
+            argument="schema_mode",
+            reason="the schema can be replaced only together with all rows",
+            remedy='Use schema_mode="merge" to add columns',
+        )
+
+
+def _satisfying(
+    batches: Iterator[pa.RecordBatch], predicate: Expression
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        true = pc.fill_null(mask(predicate, batch), False)
+        outside = batch.num_rows - int(pc.sum(true).as_py() or 0)
+        if outside:
+            raise SchemaMismatchError(
+                argument="data",
+                reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
+                "so they would not replace what they are meant to",
+                remedy="Nothing was written; leave these rows out, or widen the predicate",
+            )
+        yield batch
+
+
+def _in_partitions(rows: pa.Table, adds: list[Add]) -> pa.Table:
+    """Keep the live files that are in one of the partitions of the new ones."""
+    touched = {tuple(sorted(add.partition_values.items())) for add in adds}
+    values = rows["partition_values"].to_pylist(maps_as_pydicts="strict")
+    return rows.filter(pa.array([tuple(sorted(v.items())) in touched for v in values], pa.bool_()))
+
+
+def _metadata(
+    base: Snapshot, read: Snapshot, schema: StructType, schema_mode: SchemaMode
+) -> Metadata | None:
+    if schema_mode != "overwrite":
+        return evolved(base, read, schema)
+    if schema == base.schema:
+        return None
+    require_supported_types(base, schema)
+    return base.metadata.model_copy(update={"schema_string": schema_json(schema)})
