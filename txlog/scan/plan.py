@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -91,15 +92,17 @@ def plan_scan(
     """
     chosen = _chosen(snapshot.schema, columns)
     bound = None if where is None else bind(where, snapshot.schema)
-    partitions = snapshot.partition_columns
+    partitions, mode = snapshot.partition_columns, snapshot.mapping_mode
     ids = fragment_ids(files)
     rows = num_records(files)
     everything = pa.repeat(pa.scalar(True), files.num_rows)
     in_partition, kept, certain = everything, everything, everything
     if bound is not None:
-        bounds = file_bounds(files, snapshot.schema, partitions, bound, only_partitions=True)
-        in_partition = keep(bound, bounds)
-        bounds = file_bounds(files, snapshot.schema, partitions, bound)
+        bounds_of = partial(
+            file_bounds, files, snapshot.schema, partitions, bound, mapping_mode=mode
+        )
+        in_partition = keep(bound, bounds_of(only_partitions=True))
+        bounds = bounds_of()
         kept = pc.and_(in_partition, keep(bound, bounds))
         certain = always(bound, bounds)
     survivors = files.filter(kept)
@@ -112,7 +115,7 @@ def plan_scan(
         columns=chosen,
         needed=_needed(snapshot.schema, chosen, bound),
         partition_columns=frozenset(partitions),
-        mapping_mode=snapshot.mapping_mode,
+        mapping_mode=mode,
         where=bound,
         fragments=tuple(found),
         certain=tuple(sure[fragment.id] for fragment in found),

@@ -1,1 +1,26 @@
 """File statistics, and which files a predicate cannot skip. Pure."""
+
+from txlog.stats.bounds import Bounds, ColumnBounds, merged
+from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.files import file_bounds, num_records, partition_texts
+from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
+from txlog.stats.skip import always, keep
+
+__all__ = [
+    "Bounds",
+    "ColumnBounds",
+    "StatsCollector",
+    "always",
+    "file_bounds",
+    "format_partition_values",
+    "json_bounds",
+    "keep",
+    "merged",
+    "num_records",
+    "parse_partition_values",
+    "partition_texts",
+    "row_group_bounds",
+    "stats_json",
+    "struct_bounds",
+]

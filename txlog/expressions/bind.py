@@ -1,0 +1,410 @@
+"""Binding: names become the schema's columns, constants become values of their types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from typing import Any
+
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import (
+    And,
+    Arithmetic,
+    Cast,
+    Column,
+    Comparator,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from txlog.schema import DataType, DecimalType, PrimitiveType, StructType, type_name
+from txlog.schema.moments import parse_date, parse_moment
+
+BOOLEAN = PrimitiveType("boolean")
+DOUBLE = PrimitiveType("double")
+LONG = PrimitiveType("long")
+_VOID = PrimitiveType("void")
+
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_FLOATS = frozenset({"float", "double"})
+_MOMENTS = frozenset({"timestamp", "timestamp_ntz"})
+_FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def bind(expression: Expression, schema: StructType) -> Expression:
+    """Return a predicate over a schema's columns, with every type known and found to fit.
+
+    Names are looked up exactly first, then ignoring case. Constants take the type of what they
+    are compared with; one outside of its range still compares right.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is unknown, types do not go together, or the whole is no truth value.
+    """
+    try:
+        bound, kind = _bound(expression, schema)
+    except RecursionError as error:
+        raise _bad("the expression is nested too deeply") from error
+    if kind not in (BOOLEAN, _VOID):
+        raise _bad(f"a predicate was expected, this is of type {type_name(kind)}")
+    return bound
+
+
+def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the columns that an expression reads, each once."""
+    return tuple(dict.fromkeys(_paths(expression)))
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """Return the expressions that a node is made of."""
+    match node:
+        case Comparison(_, left, right) | Arithmetic(_, left, right):
+            return (left, right)
+        case And(parts) | Or(parts):
+            return parts
+        case Not(operand) | IsNull(operand) | Like(operand) | Cast(operand):
+            return (operand,)
+        case In(operand, values):
+            return (operand, *values)
+    return ()
+
+
+def _paths(node: Expression) -> Iterator[tuple[str, ...]]:
+    waiting = [node]
+    while waiting:
+        at = waiting.pop()
+        if isinstance(at, Column):
+            yield at.path
+        waiting.extend(reversed(children(at)))
+
+
+def _bad(reason: str, field: str | None = None) -> InvalidInputError:
+    return InvalidInputError(argument="where", field=field, reason=reason)
+
+
+def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
+    match node:
+        case Column(path):
+            return _column(path, schema)
+        case Literal():
+            return _typed(node)
+        case Comparison(op, left, right):
+            return _comparison(op, _bound(left, schema), _bound(right, schema)), BOOLEAN
+        case And(parts):
+            return And(tuple(_truth(part, schema) for part in parts)), BOOLEAN
+        case Or(parts):
+            return Or(tuple(_truth(part, schema) for part in parts)), BOOLEAN
+        case Not(operand):
+            return Not(_truth(operand, schema)), BOOLEAN
+        case IsNull(operand):
+            return IsNull(_bound(operand, schema)[0]), BOOLEAN
+        case In(operand, values):
+            return _in(_bound(operand, schema), values), BOOLEAN
+        case Like(operand, pattern):
+            bound, kind = _bound(operand, schema)
+            if kind not in (PrimitiveType("string"), _VOID):
+                raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
+            return Like(bound, pattern), BOOLEAN
+        case Arithmetic(op, left, right):
+            return _arithmetic(node, _bound(left, schema), _bound(right, schema))
+        case Cast(operand, kind):
+            return _cast(_bound(operand, schema), kind)
+    raise _bad(f"{type(node).__name__} is no expression")
+
+
+def _truth(node: Expression, schema: StructType) -> Expression:
+    bound, kind = _bound(node, schema)
+    if kind not in (BOOLEAN, _VOID):
+        raise _bad(f"AND, OR and NOT combine truth values, not {type_name(kind)}", _label(bound))
+    return bound
+
+
+def _label(node: Expression) -> str | None:
+    return ".".join(node.path) if isinstance(node, Column) else None
+
+
+def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType]:
+    kind: DataType = schema
+    found = []
+    for at, name in enumerate(path):
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None:
+            where = f"{'.'.join(path[:at])} has no field" if at else "the table has no column"
+            names = kind.names() if isinstance(kind, StructType) else []
+            raise InvalidInputError(
+                argument="where",
+                field=".".join(path),
+                reason=f"{where} {name}",
+                remedy=f"Choose from {', '.join(names)}" if names else "",
+            )
+        found.append(field.name)
+        kind = field.type
+    return Column(tuple(found), kind), kind
+
+
+def _typed(node: Literal) -> tuple[Literal, DataType]:
+    """Give a constant the type that it has by itself."""
+    if node.type is not None:
+        return _coerced(node.value, node.type), node.type
+    match node.value:
+        case None:
+            return Literal(None, _VOID), _VOID
+        case bool():
+            kind: DataType = BOOLEAN
+        case int(value) if -(2**63) <= value < 2**63:
+            kind = LONG
+        case int(value) if abs(value) < 10**38:
+            kind = DecimalType(38, 0)
+        case int(value):
+            return Literal(float(value), DOUBLE), DOUBLE
+        case float():
+            kind = DOUBLE
+        case Decimal() as value if value.is_finite():
+            scale = max(0, -int(value.as_tuple().exponent))
+            if scale > 38 or value.adjusted() + 1 + scale > 38:
+                return Literal(float(value), DOUBLE), DOUBLE
+            kind = DecimalType(38, scale)
+        case str():
+            kind = PrimitiveType("string")
+        case bytes():
+            kind = PrimitiveType("binary")
+        case datetime() as moment:
+            kind = PrimitiveType("timestamp_ntz" if moment.tzinfo is None else "timestamp")
+        case date():
+            kind = PrimitiveType("date")
+        case _:
+            if hasattr(node.value, "as_py"):
+                return _typed(Literal(node.value.as_py()))
+            if hasattr(node.value, "item"):
+                return _typed(Literal(node.value.item()))
+            raise _bad(f"a constant of type {type(node.value).__name__} is not supported")
+    return Literal(node.value, kind), kind
+
+
+def _name(kind: DataType) -> str:
+    return kind.name if isinstance(kind, PrimitiveType) else ""
+
+
+def _is_number(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType) or _name(kind) in _INTEGERS | _FLOATS
+
+
+def _comparison(
+    op: Comparator, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
+) -> Expression:
+    if isinstance(left[0], Literal) and not isinstance(right[0], Literal):
+        left, right, op = right, left, _FLIPPED.get(op, op)
+    (a, have), (b, other) = left, right
+    if _VOID in (have, other):
+        return Comparison(op, a, b)
+    if isinstance(b, Literal) and not isinstance(a, Literal):
+        return _with_constant(op, a, have, b.value)
+    _require_comparable(have, other, a)
+    return Comparison(op, a, b)
+
+
+def _require_comparable(have: DataType, other: DataType, node: Expression) -> None:
+    plain = isinstance(have, PrimitiveType | DecimalType) and _name(have) != "variant"
+    together = (
+        have == other
+        or (_is_number(have) and _is_number(other))
+        or {_name(have), _name(other)} <= _MOMENTS | {"date"}
+    )
+    if not (plain and together):
+        raise _bad(f"{type_name(have)} cannot be compared with {type_name(other)}", _label(node))
+
+
+def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
+    """Compare with a constant in the type of the other side."""
+    if isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str):
+        raise _clash(kind, value, node)
+    if _is_number(kind) and isinstance(value, str):
+        value = _number(value, kind, node)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        if not _is_number(kind):
+            raise _clash(kind, value, node)
+        if _name(kind) in _FLOATS:
+            return Comparison(op, node, Literal(_as_float(value), DOUBLE))
+        return _with_exact(op, node, kind, value)
+    try:
+        return Comparison(op, node, _coerced(value, kind))
+    except InvalidInputError as error:
+        error.field = _label(node)
+        raise
+
+
+def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
+    return _bad(
+        f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})",
+        _label(node),
+    )
+
+
+def _number(text: str, kind: DataType, node: Expression) -> Any:
+    try:
+        return float(text) if _name(kind) in _FLOATS else Decimal(text.strip())
+    except (ValueError, ArithmeticError):
+        raise _clash(kind, text, node) from None
+
+
+def _as_float(value: float | Decimal) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _with_exact(
+    op: Comparator, node: Expression, kind: DataType, value: float | Decimal
+) -> Expression:
+    """Compare an integer or decimal with any number, in steps that its type can represent.
+
+    `x < 1.5` becomes `x <= 1`, and so on; a constant out of range becomes one just outside.
+    """
+    precision, scale = (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (19, 0)
+    limit = 10 ** min(precision, 37)  # In steps; one step further than any value goes.
+    if isinstance(value, float) and math.isnan(value):
+        steps, exact, down = limit, False, True  # NaN is greater than all.
+    elif isinstance(value, float) and math.isinf(value):
+        steps, exact, down = (limit if value > 0 else -limit - 1), False, True
+    else:
+        with localcontext() as context:
+            context.prec = 400
+            scaled = Decimal(value).scaleb(scale)
+            floor = scaled.to_integral_value(ROUND_FLOOR)
+            exact = floor == scaled.to_integral_value(ROUND_CEILING)
+            steps, down = int(floor), True
+        if not -limit - 1 <= steps <= limit:
+            steps, exact = (limit if steps > 0 else -limit - 1), False
+    if not exact and down:
+        # The value lies above `steps` and below the next one.
+        if op in ("<", "<="):
+            op = "<="
+        elif op in (">", ">="):
+            op = ">"
+        elif op == "=":
+            return And(
+                (
+                    Comparison("<=", node, _steps(steps, kind, scale)),
+                    Comparison(">", node, _steps(steps, kind, scale)),
+                )
+            )
+        elif op == "<>":
+            return Or(
+                (
+                    Comparison("<=", node, _steps(steps, kind, scale)),
+                    Comparison(">", node, _steps(steps, kind, scale)),
+                )
+            )
+        else:
+            return Literal(False, BOOLEAN)
+    return Comparison(op, node, _steps(steps, kind, scale))
+
+
+def _steps(steps: int, kind: DataType, scale: int) -> Literal:
+    if not isinstance(kind, DecimalType):
+        if -(2**63) <= steps < 2**63:
+            return Literal(steps, LONG)
+        return Literal(Decimal(steps), DecimalType(38, 0))
+    with localcontext() as context:
+        context.prec = 80
+        return Literal(Decimal(steps).scaleb(-scale), DecimalType(38, scale))
+
+
+def _coerced(value: Any, kind: DataType) -> Literal:
+    """Return a constant as a value of a type; text is read as the type writes it."""
+    name = _name(kind)
+    try:
+        match name, value:
+            case _, None:
+                return Literal(None, kind)
+            case "string", str():
+                return Literal(value, kind)
+            case "binary", bytes():
+                return Literal(value, kind)
+            case "binary", str():
+                return Literal(value.encode(), kind)
+            case "boolean", bool():
+                return Literal(value, kind)
+            case "boolean", str() if value.strip().lower() in ("true", "false"):
+                return Literal(value.strip().lower() == "true", kind)
+            case "date", str():
+                return Literal(date(1970, 1, 1) + timedelta(parse_date(value)), kind)
+            case "date", datetime() if value.time() == time():
+                return Literal(value.date(), kind)
+            case "date", date() if not isinstance(value, datetime):
+                return Literal(value, kind)
+            case (("timestamp" | "timestamp_ntz"), _):
+                return Literal(_moment(value, name), kind)
+            case (("float" | "double"), int() | float() | Decimal() | str()):
+                return Literal(float(value), kind)
+            case (("byte" | "short" | "integer" | "long"), int() | str()):
+                return Literal(int(value), kind)
+            case "", int() | Decimal() | str() if isinstance(kind, DecimalType):
+                return Literal(Decimal(value), kind)
+    except (ValueError, OverflowError, ArithmeticError) as error:
+        raise _bad(f"{value!r} is no {type_name(kind)}: {error}") from error
+    raise _bad(f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})")
+
+
+def _moment(value: Any, name: str) -> datetime:
+    if isinstance(value, str):
+        found = _EPOCH + timedelta(microseconds=parse_moment(value))
+    elif isinstance(value, datetime):
+        found = value if value.tzinfo else value.replace(tzinfo=UTC)
+    elif isinstance(value, date):
+        found = datetime.combine(value, time(), UTC)
+    else:
+        raise ValueError("a timestamp was expected")
+    found = found.astimezone(UTC)
+    return found if name == "timestamp" else found.replace(tzinfo=None)
+
+
+def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Expression:
+    """Bind a list; a value that no row can equal is left out, a null stays."""
+    node, kind = operand
+    if not values:
+        raise _bad("IN needs at least one value")
+    if kind == _VOID:
+        return In(node, tuple(Literal(None, _VOID) for _ in values))
+    _require_comparable(kind, kind, node)
+    bound = []
+    for value in values:
+        typed, _ = _typed(value)
+        if typed.value is None:
+            bound.append(Literal(None, kind))
+            continue
+        comparison = _with_constant("=", node, kind, typed.value)
+        if isinstance(comparison, Comparison) and isinstance(comparison.right, Literal):
+            bound.append(comparison.right)
+    if not bound:  # Nothing can be equal: false, or null where the operand is.
+        return Comparison("<>", node, node)
+    return In(node, tuple(bound))
+
+
+def _arithmetic(
+    node: Arithmetic, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
+) -> tuple[Expression, DataType]:
+    (a, have), (b, other) = left, right
+    for side, found in (left, right):
+        if not _is_number(found) and found != _VOID:
+            raise _bad(f"{node.op} needs numbers, not {type_name(found)}", _label(side))
+    both_integers = {_name(have), _name(other)} <= _INTEGERS
+    kind = LONG if both_integers and node.op != "/" else DOUBLE
+    return Arithmetic(node.op, a, b), kind
+
+
+def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:
+    node, _ = operand
+    if isinstance(node, Literal):
+        return _coerced(node.value, kind), kind
+    return Cast(node, kind), kind

@@ -1,0 +1,195 @@
+"""Evaluating a bound expression over Arrow columns."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import (
+    And,
+    Arithmetic,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from txlog.schema import arrow_type
+
+
+def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
+    """Return for each row whether a bound predicate is true, false, or unknown (null).
+
+    Raises
+    ------
+    InvalidInputError
+        A value cannot be computed: a cast fails, or a number overflows.
+    """
+    return evaluate(expression, data).cast(pa.bool_())
+
+
+def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
+    """Return the value of a bound expression for each row, as an array.
+
+    Raises
+    ------
+    InvalidInputError
+        A value cannot be computed: a cast fails, or a number overflows.
+    """
+    try:
+        value = _value(expression, data)
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            argument="where", reason=f"a value cannot be computed: {error}"
+        ) from error
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, data.num_rows)
+    return value
+
+
+def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
+    match node:
+        case Column(path):
+            column = data.column(path[0])
+            return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+        case Literal(value, kind):
+            return pa.scalar(value, arrow_type(kind) if kind else None)
+        case Comparison(op, left, right):
+            return _compare(op, _value(left, data), _value(right, data))
+        case And(parts):
+            return reduce(pc.and_kleene, (_truth(part, data) for part in parts))
+        case Or(parts):
+            return reduce(pc.or_kleene, (_truth(part, data) for part in parts))
+        case Not(operand):
+            return pc.invert(_truth(operand, data))
+        case IsNull(operand):
+            return pc.is_null(_value(operand, data))
+        case In(operand, values):
+            return _in(_value(operand, data), values)
+        case Like(operand, pattern):
+            return pc.match_like(_value(operand, data), pattern)
+        case Arithmetic(op, left, right):
+            return _arithmetic(op, _value(left, data), _value(right, data))
+        case Cast(operand, kind):
+            return _value(operand, data).cast(arrow_type(kind))
+    raise TypeError(f"{type(node).__name__} cannot be evaluated")
+
+
+def _truth(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
+    value = _value(node, data)
+    return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
+
+
+def _compare(op: str, left: Any, right: Any) -> Any:
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        if op != "<=>":
+            rows = left if isinstance(right, pa.Scalar) else right
+            return _all_null(rows)
+        return pc.and_(pc.is_null(left), pc.is_null(right))
+    left, right = _alike(left, right)
+    if op == "<=>":
+        both = pc.and_(pc.is_null(left), pc.is_null(right))
+        return pc.or_(both, pc.fill_null(_compare("=", left, right), False))
+    plain = {
+        "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal,
+        ">": pc.greater, ">=": pc.greater_equal,
+    }  # fmt: skip
+    if not pa.types.is_floating(left.type):
+        return plain[op](left, right)
+    return _compare_floats(op, left, right)
+
+
+def _all_null(rows: Any) -> Any:
+    if isinstance(rows, pa.Scalar):
+        return pa.scalar(None, pa.bool_())
+    return pa.nulls(len(rows), pa.bool_())
+
+
+def _compare_floats(op: str, left: Any, right: Any) -> Any:
+    """Compare with NaN equal to itself and greater than every number."""
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
+    if op in ("=", "<>"):
+        equal = pc.or_(pc.equal(left, right), pc.and_(left_nan, right_nan))
+        return equal if op == "=" else pc.invert(equal)
+    if op in ("<", ">="):
+        less = pc.or_(pc.less(left, right), pc.and_(pc.invert(left_nan), right_nan))
+        return less if op == "<" else pc.invert(less)
+    greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
+    return greater if op == ">" else pc.invert(greater)
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Bring two sides to one type where Arrow's own promotion would refuse or lose digits."""
+    a, b = left.type, right.type
+    if a == b:
+        return left, right
+    if pa.types.is_floating(a) or pa.types.is_floating(b):
+        return left.cast(pa.float64()), right.cast(pa.float64())
+    if pa.types.is_decimal(a) or pa.types.is_decimal(b):
+        scale = max(getattr(a, "scale", 0), getattr(b, "scale", 0))
+        wide = pa.decimal256(76, scale)
+        return _wide(left, wide), _wide(right, wide)
+    if pa.types.is_timestamp(a) or pa.types.is_timestamp(b):
+        zone = next((kind.tz for kind in (a, b) if getattr(kind, "tz", None)), None)
+        return left.cast(pa.timestamp("us", zone)), right.cast(pa.timestamp("us", zone))
+    return left, right
+
+
+def _wide(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_integer(value.type):
+        value = value.cast(pa.int64()).cast(pa.decimal256(19, 0))
+    return value.cast(kind)
+
+
+def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
+    known = [v for v in values if v.value is not None]
+    kind = operand.type
+    if pa.types.is_null(kind) or not known:
+        return _all_null(operand)
+    constants = [pa.scalar(v.value, arrow_type(v.type) if v.type else None) for v in known]
+    if any(constant.type != kind for constant in constants) or pa.types.is_floating(kind):
+        # Constants may be outside of the column's type, and 0.0 equals -0.0.
+        found = reduce(pc.or_, (_compare("=", operand, constant) for constant in constants))
+    else:
+        value_set = pa.array([c.as_py() for c in constants], kind)
+        found = pc.if_else(pc.is_null(operand), None, pc.is_in(operand, value_set=value_set))
+    if len(known) < len(values):
+        return pc.if_else(found, True, None)
+    return found
+
+
+def _arithmetic(op: str, left: Any, right: Any) -> Any:
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return pa.scalar(None, pa.float64())
+    integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
+    kind = pa.int64() if integers and op != "/" else pa.float64()
+    left, right = left.cast(kind), right.cast(kind)
+    if op in ("/", "%"):
+        right = pc.if_else(pc.equal(right, pa.scalar(0, kind)), pa.scalar(None, kind), right)
+    match op:
+        case "+":
+            return pc.add_checked(left, right)
+        case "-":
+            return pc.subtract_checked(left, right)
+        case "*":
+            return pc.multiply_checked(left, right)
+        case "/":
+            return pc.divide(left, right)
+    return _remainder(left, right, kind)
+
+
+def _remainder(left: Any, right: Any, kind: pa.DataType) -> Any:
+    """Return the remainder, which has the sign of the dividend."""
+    quotient = pc.divide(left, right)
+    if pa.types.is_floating(kind):
+        quotient = pc.trunc(quotient)
+    return pc.subtract(left, pc.multiply(quotient, right))

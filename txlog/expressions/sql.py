@@ -1,0 +1,321 @@
+"""SQL text ↔ tree. The dialect is Spark's: backticks quote names, both quotes quote text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import (
+    And,
+    Arithmetic,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from txlog.schema import DecimalType, PrimitiveType, type_name
+
+_DEEPEST = 200  # Parentheses and NOTs within each other.
+
+
+def parse_sql(text: str) -> Expression:
+    """Return the tree of a predicate in SQL.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is no SQL expression, or uses what a predicate over one row cannot: functions,
+        aggregates, subqueries.
+    """
+    import sqlglot  # Slow to import, and only text needs it.
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(text, dialect="spark")
+        return _converted(tree, 0)
+    except SqlglotError as error:
+        raise _bad(f"{text!r} is no SQL expression: {error}") from error
+    except RecursionError as error:
+        raise _bad("the expression is nested too deeply") from error
+
+
+def _bad(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="where",
+        reason=reason,
+        remedy="Use columns, constants, comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT",
+    )
+
+
+def _converted(node: Any, depth: int) -> Expression:
+    from sqlglot import exp
+
+    if depth > _DEEPEST:
+        raise _bad(f"the expression is nested deeper than {_DEEPEST}")
+
+    def sub(child: Any) -> Expression:
+        return _converted(child, depth + 1)
+
+    comparators: dict[type[Any], Any] = {
+        exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+        exp.NullSafeEQ: "<=>",
+    }  # fmt: skip
+    operators: dict[type[Any], Any] = {
+        exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%",
+    }  # fmt: skip
+    kind = type(node)
+    if kind is exp.Paren:
+        return sub(node.this)
+    if kind in (exp.And, exp.Or):
+        parts = tuple(sub(part) for part in _chain(node, kind))
+        return And(parts) if kind is exp.And else Or(parts)
+    if kind in comparators:
+        return Comparison(comparators[kind], sub(node.this), sub(node.expression))
+    if kind in operators:
+        return Arithmetic(operators[kind], sub(node.this), sub(node.expression))
+    if kind is exp.Not:
+        return Not(sub(node.this))
+    if kind is exp.Is:
+        return _is(node, sub)
+    if kind is exp.In and not node.args.get("query") and not node.args.get("unnest"):
+        return In(sub(node.this), tuple(_constant(sub(v)) for v in node.expressions))
+    if kind is exp.Between:
+        operand = sub(node.this)
+        return And((operand >= sub(node.args["low"]), operand <= sub(node.args["high"])))
+    if kind is exp.Like:
+        pattern = _constant(sub(node.expression)).value
+        if not isinstance(pattern, str):
+            raise _bad("LIKE needs a constant text")
+        return Like(sub(node.this), pattern)
+    if kind is exp.Neg:
+        inner = sub(node.this)
+        if isinstance(inner, Literal) and isinstance(inner.value, int | float | Decimal):
+            return Literal(-inner.value)
+        return Arithmetic("-", Literal(0), inner)
+    if kind in (exp.Cast, exp.TryCast):
+        return _cast(node, sub)
+    if kind in (exp.Column, exp.Dot, exp.Identifier):
+        return Column(tuple(_names(node)))
+    return _literal(node)
+
+
+def _chain(node: Any, kind: type[Any]) -> list[Any]:
+    """Return the parts of `a AND b AND c`, which is a chain to the left, without recursion."""
+    parts = []
+    while type(node) is kind:
+        parts.append(node.expression)
+        node = node.this
+    return [node, *reversed(parts)]
+
+
+def _is(node: Any, sub: Callable[[Any], Expression]) -> Expression:
+    from sqlglot import exp
+
+    operand = sub(node.this)
+    if isinstance(node.expression, exp.Null):
+        return IsNull(operand)
+    if isinstance(node.expression, exp.Boolean):
+        return Comparison("<=>", operand, Literal(bool(node.expression.this)))
+    raise _bad(f"IS goes with NULL, TRUE or FALSE, not with {node.expression.sql('spark')}")
+
+
+def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
+    """Read a cast; `DATE '2020-01-01'` is one too, of a text."""
+    from sqlglot import exp
+
+    names = {
+        "DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp",
+        "TIMESTAMPLTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz", "TINYINT": "byte",
+        "SMALLINT": "short", "INT": "integer", "BIGINT": "long", "FLOAT": "float",
+        "DOUBLE": "double", "BOOLEAN": "boolean", "TEXT": "string", "VARCHAR": "string",
+        "BINARY": "binary",
+    }  # fmt: skip
+    target = node.args["to"]
+    name = target.this.name if isinstance(target.this, exp.DType) else str(target.this)
+    if name == "DECIMAL":
+        sizes = [int(size.name) for size in target.expressions]
+        return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
+    if name not in names:
+        raise _bad(f"a cast to {target.sql('spark')} is not supported")
+    return Cast(sub(node.this), PrimitiveType(names[name]))
+
+
+def _names(node: Any) -> list[str]:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Identifier):
+        return [str(node.this)]
+    if isinstance(node, exp.Column):
+        return [part.name for part in node.parts]
+    if isinstance(node, exp.Dot):
+        return [*_names(node.this), *_names(node.expression)]
+    raise _bad(f"{node.sql('spark')} is no column")
+
+
+def _literal(node: Any) -> Expression:
+    from sqlglot import exp
+
+    if isinstance(node, exp.Null):
+        return Literal(None)
+    if isinstance(node, exp.Boolean):
+        return Literal(bool(node.this))
+    if isinstance(node, exp.HexString):
+        return Literal(bytes.fromhex(_even(str(node.this))))
+    if isinstance(node, exp.Literal):
+        text = str(node.this)
+        if node.is_string:
+            return Literal(text)
+        if "e" in text.lower():
+            return Literal(float(text))
+        return Literal(Decimal(text) if "." in text else int(text))
+    if isinstance(node, exp.Func):
+        raise _bad(f"the function {node.sql('spark')} is not supported")
+    raise _bad(f"{node.sql('spark')} is not supported")
+
+
+def _even(text: str) -> str:
+    return text if len(text) % 2 == 0 else f"0{text}"
+
+
+def _constant(node: Expression) -> Literal:
+    if isinstance(node, Literal):
+        return node
+    if isinstance(node, Cast) and isinstance(node.operand, Literal):
+        return Literal(node.operand.value, node.type)
+    raise _bad("only constants can stand here")
+
+
+def to_sql(node: Expression) -> str:
+    """Return SQL text that `parse_sql` reads back to the same tree."""
+    match node:
+        case Column(path):
+            return ".".join(_name(name) for name in path)
+        case Literal(value, kind):
+            return _text(value, type_name(kind) if kind else None)
+        case Comparison(op, left, right):
+            return f"({to_sql(left)} {op} {to_sql(right)})"
+        case Arithmetic(op, left, right):
+            return f"({to_sql(left)} {op} {to_sql(right)})"
+        case And(parts):
+            return f"({' AND '.join(map(to_sql, parts))})"
+        case Or(parts):
+            return f"({' OR '.join(map(to_sql, parts))})"
+        case Not(IsNull(operand)):
+            return f"({to_sql(operand)} IS NOT NULL)"
+        case Not(operand):
+            return f"(NOT {to_sql(operand)})"
+        case IsNull(operand):
+            return f"({to_sql(operand)} IS NULL)"
+        case In(operand, values):
+            return f"({to_sql(operand)} IN ({', '.join(map(to_sql, values))}))"
+        case Like(operand, pattern):
+            return f"({to_sql(operand)} LIKE {_quoted(pattern)})"
+        case Cast(operand, kind):
+            return f"CAST({to_sql(operand)} AS {_type(kind)})"
+    raise TypeError(f"{type(node).__name__} has no SQL text")
+
+
+def _name(name: str) -> str:
+    if name.isidentifier() and name.isascii() and name.upper() not in _RESERVED:
+        return name
+    return "`" + name.replace("`", "``") + "`"
+
+
+_RESERVED = frozenset(
+    [
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "IS",
+        "NULL",
+        "LIKE",
+        "BETWEEN",
+        "TRUE",
+        "FALSE",
+        "DATE",
+        "TIMESTAMP",
+        "CASE",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "END",
+        "CAST",
+        "SELECT",
+        "FROM",
+        "WHERE",
+        "ALL",
+        "ANY",
+        "SOME",
+        "EXISTS",
+        "INTERVAL",
+        "DISTINCT",
+        "AS",
+        "ON",
+        "USING",
+        "JOIN",
+        "ORDER",
+        "GROUP",
+        "BY",
+        "HAVING",
+        "LIMIT",
+        "UNION",
+        "WITH",
+        "X",
+        "DIV",
+        "RLIKE",
+        "ILIKE",
+        "COLLATE",
+    ]
+)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _type(kind: Any) -> str:
+    names = {
+        "long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT",
+        "timestamp_ntz": "TIMESTAMP_NTZ",
+    }  # fmt: skip
+    name = type_name(kind)
+    return names.get(name, name.upper())
+
+
+def _text(value: Any, kind: str | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        return _quoted(value) if kind in (None, "string") else f"CAST({_quoted(value)} AS {kind})"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    if isinstance(value, datetime):
+        zoned = value.tzinfo is not None
+        name = "TIMESTAMP" if zoned or kind != "timestamp_ntz" else "TIMESTAMP_NTZ"
+        return f"CAST('{value.isoformat(sep=' ')}' AS {name})"
+    if isinstance(value, date):
+        return f"CAST('{value.isoformat()}' AS DATE)"
+    if isinstance(value, float):
+        finite = value == value and value not in (float("inf"), float("-inf"))
+        name = "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        return (
+            repr(value) + ("" if "e" in repr(value) else "e0")
+            if finite
+            else (f"CAST('{name}' AS DOUBLE)")
+        )
+    if isinstance(value, Decimal):
+        text = format(value, "f")
+        return text if "." in text else f"{text}.0"
+    return str(value)

@@ -1,0 +1,240 @@
+"""The tree of an expression, and the operators that build one.
+
+Nodes are values without behaviour: binding, evaluation and text are functions beside them.
+Meaning is that of Spark SQL: three-valued logic; NaN equals itself and is the greatest number;
+-0.0 equals 0.0; text compares by its UTF-8 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from typing import Literal as OneOf
+
+from txlog.errors import InvalidInputError
+from txlog.schema import DataType
+
+Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
+Operator = OneOf["+", "-", "*", "/", "%"]
+
+
+class Expression:
+    """A value computed from a row. Build one with `col` and operators, or from SQL text."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidInputError(
+            argument="where",
+            reason="an expression has no truth value of its own",
+            remedy="Combine expressions with & | ~ instead of and, or, not, and use between() "
+            "for a chained comparison",
+        )
+
+    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
+        return Comparison("=", self, lit(other))
+
+    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
+        return Comparison("<>", self, lit(other))
+
+    __hash__ = object.__hash__
+
+    def __lt__(self, other: object) -> Comparison:
+        return Comparison("<", self, lit(other))
+
+    def __le__(self, other: object) -> Comparison:
+        return Comparison("<=", self, lit(other))
+
+    def __gt__(self, other: object) -> Comparison:
+        return Comparison(">", self, lit(other))
+
+    def __ge__(self, other: object) -> Comparison:
+        return Comparison(">=", self, lit(other))
+
+    def __and__(self, other: Expression) -> And:
+        return And((self, lit(other)))
+
+    def __or__(self, other: Expression) -> Or:
+        return Or((self, lit(other)))
+
+    def __invert__(self) -> Not:
+        return Not(self)
+
+    def __add__(self, other: object) -> Arithmetic:
+        return Arithmetic("+", self, lit(other))
+
+    def __sub__(self, other: object) -> Arithmetic:
+        return Arithmetic("-", self, lit(other))
+
+    def __mul__(self, other: object) -> Arithmetic:
+        return Arithmetic("*", self, lit(other))
+
+    def __truediv__(self, other: object) -> Arithmetic:
+        return Arithmetic("/", self, lit(other))
+
+    def __mod__(self, other: object) -> Arithmetic:
+        return Arithmetic("%", self, lit(other))
+
+    def __neg__(self) -> Arithmetic:
+        return Arithmetic("-", Literal(0), self)
+
+    def eq_null_safe(self, other: object) -> Comparison:
+        """Return whether both are equal, or both null; never null itself."""
+        return Comparison("<=>", self, lit(other))
+
+    def is_null(self) -> IsNull:
+        """Return whether the value is null."""
+        return IsNull(self)
+
+    def is_not_null(self) -> Not:
+        """Return whether the value is not null."""
+        return Not(IsNull(self))
+
+    def isin(self, values: Iterable[object]) -> In:
+        """Return whether the value is one of `values`."""
+        return In(self, tuple(_literal(value) for value in values))
+
+    def like(self, pattern: str) -> Like:
+        r"""Return whether text matches: `%` stands for any text, `_` for one character."""
+        return Like(self, pattern)
+
+    def startswith(self, prefix: str) -> Like:
+        """Return whether text begins with `prefix`."""
+        return Like(self, re.sub(r"([\\%_])", r"\\\1", prefix) + "%")
+
+    def between(self, low: object, high: object) -> And:
+        """Return whether the value is at least `low` and at most `high`."""
+        return And((self >= low, self <= high))
+
+    def cast(self, kind: DataType) -> Cast:
+        """Return the value as another type."""
+        return Cast(self, kind)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Column(Expression):
+    """A column, or a field nested in one."""
+
+    path: tuple[str, ...]
+    type: DataType | None = None  # Known once bound.
+
+    def field(self, name: str) -> Column:
+        """Return a field of this struct column."""
+        return Column((*self.path, name))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Literal(Expression):
+    """A constant: None, bool, int, float, Decimal, str, bytes, date or datetime."""
+
+    value: Any
+    type: DataType | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Comparison(Expression):
+    """Two values compared."""
+
+    op: Comparator
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class And(Expression):
+    """True if all parts are."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Or(Expression):
+    """True if a part is."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Not(Expression):
+    """True if the operand is false."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IsNull(Expression):
+    """True if the operand is null."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class In(Expression):
+    """True if the operand equals one of the values."""
+
+    operand: Expression
+    values: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Like(Expression):
+    """True if text matches a pattern."""
+
+    operand: Expression
+    pattern: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Arithmetic(Expression):
+    """A number computed from two."""
+
+    op: Operator
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cast(Expression):
+    """A value as another type."""
+
+    operand: Expression
+    type: DataType
+
+
+_QUOTED = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def col(name: str) -> Column:
+    """Return a column: `col("a")`, `col("a.b")` for a field, col("`a.b`") for a dotted name.
+
+    Raises
+    ------
+    InvalidInputError
+        The name is empty or its backticks are unbalanced.
+    """
+    path = []
+    at = 0
+    while isinstance(name, str) and (found := _QUOTED.match(name, at)):
+        path.append(found[1].replace("``", "`") if found[1] else found[2])
+        at = found.end()
+        if at == len(name):
+            return Column(tuple(path))
+        if name[at] != ".":
+            break
+        at += 1
+    raise InvalidInputError(
+        argument="where",
+        reason=f"{name!r} is no column name",
+        remedy="Put names with odd characters in backticks",
+    )
+
+
+def lit(value: object) -> Expression:
+    """Return a constant; an expression is returned as it is."""
+    return value if isinstance(value, Expression) else _literal(value)
+
+
+def _literal(value: object) -> Literal:
+    return value if isinstance(value, Literal) else Literal(value)

@@ -1,0 +1,95 @@
+"""Dates and times as numbers since the epoch, of any year.
+
+Python's own types end with the year 9999; tables do not. The calendar is the proleptic Gregorian.
+"""
+
+from __future__ import annotations
+
+import re
+
+DAY_US = 86_400_000_000
+
+_DATE = r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})"
+_DATE_TEXT = re.compile(_DATE, re.ASCII)
+_MOMENT_TEXT = re.compile(
+    _DATE + r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
+    re.ASCII,
+)
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def days_of(year: int, month: int, day: int) -> int:
+    """Return days since 1970-01-01 of a calendar date."""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def date_of(days: int) -> tuple[int, int, int]:
+    """Return year, month and day of a number of days since 1970-01-01."""
+    era, of_era = divmod(days + 719_468, 146_097)
+    years = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * years + years // 4 - years // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + (3 if shifted < 10 else -9)
+    return years + era * 400 + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+
+
+def parse_date(text: str) -> int:
+    """Return days since the epoch of `2020-01-31`. Raises `ValueError`."""
+    found = _DATE_TEXT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no date such as 2020-01-31")
+    return _days(text, found)
+
+
+def parse_moment(text: str) -> int:
+    """Return microseconds since the epoch of a timestamp; digits beyond those are dropped.
+
+    `2020-01-31`, `2020-01-31 10:00:00.5` and ISO 8601 with `T` and a zone are read; without a
+    zone, UTC is meant. Raises `ValueError`.
+    """
+    found = _MOMENT_TEXT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no timestamp such as 2020-01-31 10:00:00")
+    hour, minute, second = (int(found[at] or 0) for at in (4, 5, 6))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"{text!r} has no such time of day")
+    micros = int((found[7] or "").ljust(6, "0")[:6])
+    of_day = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
+    return _days(text, found) * DAY_US + of_day - _offset_us(found[8])
+
+
+def _days(text: str, found: re.Match[str]) -> int:
+    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month - 1] - (month == 2 and not leap):
+        raise ValueError(f"{text!r} is no day of the calendar")
+    return days_of(year, month, day)
+
+
+def _offset_us(zone: str | None) -> int:
+    if zone in (None, "Z", "UTC"):
+        return 0
+    assert zone is not None
+    digits = zone[1:].replace(":", "").ljust(6, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:])
+    return (-seconds if zone[0] == "-" else seconds) * 1_000_000
+
+
+def format_date(days: int) -> str:
+    """Return `2020-01-31` of days since the epoch."""
+    year, month, day = date_of(days)
+    return f"{year:04d}-{month:02d}-{day:02d}"
+
+
+def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str = "") -> str:
+    """Return a timestamp of microseconds since the epoch, rounded down to `digits` decimals."""
+    days, of_day = divmod(micros, DAY_US)
+    seconds, fraction = divmod(of_day, 1_000_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    decimals = f"{fraction:06d}"[:digits]
+    return f"{format_date(days)}{separator}{hour:02d}:{minute:02d}:{second:02d}.{decimals}{zone}"

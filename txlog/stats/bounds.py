@@ -1,0 +1,54 @@
+"""What is known of many files' columns, as Arrow columns with one row for each file.
+
+A null is "unknown"; nothing here promises that a bound is a value that occurs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Path = tuple[str, ...]
+
+ALL = pa.scalar(-1, pa.int64())
+"""As a null count: all rows are null, however many those are."""
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """Of one column, in each file: no value is below `low` or above `high`, and how many nulls."""
+
+    low: pa.Array
+    high: pa.Array
+    nulls: pa.Array  # int64.
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of each file the number of rows, and the bounds of its columns by their logical paths."""
+
+    rows: pa.Array  # int64; null where unknown.
+    columns: Mapping[Path, ColumnBounds] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def merged(first: Bounds, second: Bounds) -> Bounds:
+    """Return bounds of the same files: those of `first` where it knows, else those of `second`."""
+    columns = dict(second.columns)
+    for path, ours in first.columns.items():
+        theirs = columns.get(path)
+        columns[path] = (
+            ours
+            if theirs is None
+            else ColumnBounds(
+                pc.coalesce(ours.low, theirs.low),
+                pc.coalesce(ours.high, theirs.high),
+                pc.coalesce(ours.nulls, theirs.nulls),
+            )
+        )
+    return Bounds(pc.coalesce(first.rows, second.rows), columns)

@@ -1,0 +1,122 @@
+"""Statistics of a table's files, from whatever the log holds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.expressions import Expression, columns_of
+from txlog.schema import DataType, StructType
+from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
+from txlog.stats.partition import parse_partition_values
+from txlog.stats.read import bound_type, json_bounds, struct_bounds
+
+_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>\d{1,18})\b'
+
+
+def num_records(files: pa.Table) -> pa.Array:
+    """Return the number of physical rows that `FILE_ROWS` state; null where they do not."""
+    stats = _flat(files["stats"])
+    found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "rows").cast(pa.int64())
+    # A column may have this very name; then only parsing tells the two apart.
+    unclear = pc.greater(pc.fill_null(pc.count_substring(stats, '"numRecords"'), 0), 1)
+    if pc.any(unclear).as_py():
+        parsed = [_parsed_rows(text) for text in stats.filter(unclear).to_pylist()]
+        found = pc.replace_with_mask(found, unclear, pa.array(parsed, pa.int64()))
+    if "stats_parsed" in files.column_names:
+        structs = _flat(files["stats_parsed"])
+        if "numRecords" in {field.name for field in structs.type}:
+            rows = pc.struct_field(structs, "numRecords").cast(pa.int64())
+            found = pc.coalesce(found, rows)
+    return found
+
+
+def _parsed_rows(text: str) -> int | None:
+    try:
+        value = orjson.loads(text).get("numRecords")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return value if type(value) is int else None
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+
+
+def file_bounds(
+    files: pa.Table,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    where: Expression,
+    *,
+    mapping_mode: str = "none",
+    only_partitions: bool = False,
+) -> Bounds:
+    """Return what the log knows of the columns that a bound predicate reads.
+
+    Parameters
+    ----------
+    files
+        `FILE_ROWS`, which the rows of the result belong to.
+    only_partitions
+        Leave statistics aside: partition values alone.
+    """
+    paths = columns_of(where)
+    rows = num_records(files)
+    in_partition = [path for path in paths if path[0] in partition_columns]
+    found = Bounds(
+        rows,
+        {
+            path: _partition_bounds(files, schema, path[0], rows, mapping_mode)
+            for path in in_partition
+        },
+    )
+    if only_partitions:
+        return found
+    others = [path for path in paths if path not in in_partition]
+    if not others:
+        return found
+    physical = {path: _physical(schema, path, mapping_mode) for path in others}
+    known = json_bounds(files["stats"], schema, others, physical)
+    if "stats_parsed" in files.column_names:
+        parsed = struct_bounds(files["stats_parsed"], schema, others, physical)
+        known = merged(known, parsed)
+    return merged(found, known)
+
+
+def _physical(schema: StructType, path: Path, mode: str) -> Path:
+    """Return a column's path by the names that data files and statistics use."""
+    if mode == "none":
+        return path
+    kind: DataType = schema
+    names = []
+    for name in path:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None:
+            return path
+        names.append(field.physical_name)
+        kind = field.type
+    return tuple(names)
+
+
+def _partition_bounds(
+    files: pa.Table, schema: StructType, name: str, rows: pa.Array, mode: str
+) -> ColumnBounds:
+    """Return the bounds of a partition column: each file has one value of it."""
+    column = schema.get(name)
+    assert column is not None
+    values = partition_texts(files, column.name if mode == "none" else column.physical_name)
+    typed = parse_partition_values(values, column.type)
+    bounds = typed.cast(bound_type(column.type))
+    null = pc.is_null(typed)
+    nulls = pc.if_else(null, ALL, 0)
+    return ColumnBounds(bounds, bounds, nulls)
+
+
+def partition_texts(files: pa.Table, name: str) -> pa.Array:
+    """Return a partition column's values as logged, for each of `FILE_ROWS`."""
+    return pc.map_lookup(_flat(files["partition_values"]), pa.scalar(name), "last")

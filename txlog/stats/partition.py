@@ -1,0 +1,147 @@
+"""Partition values: the log's text ↔ typed columns.
+
+Rules: the Delta protocol, "Partition Value Serialization". An empty text is null, of any type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type, type_name
+from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
+
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+
+
+def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
+    """Return logged texts as values of a column's type, exactly `arrow_type(kind)`.
+
+    Each distinct text is read once.
+
+    Raises
+    ------
+    LogCorruptError
+        A text is no value of the type.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    encoded = values.dictionary_encode()
+    read = _reader(kind)
+    target = arrow_type(kind)
+    distinct = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            distinct.append(read(text) if text else None)
+        except (ValueError, ArithmeticError) as error:
+            raise LogCorruptError(
+                field="partitionValues",
+                reason=f"the partition value {text!r} is no {type_name(kind)}: {error}",
+                remedy="The writer of this log is at fault",
+            ) from error
+    try:
+        typed = _array(distinct, target)
+    except (pa.ArrowException, OverflowError) as error:
+        raise LogCorruptError(
+            field="partitionValues",
+            reason=f"a partition value does not fit {type_name(kind)}: {error}",
+            remedy="The writer of this log is at fault",
+        ) from error
+    return typed.take(encoded.indices)
+
+
+def _array(values: list[Any], target: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(target):
+        return pa.array(values, pa.int64()).cast(target)
+    if pa.types.is_date(target):
+        return pa.array(values, pa.int32()).cast(target)
+    return pa.array(values, target)
+
+
+def _reader(kind: DataType) -> Callable[[str], Any]:
+    if isinstance(kind, DecimalType):
+        return lambda text: _decimal(text, kind)
+    match kind:
+        case PrimitiveType(name) if name in _INTEGERS:
+            return int
+        case PrimitiveType("float" | "double"):
+            return float
+        case PrimitiveType("boolean"):
+            return _boolean
+        case PrimitiveType("date"):
+            return lambda text: parse_date(text[:10] if text[10:11] in (" ", "T") else text)
+        case PrimitiveType("timestamp" | "timestamp_ntz"):
+            return parse_moment
+        case PrimitiveType("binary"):
+            return str.encode
+        case PrimitiveType("string"):
+            return str
+    raise LogCorruptError(
+        field="partitionColumns", reason=f"{type_name(kind)} cannot be a partition column"
+    )
+
+
+def _decimal(text: str, kind: DecimalType) -> Decimal:
+    with localcontext() as context:
+        context.prec = 80
+        return Decimal(text).quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP)
+
+
+def _boolean(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError("true or false was expected")
+    return folded == "true"
+
+
+def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
+    """Return values of a column as the log's texts: the inverse of `parse_partition_values`.
+
+    Raises
+    ------
+    InvalidInputError
+        A binary value is no UTF-8, which the log's text cannot hold.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    encoded = values.dictionary_encode()
+    distinct = encoded.dictionary
+    match kind:
+        case PrimitiveType("date"):
+            texts = [format_date(days) for days in distinct.cast(pa.int32()).to_pylist()]
+        case PrimitiveType("timestamp"):
+            micros = distinct.cast(pa.int64()).to_pylist()
+            texts = [format_moment(value, digits=6, zone="Z") for value in micros]
+        case PrimitiveType("timestamp_ntz"):
+            micros = distinct.cast(pa.int64()).to_pylist()
+            texts = [format_moment(value, digits=6, separator=" ") for value in micros]
+        case _:
+            texts = [_text(value) for value in distinct.to_pylist()]
+    found = pa.array(texts, pa.string()).take(encoded.indices)
+    return pc.if_else(pc.equal(found, ""), None, found)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if value != value:
+            return "NaN"
+        if value in (float("inf"), float("-inf")):
+            return "Infinity" if value > 0 else "-Infinity"
+        return repr(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidInputError(
+                argument="data",
+                reason=f"the binary partition value {value!r} is no UTF-8",
+                remedy="Partition by another column, or encode the value as text",
+            ) from error
+    return format(value, "f") if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,237 @@
+"""Which files a predicate cannot skip, and of which every row satisfies it. Pure.
+
+Both are one-sided: a file that is kept may hold no row, a file that is not certain may be whole.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.expressions import (
+    And,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from txlog.schema import arrow_type
+from txlog.stats.bounds import ALL, Bounds, ColumnBounds
+
+_OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+def keep(where: Expression, bounds: Bounds) -> pa.Array:
+    """Return false for each file that certainly has no row of which a bound predicate is true."""
+    return pc.fill_null(_may(where, bounds, False), True)
+
+
+def always(where: Expression, bounds: Bounds) -> pa.Array:
+    """Return true for each file of which a bound predicate is certainly true of every row."""
+    return pc.fill_null(_must(where, bounds, False), False)
+
+
+def _all(bounds: Bounds, value: bool) -> pa.Array:
+    return pa.repeat(pa.scalar(value), len(bounds))
+
+
+def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
+    """Return whether a row can make the node true (false, if negated); null is unknown."""
+    match node:
+        case Not(operand):
+            return _may(operand, bounds, not negated)
+        case And(parts) | Or(parts):
+            both = isinstance(node, And) != negated
+            found = [_possible(part, bounds, negated) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, found)
+        case Literal(value):
+            return _all(bounds, value is not None and bool(value) != negated)
+        case IsNull(Column() as column) if known := bounds.columns.get(column.path):
+            return _may_be_null(known, bounds, negated)
+        case Comparison(op, Column() as column, Literal() as right) if known := bounds.columns.get(
+            column.path
+        ):
+            return _may_compare(op, known, right, bounds, negated)
+        case In(Column() as column, values) if known := bounds.columns.get(column.path):
+            return _may_be_in(known, values, bounds, negated)
+        case Like(Column() as column, pattern) if not negated and (
+            known := bounds.columns.get(column.path)
+        ):
+            return _may_be_like(known, pattern, bounds)
+    return _all(bounds, True)
+
+
+def _possible(node: Expression, bounds: Bounds, negated: bool) -> pa.Array:
+    """Return `_may` with what is unknown taken as possible."""
+    return pc.fill_null(_may(node, bounds, negated), True)
+
+
+def _all_null(known: ColumnBounds, bounds: Bounds) -> pa.Array:
+    """Return true where all values are known to be null."""
+    counted = pc.equal(known.nulls, bounds.rows)
+    return pc.fill_null(pc.or_kleene(counted, pc.equal(known.nulls, ALL)), False)
+
+
+def _no_nulls(known: ColumnBounds) -> pa.Array:
+    return pc.fill_null(pc.equal(known.nulls, 0), False)
+
+
+def _may_be_null(known: ColumnBounds, bounds: Bounds, negated: bool) -> pa.Array:
+    return pc.invert(_all_null(known, bounds) if negated else _no_nulls(known))
+
+
+def _constant(literal: Literal, known: ColumnBounds) -> pa.Scalar | None:
+    """Return a constant that Arrow compares with the bounds, or None if there is none."""
+    if literal.value is None:
+        return None
+    scalar = pa.scalar(literal.value, arrow_type(literal.type) if literal.type else None)
+    return None if scalar.as_py() != scalar.as_py() else scalar
+
+
+def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
+    """Compare bounds with a constant; null where the bound is unknown."""
+    if pa.types.is_decimal(bound.type) or pa.types.is_decimal(constant.type):
+        scale = max(getattr(bound.type, "scale", 0), getattr(constant.type, "scale", 0))
+        wide = pa.decimal256(76, scale)
+        if pa.types.is_integer(bound.type):
+            bound = bound.cast(pa.decimal256(19, 0))
+        if pa.types.is_integer(constant.type):
+            constant = constant.cast(pa.decimal256(19, 0))
+        return function(bound.cast(wide), constant.cast(wide))
+    return function(bound, constant)
+
+
+def _may_compare(
+    op: str, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
+) -> pa.Array:
+    if op == "<=>":
+        if negated:
+            return _all(bounds, True)
+        if right.value is None:
+            return _may_be_null(known, bounds, False)
+        op = "="
+    elif right.value is None:
+        return _all(bounds, False)  # Neither true nor false of any row.
+    op = _OPPOSITE[op] if negated else op
+    constant = _constant(right, known)
+    if constant is None:  # NaN.
+        return pc.invert(_all_null(known, bounds))
+    match op:
+        case "<":
+            possible = _compared(pc.less, known.low, constant)
+        case "<=":
+            possible = _compared(pc.less_equal, known.low, constant)
+        case ">":
+            possible = _compared(pc.greater, known.high, constant)
+        case ">=":
+            possible = _compared(pc.greater_equal, known.high, constant)
+        case "=":
+            possible = pc.and_kleene(
+                _compared(pc.less_equal, known.low, constant),
+                _compared(pc.greater_equal, known.high, constant),
+            )
+        case _:
+            only = pc.and_(
+                _compared(pc.equal, known.low, constant),
+                _compared(pc.equal, known.high, constant),
+            )
+            possible = pc.invert(pc.fill_null(only, False))
+    return pc.and_(pc.fill_null(possible, True), pc.invert(_all_null(known, bounds)))
+
+
+def _may_be_in(
+    known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds, negated: bool
+) -> pa.Array:
+    if negated:
+        if any(value.value is None for value in values):
+            return _all(bounds, False)  # NOT IN with a null is never true.
+        return pc.invert(_all_null(known, bounds))
+    found = [_may_compare("=", known, value, bounds, False) for value in values]
+    return reduce(pc.or_, found)
+
+
+def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
+    prefix = literal_prefix(pattern)
+    some = pc.invert(_all_null(known, bounds))
+    if not prefix or not pa.types.is_string(known.low.type):
+        return some
+    below = pc.less(known.high, prefix)
+    above = pc.and_(pc.greater(known.low, prefix), pc.invert(pc.starts_with(known.low, prefix)))
+    outside = pc.or_(pc.fill_null(below, False), pc.fill_null(above, False))
+    return pc.and_(some, pc.invert(outside))
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return the text that everything which matches a LIKE pattern begins with."""
+    prefix = []
+    characters = iter(pattern)
+    for character in characters:
+        if character in "%_":
+            break
+        if character == "\\":
+            character = next(characters, "\\")
+        prefix.append(character)
+    return "".join(prefix)
+
+
+def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
+    """Return whether the node is certainly true (false, if negated) of every row."""
+    match node:
+        case Not(operand):
+            return _must(operand, bounds, not negated)
+        case And(parts) | Or(parts):
+            both = isinstance(node, And) != negated
+            found = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, found)
+        case Literal(value):
+            return _all(bounds, value is not None and bool(value) != negated)
+        case IsNull(Column() as column) if known := bounds.columns.get(column.path):
+            return _no_nulls(known) if negated else _all_null(known, bounds)
+        case Comparison(op, Column() as column, Literal() as right) if known := bounds.columns.get(
+            column.path
+        ):
+            return _must_compare(op, known, right, bounds, negated)
+        case In(Column() as column, values) if not negated and (
+            known := bounds.columns.get(column.path)
+        ):
+            certain = [_must_compare("=", known, v, bounds, False) for v in values]
+            return reduce(pc.or_, [pc.fill_null(part, False) for part in certain])
+    return _all(bounds, False)
+
+
+def _must_compare(
+    op: str, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
+) -> pa.Array:
+    constant = _constant(right, known)
+    if constant is None or (op == "<=>" and negated):
+        return _all(bounds, False)
+    op = "=" if op == "<=>" else op
+    op = _OPPOSITE[op] if negated else op
+    match op:
+        case "<":
+            certain = _compared(pc.less, known.high, constant)
+        case "<=":
+            certain = _compared(pc.less_equal, known.high, constant)
+        case ">":
+            certain = _compared(pc.greater, known.low, constant)
+        case ">=":
+            certain = _compared(pc.greater_equal, known.low, constant)
+        case "=":
+            certain = pc.and_(
+                _compared(pc.equal, known.low, constant),
+                _compared(pc.equal, known.high, constant),
+            )
+        case _:
+            certain = pc.or_kleene(
+                _compared(pc.greater, known.low, constant),
+                _compared(pc.less, known.high, constant),
+            )
+    return pc.and_(pc.fill_null(certain, False), _no_nulls(known))
