@@ -30,7 +30,7 @@ from txlog.snapshot import (
     version_at,
 )
 from txlog.store import Store, open_store
-from txlog.write import (
+from txlog.writing import (
     AppTransaction,
     Done,
     Outcome,

@@ -61,6 +61,15 @@ FIELDS = {
     "extendedFileMetadata": "extended_file_metadata",
 }
 
+# Whatever a body of another shape than the protocol's can lead to.
+_UNREADABLE = (
+    pa.ArrowException,
+    KeyError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+)
 _REQUIRED = ("path", "partitionValues", "size", "modificationTime", "dataChange")
 
 
@@ -99,14 +108,7 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
         return empty_rows()
     try:
         return _columns(versions, is_add, bodies)
-    except (
-        pa.ArrowException,
-        KeyError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        OverflowError,
-    ) as error:
+    except _UNREADABLE as error:
         # The models know the field at fault; where they accept, the columns must too.
         for add, body, (name, line) in zip(is_add, bodies, places, strict=True):
             decode_action("add" if add else "remove", body, path=name, line=line)

@@ -85,7 +85,8 @@ def commit(
         data = _encoded(store, snapshot, intent, txn_id, effects)
         winner_data = _put(store, version, data, txn_id, effects)
         if winner_data is None:
-            mine = parse_commit(data, _log_file(version, effects.now_ms()))
+            made_ms = store.info(log_path(commit_name(version))).modified_ms
+            mine = parse_commit(data, _log_file(version, made_ms))
             return Committed(_after(store, snapshot, mine), intent, attempts)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)

@@ -231,52 +231,14 @@ def _name(name: str) -> str:
 
 
 _RESERVED = frozenset(
-    [
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "IS",
-        "NULL",
-        "LIKE",
-        "BETWEEN",
-        "TRUE",
-        "FALSE",
-        "DATE",
-        "TIMESTAMP",
-        "CASE",
-        "WHEN",
-        "THEN",
-        "ELSE",
-        "END",
-        "CAST",
-        "SELECT",
-        "FROM",
-        "WHERE",
-        "ALL",
-        "ANY",
-        "SOME",
-        "EXISTS",
-        "INTERVAL",
-        "DISTINCT",
-        "AS",
-        "ON",
-        "USING",
-        "JOIN",
-        "ORDER",
-        "GROUP",
-        "BY",
-        "HAVING",
-        "LIMIT",
-        "UNION",
-        "WITH",
-        "X",
-        "DIV",
-        "RLIKE",
-        "ILIKE",
+    {
+        "AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "TRUE", "FALSE", "DATE",
+        "TIMESTAMP", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "SELECT", "FROM", "WHERE",
+        "ALL", "ANY", "SOME", "EXISTS", "INTERVAL", "DISTINCT", "AS", "ON", "USING", "JOIN",
+        "ORDER", "GROUP", "BY", "HAVING", "LIMIT", "UNION", "WITH", "X", "DIV", "RLIKE", "ILIKE",
         "COLLATE",
-    ]
-)
+    }
+)  # fmt: skip
 
 
 def _quoted(text: str) -> str:

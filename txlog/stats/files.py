@@ -70,10 +70,7 @@ def file_bounds(
     in_partition = [path for path in paths if path[0] in partition_columns]
     found = Bounds(
         rows,
-        {
-            path: _partition_bounds(files, schema, path[0], rows, mapping_mode)
-            for path in in_partition
-        },
+        {path: _partition_bounds(files, schema, path[0], mapping_mode) for path in in_partition},
     )
     if only_partitions:
         return found
@@ -103,9 +100,7 @@ def _physical(schema: StructType, path: Path, mode: str) -> Path:
     return tuple(names)
 
 
-def _partition_bounds(
-    files: pa.Table, schema: StructType, name: str, rows: pa.Array, mode: str
-) -> ColumnBounds:
+def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str) -> ColumnBounds:
     """Return the bounds of a partition column: each file has one value of it."""
     column = schema.get(name)
     assert column is not None

@@ -147,7 +147,7 @@ def _readers(kind: DataType) -> tuple[Reader, Reader]:
     return _unknown, _unknown
 
 
-def _unknown(value: Any) -> None:
+def _unknown(_: Any) -> None:
     return None
 
 

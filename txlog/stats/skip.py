@@ -88,7 +88,7 @@ def _may_be_null(known: ColumnBounds, bounds: Bounds, negated: bool) -> pa.Array
     return pc.invert(_all_null(known, bounds) if negated else _no_nulls(known))
 
 
-def _constant(literal: Literal, known: ColumnBounds) -> pa.Scalar | None:
+def _constant(literal: Literal) -> pa.Scalar | None:
     """Return a constant that Arrow compares with the bounds, or None if there is none."""
     if literal.value is None:
         return None
@@ -121,7 +121,7 @@ def _may_compare(
     elif right.value is None:
         return _all(bounds, False)  # Neither true nor false of any row.
     op = _OPPOSITE[op] if negated else op
-    constant = _constant(right, known)
+    constant = _constant(right)
     if constant is None:  # NaN.
         return pc.invert(_all_null(known, bounds))
     match op:
@@ -210,7 +210,7 @@ def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
 def _must_compare(
     op: str, known: ColumnBounds, right: Literal, bounds: Bounds, negated: bool
 ) -> pa.Array:
-    constant = _constant(right, known)
+    constant = _constant(right)
     if constant is None or (op == "<=>" and negated):
         return _all(bounds, False)
     op = "=" if op == "<=>" else op

@@ -5,107 +5,76 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import Any, Literal, NoReturn
+from io import BufferedWriter
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.effects import REAL
-from txlog.errors import (
-    InvalidInputError,
-    NotFoundError,
-    OutcomeUnknownError,
-    StoreError,
-    TxlogError,
-    UnsupportedFeatureError,
-)
+from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
 from txlog.store.base import ObjectInfo, Put
+from txlog.store.deleting import delete_below
+from txlog.store.disk import Disk
+from txlog.store.folders import Folders
+from txlog.store.listing import list_below, list_files
+from txlog.store.oserrors import os_errors
+from txlog.store.paths import file_path, is_file_uri
+from txlog.store.sink import Sink
 
-_REMEDIES = {
-    errno.ENOSPC: "The disk is full: free some space and try again",
-    errno.EDQUOT: "The disk quota is used up: free some space and try again",
-    errno.EACCES: "Permission is missing: check the owner and mode of the folder",
-    errno.EPERM: "Permission is missing: check the owner and mode of the folder",
-    errno.EROFS: "The file system is mounted read-only",
-    errno.ENAMETOOLONG: "The name is too long for the file system",
-    errno.ENOTDIR: "A file is where a folder was expected",
-    errno.EISDIR: "A folder is where a file was expected",
-}
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-
-
-class Disk:
-    """The calls that change a disk, in one place so that tests can make each of them fail."""
-
-    def write(self, path: str, data: bytes) -> None:
-        """Make a file with this content, and wait until it is on the disk."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            self.sync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def sync(self, descriptor: int) -> None:
-        """Wait until an open file is on the disk."""
-        os.fsync(descriptor)
-
-    def sync_folder(self, path: str) -> None:
-        """Wait until the names in a folder are on the disk."""
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def link(self, source: str, target: str) -> None:
-        """Give a file a second name, unless that is taken."""
-        os.link(source, target)
-
-    def rename(self, source: str, target: str) -> None:
-        """Rename a file over whatever has the name."""
-        os.replace(source, target)
-
-    def unlink(self, path: str) -> None:
-        """Remove a name."""
-        os.unlink(path)
-
-    def make_folder(self, path: str) -> None:
-        """Make a folder."""
-        os.mkdir(path)
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A folder of a local file system. Everything written is durable before a call returns."""
+    """A folder of a local file system. Everything written is durable before a call returns.
+
+    Notes
+    -----
+    A put writes and syncs a hidden temporary file beside the target, links it to its name, which
+    fails if the name is taken, and syncs the folder. After a crash a temporary file may be left;
+    it begins with a dot, so no reader of a log takes it for one of its files.
+    """
 
     root: str  # Absolute.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     disk: Disk = field(default_factory=Disk, repr=False, compare=False)
+    _folders: Folders = field(init=False, repr=False, compare=False)
 
-    def __repr__(self) -> str:
-        return f"LocalStore({self.root!r})"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_folders", Folders(self.root, self.disk))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What one process has synced says nothing to another.
+        return type(self), (self.root, self.options, self.disk)
 
     def require_writable(self) -> None:
-        """Pass: a hard link to a taken name fails, which is an atomic create."""
+        """Pass: a hard link to a taken name fails, which is an atomic create.
+
+        Whether this file system has hard links is seen at the first put.
+        """
 
     def resolve(self, path: str) -> str:
         """Return the absolute path of a file."""
-        return path if path.startswith("/") else os.path.join(self.root, path)
+        if is_file_uri(path):
+            return file_path(path, decode=False)
+        return os.path.join(self.root, path) if path else self.root
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        with _errors("read", path):
-            descriptor = os.open(self.resolve(path), os.O_RDONLY)
+        with os_errors("read", path):
+            # Not to wait forever for a writer, should it be a pipe.
+            descriptor = os.open(self.resolve(path), _READ)
             try:
-                size = os.fstat(descriptor).st_size
+                found = os.fstat(descriptor)
+                _require_file(found)
                 chunks = []
-                while chunk := os.read(descriptor, max(size + 1, 32 * 1024)):
+                while chunk := os.read(descriptor, max(found.st_size + 1, 32 * 1024)):
                     chunks.append(chunk)
                 return b"".join(chunks)
             finally:
@@ -113,49 +82,140 @@ class LocalStore:
 
     def open_input(self, path: str) -> Any:
         """Return a file for random reading."""
-        with _errors("open", path):
-            return pa.OSFile(self.resolve(path), "rb")
+        target = self.resolve(path)
+        with os_errors("open", path):
+            _require_file(os.stat(target))
+            # Not mapped: a file that shrinks under a map kills the process.
+            return pa.OSFile(target, "rb")
+
+    def info(self, path: str) -> ObjectInfo:
+        """Return what the store knows of a file."""
+        with os_errors("look at", path):
+            found = os.stat(self.resolve(path))
+            _require_file(found)
+        return ObjectInfo(path.rsplit("/", 1)[-1], found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        with os_errors("list", folder):
+            found = list_files(self.resolve(folder), name)
+        yield from found
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder, by name, ascending; links are left out."""
+        with os_errors("list", folder):
+            found = list_below(self.resolve(folder))
+        yield from found
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Return a new file to be written in a `with`."""
         target = self.resolve(path)
-        with _errors("create", path):
-            self._make_folders(os.path.dirname(target))
-            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        folder = os.path.dirname(target)
+        with os_errors("create", path):
+            self._folders.ensure(folder)
+            descriptor = self.disk.create(target)
+        raw = Sink(self.disk, descriptor, path)
         try:
-            with _errors("write", path), os.fdopen(descriptor, "wb", 1 << 20) as sink:
-                yield sink
-                sink.flush()
-                self.disk.sync(sink.fileno())
-            with _errors("write", path):
-                self.disk.sync_folder(os.path.dirname(target))
+            try:
+                buffered = BufferedWriter(raw, _BUFFER_BYTES)
+                yield buffered
+                if not buffered.closed:
+                    buffered.flush()
+                raw.sync()
+            finally:
+                raw.give_up()  # What is still buffered now is not wanted.
+                self.disk.close(descriptor)
+            with os_errors("write", path):
+                self.disk.sync_folder(folder)
         except BaseException:
-            with contextlib.suppress(OSError):
-                self.disk.unlink(target)
+            self._forget(target)
             raise
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file, durably."""
-        with self.open_output(path) as sink:
-            sink.write(data)
+        target = self.resolve(path)
+        folder = os.path.dirname(target)
+        with os_errors("create", path):
+            self._folders.ensure(folder)
+            self._write_whole(target, data)
+            try:
+                self.disk.sync_folder(folder)
+            except BaseException:
+                self._forget(target)
+                raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically, whole and durable; tell whether it was there before."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with _errors("create", path):
-            self._make_folders(folder)
-            temporary = self._temporary(target)
+        with os_errors("create", path):
+            self._folders.ensure(folder)
+            temporary = _temporary(target)
+            self._write_whole(temporary, data)
             try:
-                self.disk.write(temporary, data)
-                outcome = self._link(temporary, target, path)
-                if outcome == "created":
-                    self._sync_created(folder, path)
-                return outcome
+                created = self._link(temporary, target, path)
             finally:
-                with contextlib.suppress(FileNotFoundError):
-                    self.disk.unlink(temporary)
+                # A temporary file that stays does no harm, and the outcome is settled.
+                self._forget(temporary)
+        if created:
+            self._sync_created(folder, path)
+        return "created" if created else "exists"
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, replacing what was there; readers see the old bytes or the new ones."""
+        target = self.resolve(path)
+        folder = os.path.dirname(target)
+        with os_errors("replace", path):
+            self._folders.ensure(folder)
+            temporary = _temporary(target)
+            self._write_whole(temporary, data)
+            try:
+                self.disk.rename(temporary, target)
+            except BaseException:
+                self._forget(temporary)
+                raise
+            self.disk.sync_folder(folder)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files below the root; those that are not there are passed over."""
+        delete_below(self.root, [(path, self.resolve(path)) for path in paths], self.disk)
+
+    def _write_whole(self, target: str, data: bytes) -> None:
+        """Make a file with this content, synced; on an error there is none."""
+        descriptor = self.disk.create(target)
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[self.disk.write(descriptor, view) :]
+                self.disk.sync(descriptor)
+            finally:
+                self.disk.close(descriptor)
+        except BaseException:
+            self._forget(target)
+            raise
+
+    def _link(self, temporary: str, target: str, path: str) -> bool:
+        try:
+            self.disk.link(temporary, target)
+        except OSError as error:
+            # A network file system may have linked and lost the answer, or tried again by itself.
+            if _is_same_file(temporary, target, path):
+                return True
+            if isinstance(error, FileExistsError):
+                return False
+            if error.errno in _NO_LINKS:
+                raise UnsupportedFeatureError(
+                    path=path,
+                    features=("hard links",),
+                    reason="the file system makes no hard links, so a commit could overwrite "
+                    f"another one: {error.strerror}",
+                    remedy="Keep the table on a file system with hard links, such as ext4, XFS, "
+                    "APFS or NFS",
+                ) from error
+            raise
+        return True
 
     def _sync_created(self, folder: str, path: str) -> None:
         try:
@@ -164,112 +224,34 @@ class LocalStore:
             raise OutcomeUnknownError(
                 path=path,
                 reason=f"the file was created, but may not survive a crash: {error.strerror}",
-                remedy="Read it back; look into the disk",
+                remedy="Look into the disk, and read the file back",
             ) from error
 
-    def _link(self, temporary: str, target: str, path: str) -> Put:
-        try:
-            self.disk.link(temporary, target)
-        except FileExistsError:
-            return "exists"
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                raise UnsupportedFeatureError(
-                    path=path,
-                    features=("hard links",),
-                    reason="the file system has no hard links, so a commit cannot be made "
-                    f"without the risk of overwriting another: {error.strerror}",
-                    remedy="Keep the table on a file system with hard links",
-                ) from error
-            raise
-        return "created"
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Write a file, replacing what was there; readers see the old bytes or the new ones."""
-        target = self.resolve(path)
-        folder = os.path.dirname(target)
-        with _errors("replace", path):
-            self._make_folders(folder)
-            temporary = self._temporary(target)
-            try:
-                self.disk.write(temporary, data)
-                self.disk.rename(temporary, target)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    self.disk.unlink(temporary)
-                raise
-            self.disk.sync_folder(folder)
-
-    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
-        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
-        found = []
-        with _errors("list", folder):
-            try:
-                with os.scandir(self.resolve(folder)) as entries:
-                    for entry in entries:
-                        if entry.name >= name and entry.is_file():
-                            stat = entry.stat()
-                            found.append(
-                                ObjectInfo(entry.name, stat.st_size, stat.st_mtime_ns // 1_000_000)
-                            )
-            except FileNotFoundError:
-                return
-        yield from sorted(found, key=lambda info: info.name)
-
-    def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
-        with _errors("look at", path):
-            stat = os.stat(self.resolve(path))
-        return ObjectInfo(PurePosixPath(path).name, stat.st_size, stat.st_mtime_ns // 1_000_000)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete files below the root; those that are not there are passed over."""
-        for path in paths:
-            if path.startswith("/") or ".." in path.split("/"):
-                raise InvalidInputError(
-                    argument="paths", reason=f"{path!r} is not below the table's root"
-                )
-            with _errors("delete", path), contextlib.suppress(FileNotFoundError):
-                self.disk.unlink(self.resolve(path))
-
-    def _temporary(self, target: str) -> str:
-        folder, name = os.path.split(target)
-        return f"{folder}/.{name}.{REAL.uuid()}.tmp"
-
-    def _make_folders(self, folder: str) -> None:
-        """Make a folder and those above it, each made durable in the one above."""
-        missing = []
-        at = folder
-        while not os.path.isdir(at):
-            missing.append(at)
-            at = os.path.dirname(at)
-        for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                self.disk.make_folder(path)
-            self.disk.sync_folder(os.path.dirname(path))
+    def _forget(self, target: str) -> None:
+        with contextlib.suppress(OSError):
+            self.disk.unlink(target)
 
 
-class _errors:  # noqa: N801 - reads as a statement.
-    """Turn an operating system's error into ours, with its remedy."""
+def _temporary(target: str) -> str:
+    folder, name = os.path.split(target)
+    return f"{folder}/.{name}.{REAL.uuid()}.tmp"
 
-    def __init__(self, operation: str, path: str) -> None:
-        self._operation = operation
-        self._path = path
 
-    def __enter__(self) -> None:
-        return None
+def _require_file(found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "It is a pipe, socket or device, not a file")
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> Literal[False]:
-        if isinstance(error, OSError) and not isinstance(error, TxlogError):
-            self._raise(error)
+
+def _is_same_file(temporary: str, target: str, path: str) -> bool:
+    try:
+        return os.path.samestat(os.lstat(temporary), os.lstat(target))
+    except FileNotFoundError:
         return False
-
-    def _raise(self, error: OSError) -> NoReturn:
-        if isinstance(error, FileNotFoundError):
-            raise NotFoundError(path=self._path, reason="there is no such file") from error
-        raise StoreError(
-            operation=self._operation,
-            path=self._path,
-            reason=error.strerror or str(error),
-            remedy=_REMEDIES.get(error.errno or 0, "Try again, or look into the disk"),
+    except OSError as error:
+        raise OutcomeUnknownError(
+            path=path,
+            reason=f"the link failed, and whether it is there cannot be seen: {error.strerror}",
+            remedy="Look into the disk, and read the file back",
         ) from error

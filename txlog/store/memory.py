@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.effects import REAL
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.store.base import ObjectInfo, Put
+from txlog.store.oserrors import os_errors
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+_SCHEME = "memory://"
 
 
 def _files() -> Any:
@@ -27,7 +28,11 @@ def _files() -> Any:
 
 @dataclass(frozen=True)
 class MemoryStore:
-    """A folder of fsspec's memory file system, which all threads of a process share."""
+    """A folder of fsspec's memory file system, which all threads of a process share.
+
+    What it holds is seen by all readers of `memory://` in the process. A pickled store that is
+    loaded in another process means that process's memory.
+    """
 
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
@@ -37,55 +42,73 @@ class MemoryStore:
 
     def resolve(self, path: str) -> str:
         """Return the URI of a file."""
-        return path if path.startswith("memory://") else f"{self.root}/{path}"
+        if path[: len(_SCHEME)].lower() == _SCHEME:
+            return _SCHEME + path[len(_SCHEME) :].strip("/")
+        return "/".join(part for part in (self.root.rstrip("/"), path) if part)
 
     def _key(self, path: str) -> str:
-        return "/" + self.resolve(path).removeprefix("memory://").strip("/")
+        key = self.resolve(path).removeprefix("memory:").strip("/")
+        return f"/{key}" if key else ""
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
         with _LOCK:
-            held = _files().store.get(self._key(path))
-            if held is None:
-                raise NotFoundError(path=path, reason="there is no such file")
-            return bytes(held.getvalue())
+            return bytes(self._held(path).getvalue())
+
+    def _held(self, path: str) -> Any:
+        held = _files().store.get(self._key(path))
+        if held is None:
+            raise NotFoundError(path=path, reason="there is no such file")
+        return held
 
     def open_input(self, path: str) -> Any:
-        """Return a file for random reading."""
+        """Return a file for random reading: the bytes of this moment."""
         return pa.BufferReader(self.read(path))
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Return a new file to be written in a `with`."""
-        sink = BytesIO()
+        """Return a new file to be written in a `with`; it appears when the block ends."""
+        self._require_free(path)
+        sink = _Sink()
         yield sink
-        self._put(path, sink.getvalue())
+        self.write_new(path, sink.content())
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file."""
-        self._put(path, data)
+        with _LOCK:
+            self._require_free(path)
+            self._put(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically; tell whether it was there before."""
         with _LOCK:
-            if self._key(path) in _files().store:
+            if _files().exists(self._key(path)):
                 return "exists"
-            self._store(path, data)
+            self._put(path, data)
             return "created"
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there."""
-        self._put(path, data)
+        with _LOCK:
+            self._put(path, data)
+
+    def _require_free(self, path: str) -> None:
+        with os_errors("create", path):
+            if _files().exists(self._key(path)):
+                raise FileExistsError("File exists")
 
     def _put(self, path: str, data: bytes) -> None:
-        with _LOCK:
-            self._store(path, data)
-
-    def _store(self, path: str, data: bytes) -> None:
-        _files().pipe_file(self._key(path), data)
+        with os_errors("write", path):
+            _files().pipe_file(self._key(path), data)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        for info in self.list_tree(folder):
+            if "/" not in info.name and info.name >= name:
+                yield info
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder, by name, ascending."""
         prefix = self._key(folder) + "/"
         with _LOCK:
             found = [
@@ -93,29 +116,42 @@ class MemoryStore:
                 for key, held in _files().store.items()
                 if key.startswith(prefix)
             ]
-        chosen = [info for info in found if "/" not in info.name and info.name >= name]
-        yield from sorted(chosen, key=lambda info: info.name)
+        yield from sorted(found, key=lambda info: info.name)
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""
         with _LOCK:
-            held = _files().store.get(self._key(path))
-            if held is None:
-                raise NotFoundError(path=path, reason="there is no such file")
-            return _info(path.rsplit("/", 1)[-1], held)
+            return _info(path.rsplit("/", 1)[-1], self._held(path))
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are passed over."""
-        for path in paths:
-            if path.startswith("memory:") or ".." in path.split("/"):
+        below = self._key("") + "/"
+        keys = [self._key(path) for path in paths]
+        for path, key in zip(paths, keys, strict=True):
+            if not key.startswith(below) or ".." in key.split("/"):
                 raise InvalidInputError(
-                    argument="paths", reason=f"{path!r} is not below the table's root"
+                    argument="paths", reason=f"{path!r} is not a file below the table's root"
                 )
-            with _LOCK:
-                _files().store.pop(self._key(path), None)
+        with _LOCK:
+            for key in keys:
+                _files().store.pop(key, None)
+
+
+class _Sink(BytesIO):
+    """A file being written, which a writer may close before its bytes are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._content: bytes | None = None
+
+    def close(self) -> None:
+        if not self.closed:
+            self._content = self.getvalue()
+        super().close()
+
+    def content(self) -> bytes:
+        return self.getvalue() if self._content is None else self._content
 
 
 def _info(name: str, held: Any) -> ObjectInfo:
-    modified = getattr(held, "modified", None)
-    stamp = int(modified.timestamp() * 1000) if modified else REAL.now_ms()
-    return ObjectInfo(name, held.getbuffer().nbytes, stamp)
+    return ObjectInfo(name, held.getbuffer().nbytes, int(held.modified.timestamp() * 1000))

@@ -3,90 +3,104 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.store.base import Store
 from txlog.store.local import LocalStore
 from txlog.store.memory import MemoryStore
+from txlog.store.paths import file_path, is_file_uri, same_store, scheme_of, without_secrets
 from txlog.store.remote import FsspecStore
 
-ALLOWED_SCHEMES = "txlog.allowed_schemes"  # A storage option: schemes that a log may refer to.
-
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
+OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
+ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"  # Those that a log may refer to, with commas.
 
 
 def open_store(
     uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> Store:
-    """Return the store of the table at `uri`, which need not exist.
+    """Return the store of the table at `uri`, which need not exist; nothing is touched.
 
-    A plain path is literal, whatever characters it has, and made absolute. `file:` URIs are
-    percent-decoded. `memory://` is this process's memory; other schemes go to fsspec.
+    Parameters
+    ----------
+    uri
+        A plain path is literal, whatever characters it has (`~` and `%` too), and made absolute
+        in the working folder of this moment. A `file:` URI is percent-decoded. `memory://` is
+        this process's memory; other schemes go to fsspec.
+    storage_options
+        Handed to fsspec, but for those that begin with `txlog.`.
 
     Raises
     ------
     InvalidInputError
-        The URI is empty, or a `file:` URI names another host.
+        The URI is empty, has a NUL, or is a `file:` URI of another host or a relative one.
     """
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInputError(argument="uri", reason="a path or URI was expected")
-    if "\0" in text:
-        raise InvalidInputError(argument="uri", reason="a path has no NUL character")
+        raise InvalidInputError(argument="uri", reason="a path or URI was expected, as text")
     options = dict(storage_options or {})
-    if text.startswith("file:"):
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost"):
-            raise InvalidInputError(
-                argument="uri",
-                reason=f"{text!r} names the host {parts.netloc!r}",
-                remedy="A local file has three slashes: file:///folder",
-            )
-        plain = text.removeprefix("file:").removeprefix(f"//{parts.netloc}")
-        return LocalStore(_absolute(unquote(plain)), options)
-    scheme = _SCHEME.match(text)
-    if scheme is None:
-        return LocalStore(_absolute(text), options)
-    if scheme[1].lower() == "memory":
-        return MemoryStore("memory://" + text[scheme.end() :].strip("/"), options)
-    return FsspecStore(text.rstrip("/"), options)
+    scheme = scheme_of(text)
+    if scheme is None or scheme == "file":
+        plain = file_path(text, decode=True) if is_file_uri(text) else text
+        return LocalStore(_absolute(plain), options)
+    if "\0" in text:
+        raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
+    if scheme == "memory":
+        return MemoryStore("memory://" + text[len("memory://") :].strip("/"), options)
+    return FsspecStore(text.rstrip("/") if not text.endswith("://") else text, options)
 
 
 def _absolute(path: str) -> str:
-    # `abspath` would resolve nothing else than `.`, `..` and doubled slashes: links stay.
-    return os.path.abspath(path)
+    if "\0" in path:
+        raise InvalidInputError(argument="uri", reason="a path has no NUL character")
+    # Symbolic links stay. POSIX lets two leading slashes be, and means nothing by them.
+    absolute = os.path.abspath(path)
+    return absolute[1:] if absolute.startswith("//") else absolute
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
-    """Return the store that holds a decoded path of a log, and the path in it.
+    """Return the store that holds a path of a log, and the path in it.
 
-    A log may refer to files outside its table, of the same kind of store. Those of another
-    scheme are followed only if the table was opened with the storage option
-    `txlog.allowed_schemes`, a comma-separated list.
+    A log may refer to files outside its table. Those of the same kind of store are followed. Those
+    of another scheme are followed only if the table was opened with the storage option
+    `txlog.allowed_schemes`, a comma-separated list: a log is data, and should not make its reader
+    open connections.
+
+    Parameters
+    ----------
+    path
+        Percent-decoded already, and literal: relative, absolute, or a URI.
 
     Raises
     ------
     UnsupportedFeatureError
         The scheme is another one, and not allowed.
     """
-    scheme = _SCHEME.match(path)
-    own = _SCHEME.match(store.root)
-    if scheme is None and (own is None or not path.startswith("/")):
+    scheme = scheme_of(path)
+    own = scheme_of(store.root)
+    if scheme is None or own is None or same_store(scheme, own):
         return store, path
-    name = scheme[1].lower() if scheme else "file"
-    if own is not None and own[1].lower() == name:
-        return store, path
-    allowed = [part.strip() for part in str(store.options.get(ALLOWED_SCHEMES, "")).split(",")]
-    if name not in allowed:
+    allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
+    if not any(same_store(scheme, name.strip()) for name in allowed):
         raise UnsupportedFeatureError(
-            path=path,
-            features=(name,),
-            reason=f"the log of {store.root} refers to a file of another scheme, {name}",
-            remedy=f"If you trust it, pass storage_options={{{ALLOWED_SCHEMES!r}: {name!r}}}",
+            path=without_secrets(path),
+            features=(scheme,),
+            reason=f"the log of {without_secrets(store.root)} refers to a file of another kind of "
+            f"store, {scheme}",
+            remedy=f"If you trust it, open the table with "
+            f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )
-    folder, _, file = path.rpartition("/")
-    return open_store(folder, store.options), file
+    return _foreign(store, scheme, path), path
+
+
+def _foreign(store: Store, scheme: str, path: str) -> Store:
+    """Return the store of one file of another scheme; its options are those of no other backend."""
+    options = dict(store.options)
+    if isinstance(store, FsspecStore):  # They are for that backend, and may be its secrets.
+        options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}
+    if scheme == "file":
+        return LocalStore("/", options)
+    if scheme == "memory":
+        return MemoryStore("memory://", options)
+    return FsspecStore(path.rpartition("/")[0], options)

@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, NoReturn
 
 from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
+from txlog.store.backend import Backend, connect, info_of
 from txlog.store.base import ObjectInfo, Put
-
-_EXTRAS = {
-    "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure",
-    "az": "azure", "adl": "azure",
-}  # fmt: skip
+from txlog.store.paths import scheme_of, without_secrets
 
 
 @dataclass(frozen=True)
 class FsspecStore:
-    """A folder of a file system of fsspec. It has no atomic create that txlog knows of."""
+    """A folder of a file system of fsspec. It has no atomic create that txlog knows of.
+
+    The connection is made at the first use, once for each process.
+    """
 
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    _backends: dict[int, Backend] = field(init=False, repr=False, compare=False)
 
-    def _files(self) -> Any:
-        import fsspec
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_backends", {})
 
-        scheme = self.root.split("://", 1)[0]
-        try:
-            # A listing kept from earlier would hide other writers' commits.
-            return fsspec.filesystem(
-                scheme, **{"use_listings_cache": False, "skip_instance_cache": True, **self.options}
-            )
-        except ImportError as error:
-            extra = _EXTRAS.get(scheme)
-            raise UnsupportedFeatureError(
-                path=self.root,
-                features=(scheme,),
-                reason=f"a package for {scheme}:// is missing: {error}",
-                remedy=f"Install it: pip install 'pyspark-txlog[{extra}]'"
-                if extra
-                else "Install the fsspec package of this scheme",
-            ) from error
-        except ValueError as error:
-            raise UnsupportedFeatureError(
-                path=self.root,
-                features=(scheme,),
-                reason=f"fsspec knows no file system for {scheme}://",
-                remedy="Check the URI's spelling",
-            ) from error
+    def __repr__(self) -> str:
+        return f"FsspecStore({without_secrets(self.root)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.root, self.options)
+
+    def _backend(self) -> Backend:
+        # A connection does not outlive a fork.
+        process = os.getpid()
+        if process not in self._backends:
+            self._backends[process] = connect(self.root, self.options)
+        return self._backends[process]
 
     def require_writable(self) -> None:
         """Refuse: two writers could both create the same commit."""
         raise UnsupportedFeatureError(
-            path=self.root,
+            path=without_secrets(self.root),
             features=("atomic create",),
-            reason="txlog knows no atomic create for this store, so a commit of another writer "
-            "could be overwritten",
-            remedy="Write to a local path; reading from this store works",
+            reason=f"txlog knows no atomic create for {scheme_of(self.root)}://, so one writer's "
+            "commit could overwrite another's",
+            remedy="Keep tables that are written on a local or mounted file system; reading from "
+            "this store works",
         )
 
     def _refuse(self) -> NoReturn:
@@ -67,17 +58,63 @@ class FsspecStore:
 
     def resolve(self, path: str) -> str:
         """Return the URI of a file."""
-        return path if "://" in path else f"{self.root}/{path}"
+        return path if scheme_of(path) else "/".join(part for part in (self.root, path) if part)
+
+    def _at(self, path: str) -> str:
+        """Return a path as the backend itself knows it."""
+        backend = self._backend()
+        if scheme_of(path):
+            return str(backend.files._strip_protocol(path))
+        # Not by way of a URI: `#` and `?` would mean something there.
+        return "/".join(part for part in (backend.root.rstrip("/"), path) if part)
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        with _errors("read", path):
-            return bytes(self._files().cat_file(self.resolve(path)))
+        with self._errors("read", path):
+            return bytes(self._backend().files.cat_file(self._at(path)))
 
     def open_input(self, path: str) -> Any:
         """Return a file for random reading."""
-        with _errors("open", path):
-            return self._files().open(self.resolve(path), "rb")
+        with self._errors("open", path):
+            return self._backend().files.open(self._at(path), "rb")
+
+    def info(self, path: str) -> ObjectInfo:
+        """Return what the store knows of a file."""
+        with self._errors("look at", path):
+            found = self._backend().files.info(self._at(path))
+            if found["type"] == "directory":
+                raise IsADirectoryError("it is a folder")
+            return info_of(found, path.rsplit("/", 1)[-1])
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        for info in self._listed(folder, deep=False):
+            if "/" not in info.name and info.name >= name:
+                yield info
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder, by name, ascending."""
+        return self._listed(folder, deep=True)
+
+    def _listed(self, folder: str, *, deep: bool) -> Iterator[ObjectInfo]:
+        found = []
+        with self._errors("list", folder):
+            files, at = self._backend().files, self._at(folder)
+            # A listing kept from earlier would hide other writers' commits.
+            files.invalidate_cache(at)
+            try:
+                entries = (
+                    files.find(at, detail=True).values() if deep else files.ls(at, detail=True)
+                )
+            except FileNotFoundError:
+                return
+            prefix = at.strip("/") + "/" if at.strip("/") else ""
+            for entry in entries:
+                name = str(entry["name"]).lstrip("/")
+                # A file of the folder's own name, or its marker, may be listed too.
+                if entry["type"] == "file" and name.startswith(prefix) and name != prefix:
+                    found.append(info_of(entry, name.removeprefix(prefix)))
+        yield from sorted(found, key=lambda info: info.name)
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
@@ -97,60 +134,35 @@ class FsspecStore:
         """Refuse."""
         self._refuse()
 
-    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
-        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
-        found = []
-        with _errors("list", folder):
-            try:
-                entries = self._files().ls(self.resolve(folder), detail=True)
-            except FileNotFoundError:
-                return
-            found = [_info(entry) for entry in entries if entry["type"] == "file"]
-        chosen = [info for info in found if info.name >= name]
-        yield from sorted(chosen, key=lambda info: info.name)
-
-    def info(self, path: str) -> ObjectInfo:
-        """Return what the store knows of a file."""
-        with _errors("look at", path):
-            return _info(self._files().info(self.resolve(path)))
-
     def delete(self, paths: Sequence[str]) -> None:
         """Refuse, unless there is nothing to delete."""
         if paths:
             self._refuse()
 
+    @contextmanager
+    def _errors(self, operation: str, path: str) -> Iterator[None]:
+        """Turn whatever a backend raises into one error of ours."""
+        shown = without_secrets(path)
+        try:
+            yield
+        except TxlogError:
+            raise
+        except FileNotFoundError as error:
+            raise NotFoundError(path=shown, reason="there is no such file") from error
+        except Exception as error:  # Backends raise errors of their own libraries.
+            raise StoreError(
+                operation=operation,
+                path=shown,
+                reason=f"{type(error).__name__}: {_without(str(error), self.options)}",
+                remedy="Check the address, the credentials and the connection, and try again",
+            ) from error
 
-def _info(entry: Mapping[str, Any]) -> ObjectInfo:
-    name = str(entry["name"]).rstrip("/").rsplit("/", 1)[-1]
-    return ObjectInfo(name, int(entry.get("size") or 0), _modified_ms(entry))
 
-
-def _modified_ms(entry: Mapping[str, Any]) -> int:
-    """Return when a file was modified; every backend has its own name and type for it."""
-    for name in ("mtime", "LastModified", "last_modified", "updated", "modified", "created"):
-        value = entry.get(name)
-        if isinstance(value, str):
-            value = datetime.fromisoformat(value)
-        if isinstance(value, datetime):
-            return int(value.timestamp() * 1000)
-        if isinstance(value, int | float):
-            return int(value * 1000)
-    return 0
-
-
-@contextmanager
-def _errors(operation: str, path: str) -> Iterator[None]:
-    """Turn whatever a backend raises into one error of ours."""
-    try:
-        yield
-    except TxlogError:
-        raise
-    except FileNotFoundError as error:
-        raise NotFoundError(path=path, reason="there is no such file") from error
-    except Exception as error:  # Backends raise errors of their own libraries.
-        raise StoreError(
-            operation=operation,
-            path=path,
-            reason=f"{type(error).__name__}: {error}",
-            remedy="Check the address, the credentials and the connection, and try again",
-        ) from error
+def _without(text: str, options: Mapping[str, Any]) -> str:
+    """Return a backend's message without the option values that it may quote."""
+    for value in options.values():
+        if isinstance(value, Mapping):
+            text = _without(text, value)
+        elif isinstance(value, str) and len(value) > 3:
+            text = text.replace(value, "…")
+    return without_secrets(text)

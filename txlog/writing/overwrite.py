@@ -14,17 +14,17 @@ from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchE
 from txlog.expressions import Expression, as_expression, bind, mask, to_sql
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
-from txlog.write.append import evolved, require_supported_types, write_metrics
-from txlog.write.constraints import checked, constraints_of
-from txlog.write.data import SchemaMode, fitted, incoming
-from txlog.write.delete import RowsGone, discard_gone, take_rows
-from txlog.write.files import (
+from txlog.writing.append import evolved, require_supported_types, write_metrics
+from txlog.writing.constraints import checked, constraints_of
+from txlog.writing.data import SchemaMode, fitted, incoming
+from txlog.writing.delete import RowsGone, discard_gone, take_rows
+from txlog.writing.files import (
     FileLayout,
     check_partitioning,
     discard_files,
     write_data_files,
 )
-from txlog.write.operation import (
+from txlog.writing.operation import (
     AppTransaction,
     Done,
     Workplace,
@@ -34,8 +34,8 @@ from txlog.write.operation import (
     require_transaction,
     txn_action,
 )
-from txlog.write.options import WriteOptions
-from txlog.write.vectors import removes_of
+from txlog.writing.options import WriteOptions
+from txlog.writing.vectors import removes_of
 
 PartitionMode = Literal["static", "dynamic"]
 

@@ -17,8 +17,8 @@ from txlog.protocol import supports
 from txlog.scan import FragmentReader, ScanPlan, alive_mask, plan_scan
 from txlog.scan.read import BATCH_ROWS
 from txlog.snapshot import Snapshot, load_files
-from txlog.write.files import FileLayout, discard_files, write_data_files
-from txlog.write.operation import (
+from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.operation import (
     AppTransaction,
     Done,
     Workplace,
@@ -28,8 +28,8 @@ from txlog.write.operation import (
     require_transaction,
     txn_action,
 )
-from txlog.write.options import WriteOptions
-from txlog.write.vectors import (
+from txlog.writing.options import WriteOptions
+from txlog.writing.vectors import (
     Hit,
     adds_of,
     find_hits,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txlog.errors import InvalidInputError
-from txlog.write.files import TARGET_FILE_BYTES
+from txlog.writing.files import TARGET_FILE_BYTES
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from txlog.protocol import Properties
 from txlog.schema import StructType, arrow_schema
 from txlog.stats import StatsCollector, format_partition_values, stats_json
 from txlog.store import Store
-from txlog.write.partitions import partition_folder
+from txlog.writing.partitions import partition_folder
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024

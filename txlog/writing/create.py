@@ -13,11 +13,11 @@ from txlog.protocol import Properties, new_protocol, validate_properties
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import Store
-from txlog.write.append import write_metrics
-from txlog.write.constraints import checked, constraints_of
-from txlog.write.data import fitted, incoming, require_columns
-from txlog.write.files import FileLayout, check_partitioning, discard_files, write_data_files
-from txlog.write.operation import (
+from txlog.writing.append import write_metrics
+from txlog.writing.constraints import checked, constraints_of
+from txlog.writing.data import fitted, incoming, require_columns
+from txlog.writing.files import FileLayout, check_partitioning, discard_files, write_data_files
+from txlog.writing.operation import (
     AppTransaction,
     Done,
     Workplace,
@@ -25,7 +25,7 @@ from txlog.write.operation import (
     require_transaction,
     txn_action,
 )
-from txlog.write.options import WriteOptions
+from txlog.writing.options import WriteOptions
 
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 

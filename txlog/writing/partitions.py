@@ -1,6 +1,7 @@
 """Folder names of partitions, by Hive's convention.
 
-A convention only: readers take partition values from the log.
+By the protocol partition values come from the log, but some readers take them from the folder, so
+its name says them exactly.
 """
 
 from __future__ import annotations

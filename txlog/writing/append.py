@@ -12,10 +12,10 @@ from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
 from txlog.protocol import new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
-from txlog.write.constraints import checked, constraints_of
-from txlog.write.data import SchemaMode, fitted, incoming, merged_schema
-from txlog.write.files import FileLayout, discard_files, write_data_files
-from txlog.write.operation import (
+from txlog.writing.constraints import checked, constraints_of
+from txlog.writing.data import SchemaMode, fitted, incoming, merged_schema
+from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.operation import (
     AppTransaction,
     Done,
     Workplace,
@@ -25,7 +25,7 @@ from txlog.write.operation import (
     require_transaction,
     txn_action,
 )
-from txlog.write.options import WriteOptions
+from txlog.writing.options import WriteOptions
 
 
 def append(

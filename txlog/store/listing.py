@@ -1,0 +1,58 @@
+"""What is in a folder of a local disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from txlog.store.base import ObjectInfo
+
+
+def list_files(folder: str, name: str) -> list[ObjectInfo]:
+    """Return the files in a folder whose names are not below `name`, by name, ascending.
+
+    A symbolic link to a file counts as the file. Raises `OSError`; a folder that is not there is
+    empty.
+    """
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name >= name and entry.is_file():
+                    _add(found, entry, entry.name, follow=True)
+    except FileNotFoundError:
+        return []
+    return sorted(found, key=lambda info: info.name)
+
+
+def list_below(folder: str) -> list[ObjectInfo]:
+    """Return the files below a folder, by name, ascending; links to files or folders are left out.
+
+    Raises `OSError`; a folder that is not there is empty.
+    """
+    found: list[ObjectInfo] = []
+    for entry in _walk(folder):
+        _add(found, entry, os.path.relpath(entry.path, folder).replace(os.sep, "/"), follow=False)
+    return sorted(found, key=lambda info: info.name)
+
+
+def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield entry
+        except FileNotFoundError:
+            continue  # Removed meanwhile, or never there.
+
+
+def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str, *, follow: bool) -> None:
+    try:
+        stat = entry.stat(follow_symlinks=follow)
+    except FileNotFoundError:
+        return  # Deleted between the listing and the look; the others are still there.
+    found.append(ObjectInfo(name, stat.st_size, stat.st_mtime_ns // 1_000_000))

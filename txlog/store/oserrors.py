@@ -1,0 +1,68 @@
+"""From the operating system's errors to ours."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
+
+_FULL = "Free some space and try again"
+_PERMISSION = "Check the owner and mode of the file and of the folders above it"
+_DEFAULT = "Try again; if it stays so, look into the disk"
+
+REMEDIES = {
+    errno.ENOSPC: f"The disk is full. {_FULL}",
+    errno.EDQUOT: f"The quota is used up. {_FULL}",
+    errno.EFBIG: "The file system takes no file of this size",
+    errno.EACCES: f"Permission is missing. {_PERMISSION}",
+    errno.EPERM: f"The operation is not permitted. {_PERMISSION}",
+    errno.EROFS: "The file system is mounted read-only. Mount it for writing",
+    errno.ENAMETOOLONG: "The name is too long for the file system. Use a shorter one",
+    errno.ENOTDIR: "A file is where a folder was expected. Check the path",
+    errno.EISDIR: "A folder is where a file was expected. Check the path",
+    errno.EEXIST: "The name is taken, though it should be a new one. Check what is there",
+    errno.ELOOP: "Symbolic links lead in a circle. Check the path",
+    errno.EMFILE: "The process has too many open files. Raise `ulimit -n`, or open fewer",
+    errno.ENFILE: "The machine has too many open files. Raise its limit",
+    errno.EIO: "The disk itself failed. Look into it before trusting what was written",
+    errno.ESTALE: "A network file system lost the file. Mount it again",
+}
+
+
+def store_error(error: OSError, operation: str, path: str) -> TxlogError:
+    """Return our error for one of the operating system: `NotFoundError` or `StoreError`."""
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(path=path, reason="there is no such file")
+    return StoreError(
+        operation=operation,
+        path=path,
+        reason=error.strerror or str(error) or type(error).__name__,
+        remedy=REMEDIES.get(error.errno or 0, _DEFAULT),
+    )
+
+
+@contextmanager
+def os_errors(operation: str, path: str) -> Iterator[None]:
+    """Raise what the operating system raises in a `with` as an error of ours.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such file.
+    InvalidInputError
+        The path cannot be one: it has a NUL, or characters that have no bytes.
+    StoreError
+        Anything else; its remedy is chosen by the errno.
+    """
+    try:
+        yield
+    except TxlogError:  # Some of ours are OSErrors or ValueErrors too.
+        raise
+    except OSError as error:
+        raise store_error(error, operation, path) from error
+    except ValueError as error:
+        raise InvalidInputError(
+            argument="path", reason=f"{path!r} cannot be the path of a file: {error}"
+        ) from error

@@ -1,0 +1,30 @@
+"""Data files and the verbs that change a table."""
+
+from txlog.writing.append import append
+from txlog.writing.create import already_exists, create, existing, write_new_table
+from txlog.writing.data import SchemaMode, as_reader
+from txlog.writing.delete import delete
+from txlog.writing.files import FileLayout, write_data_files
+from txlog.writing.operation import AppTransaction, Done, Outcome, Workplace
+from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import PartitionMode, overwrite
+
+__all__ = [
+    "AppTransaction",
+    "Done",
+    "FileLayout",
+    "Outcome",
+    "PartitionMode",
+    "SchemaMode",
+    "Workplace",
+    "WriteOptions",
+    "already_exists",
+    "append",
+    "as_reader",
+    "create",
+    "delete",
+    "existing",
+    "overwrite",
+    "write_data_files",
+    "write_new_table",
+]
