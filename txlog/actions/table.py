@@ -21,7 +21,7 @@ class Metadata(Action):
     name: str | None = None
     description: str | None = None
     format: Format = Field(default_factory=Format)
-    schema_string: str
+    schema_string: str | None = None  # Required, but the oldest tables have none at first.
     partition_columns: list[str] = Field(default_factory=list)  # Logical names.
     created_time: Long | None = None  # Milliseconds since the epoch, UTC.
     configuration: dict[str, str | None] = Field(default_factory=dict)

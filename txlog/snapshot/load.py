@@ -10,7 +10,7 @@ from txlog.checkpoint import read_controls, read_files, read_hint
 from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
 from txlog.log import LOG_FOLDER, LogFile, Segment, choose_segment, commit_name, parse_name
 from txlog.protocol import Properties
-from txlog.reconcile import Controls, FileState, controls_of, overlay
+from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
 from txlog.store import Store
@@ -112,7 +112,10 @@ def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
     commits: list[Commit] = []
     for file in segment.deltas:
         try:
-            commits.append(read_commit(store, file))
+            commit = read_commit(store, file)
+            if file.kind == "compaction":  # Some writers leave what a later commit undid.
+                reconcile_files(file_rows([commit]))
+            commits.append(commit)
         except LogCorruptError as error:
             if file.kind == "compaction":
                 raise _passed_over((file,), error) from error

@@ -84,7 +84,8 @@ def make_snapshot(
     assert controls.protocol is not None
     assert controls.metadata is not None
     require_readable(controls.protocol, controls.metadata, path=root)
-    schema = parse_schema(controls.metadata.schema_string)
+    text = controls.metadata.schema_string
+    schema = StructType() if text is None else parse_schema(text)
     _check_columns(schema, controls.metadata.partition_columns, root)
     require_known_changes(schema, path=root)
     return Snapshot(
