@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -11,11 +10,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol
-from txlog.checkpoint import checkpoint_rows, write_checkpoint
-from txlog.errors import CommitConflictError, InvalidInputError, TxlogError, TxlogWarning
+from txlog.errors import CommitConflictError, InvalidInputError, TxlogError
 from txlog.expressions import Expression, as_expression
 from txlog.fragments import Fragment
-from txlog.reconcile import FileState, TableState
+from txlog.reconcile import FileState
 from txlog.scan import Scan, plan_scan
 from txlog.scan.files import file_table
 from txlog.schema import StructType, arrow_schema, from_arrow
@@ -40,9 +38,11 @@ from txlog.writing import (
     WriteOptions,
     already_exists,
     append,
+    checkpoint,
     create,
     delete,
     existing,
+    maintain,
     overwrite,
     write_new_table,
 )
@@ -408,17 +408,8 @@ class Table:
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
-        snapshot = self._snapshot
-        state = TableState(snapshot.version, snapshot.controls, self._files())
-        groups = checkpoint_rows(
-            state,
-            now_ms=self._place.effects.now_ms(),
-            file_retention_ms=snapshot.properties.get("delta.deletedFileRetentionDuration"),
-            txn_retention_ms=snapshot.properties.get("delta.setTransactionRetentionDuration"),
-        )
-        self._place.store.require_writable()
-        write_checkpoint(self._place.store, snapshot.version, groups)
-        return snapshot.version
+        checkpoint(self._place, self._snapshot)
+        return self.version
 
     def refresh(self) -> Table:
         """Move on to the latest version, and return this table."""
@@ -438,17 +429,7 @@ class Table:
     def _finish(self, done: Done) -> Outcome:
         """Take over what an operation made, and write a checkpoint when one is due."""
         self._move(done.snapshot, pinned=False)
-        version = done.outcome.version
-        interval = self._snapshot.properties.get("delta.checkpointInterval")
-        if version and version % interval == 0 and version == self.version:
-            try:
-                self.checkpoint()
-            except TxlogError as error:  # The commit stands, with or without a checkpoint.
-                warnings.warn(
-                    f"version {version} is committed, but its checkpoint failed: {error}",
-                    TxlogWarning,
-                    stacklevel=3,
-                )
+        maintain(self._place, done)
         return done.outcome
 
 

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ def _array(array: pa.Array) -> list[Any]:
     if pa.types.is_struct(kind):
         children = [_array(array.field(at)) for at in range(kind.num_fields)]
         names = [field.name for field in kind]
-        found: list[Any] = [dict(zip(names, row, strict=True)) for row in zip(*children)]
+        found: list[Any] = [
+            dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)
+        ]
         if not children:
             found = [{} for _ in range(len(array))]
     elif pa.types.is_map(kind):
@@ -90,11 +93,11 @@ def _array(array: pa.Array) -> list[Any]:
         offsets = array.offsets.to_pylist()
         found = [
             ["M", *sorted(([k, v] for k, v in zip(keys[a:b], items[a:b], strict=True)), key=_text)]
-            for a, b in zip(offsets, offsets[1:])
+            for a, b in pairwise(offsets)
         ]
     elif pa.types.is_list(kind):
         values, offsets = _array(array.values), array.offsets.to_pylist()
-        found = [values[a:b] for a, b in zip(offsets, offsets[1:])]
+        found = [values[a:b] for a, b in pairwise(offsets)]
     elif pa.types.is_timestamp(kind):
         found = [
             f"t:{v}" for v in array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_pylist()

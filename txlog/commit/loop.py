@@ -18,9 +18,11 @@ from txlog.errors import (
     StoreError,
 )
 from txlog.fragments import ID_APP, highest_id
-from txlog.log import LogFile, commit_name, log_path
+from txlog.log import LogFile, Segment, commit_name, log_path
+from txlog.reconcile import controls_of
 from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, read_commit
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.snapshot.snapshot import make_snapshot
 from txlog.store import Store
 
 DEADLINE_S = 120.0
@@ -85,8 +87,7 @@ def commit(
         data = _encoded(store, snapshot, intent, txn_id, effects)
         winner_data = _put(store, version, data, txn_id, effects)
         if winner_data is None:
-            made_ms = store.info(log_path(commit_name(version))).modified_ms
-            mine = parse_commit(data, _log_file(version, made_ms))
+            mine = parse_commit(data, _log_file(version, _made_ms(store, version, effects)))
             return Committed(_after(store, snapshot, mine), intent, attempts)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
@@ -107,6 +108,14 @@ def commit(
 
 def _wait_s(attempts: int) -> float:
     return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
+
+
+def _made_ms(store: Store, version: int, effects: Effects) -> int:
+    """Return when our commit was made; nothing may fail now that it has landed."""
+    try:
+        return store.info(log_path(commit_name(version))).modified_ms
+    except (StoreError, NotFoundError):
+        return effects.now_ms()
 
 
 def _log_file(version: int, modified_ms: int) -> LogFile:
@@ -214,10 +223,15 @@ def _pass_winners(
 
 
 def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
-    return (
-        load_snapshot(store, version=mine.version)
-        if snapshot is None
-        else advance(snapshot, [mine])
+    if snapshot is not None:
+        return advance(snapshot, [mine])
+    return make_snapshot(
+        store.root,
+        Segment(mine.version),
+        controls_of(mine.controls),
+        sidecars=(),
+        tail=file_rows([mine]),
+        timestamp_ms=mine.timestamp_ms,
     )
 
 

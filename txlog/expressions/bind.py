@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 from txlog.errors import InvalidInputError
@@ -36,6 +37,7 @@ _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _FLOATS = frozenset({"float", "double"})
 _MOMENTS = frozenset({"timestamp", "timestamp_ntz"})
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -113,6 +115,8 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             bound, kind = _bound(operand, schema)
             if kind not in (PrimitiveType("string"), _VOID):
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
+            if _BAD_ESCAPE.search(pattern):
+                raise _bad(f"in the LIKE pattern {pattern!r}, a backslash escapes no %, _ or \\")
             return Like(bound, pattern), BOOLEAN
         case Arithmetic(op, left, right):
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))
@@ -225,6 +229,8 @@ def _require_comparable(have: DataType, other: DataType, node: Expression) -> No
 
 def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
     """Compare with a constant in the type of the other side."""
+    if value is None:
+        return Comparison(op, node, Literal(None, kind))
     if isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str):
         raise _clash(kind, value, node)
     if _is_number(kind) and isinstance(value, str):
@@ -266,55 +272,58 @@ def _as_float(value: float | Decimal) -> float:
 def _with_exact(
     op: Comparator, node: Expression, kind: DataType, value: float | Decimal
 ) -> Expression:
-    """Compare an integer or decimal with any number, in steps that its type can represent.
+    """Compare an integer or decimal with any number, in values that its type can represent.
 
-    `x < 1.5` becomes `x <= 1`, and so on; a constant out of range becomes one just outside.
+    A number between two such values, or beyond all of them, parts those that are less from
+    those that are greater: `x < 1.5` becomes `x <= 1`.
     """
-    precision, scale = (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (19, 0)
-    limit = 10 ** min(precision, 37)  # In steps; one step further than any value goes.
-    if isinstance(value, float) and math.isnan(value):
-        steps, exact, down = limit, False, True  # NaN is greater than all.
-    elif isinstance(value, float) and math.isinf(value):
-        steps, exact, down = (limit if value > 0 else -limit - 1), False, True
+    scale = kind.scale if isinstance(kind, DecimalType) else 0
+    if isinstance(kind, DecimalType):
+        greatest = 10**kind.precision - 1
+        least = -greatest
+        if isinstance(value, float) and math.isfinite(value):
+            value = Decimal(repr(value))  # `price == 1.1` means what it says.
     else:
-        with localcontext() as context:
-            context.prec = 400
-            scaled = Decimal(value).scaleb(scale)
-            floor = scaled.to_integral_value(ROUND_FLOOR)
-            exact = floor == scaled.to_integral_value(ROUND_CEILING)
-            steps, down = int(floor), True
-        if not -limit - 1 <= steps <= limit:
-            steps, exact = (limit if steps > 0 else -limit - 1), False
-    if not exact and down:
-        # The value lies above `steps` and below the next one.
-        if op in ("<", "<="):
-            op = "<="
-        elif op in (">", ">="):
-            op = ">"
-        elif op == "=":
-            return And(
-                (
-                    Comparison("<=", node, _steps(steps, kind, scale)),
-                    Comparison(">", node, _steps(steps, kind, scale)),
-                )
-            )
-        elif op == "<>":
-            return Or(
-                (
-                    Comparison("<=", node, _steps(steps, kind, scale)),
-                    Comparison(">", node, _steps(steps, kind, scale)),
-                )
-            )
-        else:
-            return Literal(False, BOOLEAN)
-    return Comparison(op, node, _steps(steps, kind, scale))
+        least, greatest = -(2**63), 2**63 - 1
+    if isinstance(value, float) and not math.isfinite(value):
+        # NaN is greater than all.
+        steps, exact, above = (least, False, True) if value < 0 else (greatest, False, False)
+    else:
+        steps, exact = _floor(Decimal(value), scale)
+        above = steps < least
+        if not least <= steps <= greatest:
+            steps, exact = (least if above else greatest), False
+    constant = _steps(steps, kind, scale)
+    if exact:
+        return Comparison(op, node, constant)
+    less = Comparison("<" if above else "<=", node, constant)
+    greater = Comparison(">=" if above else ">", node, constant)
+    match op:
+        case "<" | "<=":
+            return less
+        case ">" | ">=":
+            return greater
+        case "=":
+            return And((less, greater))
+        case "<>":
+            return Or((less, greater))
+    return Literal(False, BOOLEAN)
+
+
+def _floor(value: Decimal, scale: int) -> tuple[int, bool]:
+    """Return how many steps of 10^-scale a number has at least, and whether exactly."""
+    if value.adjusted() > 400:  # Out of any range; the digits need not be written out.
+        return (-1 if value < 0 else 1) * 10**400, False
+    with localcontext() as context:
+        context.prec = 1000
+        scaled = value.scaleb(scale)
+        floor = scaled.to_integral_value(ROUND_FLOOR)
+        return int(floor), floor == scaled
 
 
 def _steps(steps: int, kind: DataType, scale: int) -> Literal:
     if not isinstance(kind, DecimalType):
-        if -(2**63) <= steps < 2**63:
-            return Literal(steps, LONG)
-        return Literal(Decimal(steps), DecimalType(38, 0))
+        return Literal(steps, LONG)
     with localcontext() as context:
         context.prec = 80
         return Literal(Decimal(steps).scaleb(-scale), DecimalType(38, scale))

@@ -76,12 +76,23 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
         case In(operand, values):
             return _in(_value(operand, data), values)
         case Like(operand, pattern):
-            return pc.match_like(_value(operand, data), pattern)
+            text = _value(operand, data)
+            return _all_null(text) if pa.types.is_null(text.type) else pc.match_like(text, pattern)
         case Arithmetic(op, left, right):
             return _arithmetic(op, _value(left, data), _value(right, data))
         case Cast(operand, kind):
-            return _value(operand, data).cast(arrow_type(kind))
+            return _cast(_value(operand, data), arrow_type(kind))
     raise TypeError(f"{type(node).__name__} cannot be evaluated")
+
+
+def _cast(value: Any, kind: pa.DataType) -> Any:
+    """Return a value as another type; a fraction that the type cannot hold is cut off."""
+    fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
+    if fractional and pa.types.is_integer(kind):
+        value = pc.trunc(value)
+    elif pa.types.is_timestamp(value.type) and pa.types.is_date(kind):
+        return value.cast(kind, safe=False)
+    return value.cast(kind)
 
 
 def _truth(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
@@ -155,13 +166,15 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     kind = operand.type
     if pa.types.is_null(kind) or not known:
         return _all_null(operand)
-    constants = [pa.scalar(v.value, arrow_type(v.type) if v.type else None) for v in known]
-    if any(constant.type != kind for constant in constants) or pa.types.is_floating(kind):
-        # Constants may be outside of the column's type, and 0.0 equals -0.0.
-        found = reduce(pc.or_, (_compare("=", operand, constant) for constant in constants))
-    else:
-        value_set = pa.array([c.as_py() for c in constants], kind)
-        found = pc.if_else(pc.is_null(operand), None, pc.is_in(operand, value_set=value_set))
+    if pa.types.is_integer(kind):
+        operand, kind = operand.cast(pa.int64()), pa.int64()  # A constant may be out of range.
+    elif pa.types.is_floating(kind):
+        operand, kind = operand.cast(pa.float64()), pa.float64()
+    constants = [v.value for v in known]
+    if pa.types.is_floating(kind) and 0 in constants:
+        constants += [0.0, -0.0]  # Arrow tells them apart.
+    found = pc.is_in(operand, value_set=pa.array(constants, kind))
+    found = pc.if_else(pc.is_null(operand), None, found)
     if len(known) < len(values):
         return pc.if_else(found, True, None)
     return found

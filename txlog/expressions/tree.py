@@ -54,10 +54,10 @@ class Expression:
         return Comparison(">=", self, lit(other))
 
     def __and__(self, other: Expression) -> And:
-        return And((self, lit(other)))
+        return And((*(self.parts if isinstance(self, And) else (self,)), lit(other)))
 
     def __or__(self, other: Expression) -> Or:
-        return Or((self, lit(other)))
+        return Or((*(self.parts if isinstance(self, Or) else (self,)), lit(other)))
 
     def __invert__(self) -> Not:
         return Not(self)

@@ -167,8 +167,8 @@ def _moment(micros: int, zone: str) -> str | None:
 def upper_prefix(text: str) -> str | None:
     """Return a text not below `text` of few characters, or None if there is none.
 
-    What is cut off is made up for by a character above it: by code points, which is also the
-    order of UTF-8 bytes.
+    What is cut off is made up for by a character above it: in the order of UTF-8 bytes, and
+    in that of UTF-16 too.
     """
     if len(text) <= STRING_PREFIX:
         return text
@@ -177,6 +177,7 @@ def upper_prefix(text: str) -> str | None:
             return text
         if text[end] < "\x7f":
             return text[:end] + "\x7f"
-        if text[end] < "\U0010ffff":
+        # From U+E000 on, UTF-16 puts characters above all those of two units.
+        if text[end] < "\ue000" or "\uffff" < text[end] < "\U0010ffff":
             return text[:end] + "\U0010ffff"
     return None

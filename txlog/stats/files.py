@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import orjson
@@ -14,15 +15,16 @@ from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
 from txlog.stats.partition import parse_partition_values
 from txlog.stats.read import bound_type, json_bounds, struct_bounds
 
-_NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>\d{1,18})\b'
+_NUM_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d{1,18})\s*[,}]'
 
 
 def num_records(files: pa.Table) -> pa.Array:
     """Return the number of physical rows that `FILE_ROWS` state; null where they do not."""
     stats = _flat(files["stats"])
     found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "rows").cast(pa.int64())
-    # A column may have this very name; then only parsing tells the two apart.
-    unclear = pc.greater(pc.fill_null(pc.count_substring(stats, '"numRecords"'), 0), 1)
+    # Elsewhere in the text, it may be a column of this very name; only parsing tells.
+    elsewhere = pc.fill_null(pc.match_substring(stats, '"numRecords"'), False)
+    unclear = pc.and_(elsewhere, pc.is_null(found))
     if pc.any(unclear).as_py():
         parsed = [_parsed_rows(text) for text in stats.filter(unclear).to_pylist()]
         found = pc.replace_with_mask(found, unclear, pa.array(parsed, pa.int64()))
@@ -39,7 +41,7 @@ def _parsed_rows(text: str) -> int | None:
         value = orjson.loads(text).get("numRecords")
     except (orjson.JSONDecodeError, AttributeError):
         return None
-    return value if type(value) is int else None
+    return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
@@ -106,10 +108,13 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
     assert column is not None
     values = partition_texts(files, column.name if mode == "none" else column.physical_name)
     typed = parse_partition_values(values, column.type)
-    bounds = typed.cast(bound_type(column.type))
-    null = pc.is_null(typed)
-    nulls = pc.if_else(null, ALL, 0)
-    return ColumnBounds(bounds, bounds, nulls)
+    nulls = pc.if_else(pc.is_null(typed), ALL, 0)
+    low = high = typed.cast(bound_type(column.type))
+    if pa.types.is_floating(low.type):
+        # Nothing is above NaN, which Arrow has no order for.
+        nan = pc.is_nan(low)
+        low, high = pc.if_else(nan, math.inf, low), pc.if_else(nan, None, high)
+    return ColumnBounds(low, high, nulls)
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:

@@ -6,6 +6,7 @@ Reading is lenient: whatever is missing, odd or unparsable is unknown, never an 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
@@ -135,7 +136,9 @@ def _readers(kind: DataType) -> tuple[Reader, Reader]:
     match kind:
         case PrimitiveType(name) if name in _INTEGERS:
             return _integer, _integer
-        case PrimitiveType("float" | "double"):
+        case PrimitiveType("float"):
+            return _short_float, _unknown
+        case PrimitiveType("double"):
             # NaN is above all numbers, and many writers leave it out of their greatest value.
             return _float, _unknown
         case PrimitiveType("string"):
@@ -164,6 +167,14 @@ def _float(value: Any) -> float:
     return number
 
 
+def _short_float(value: Any) -> float:
+    """Return a bound below a 32-bit float, which its shortest decimal text may exceed."""
+    number = _float(value)
+    if math.isinf(number):
+        return number
+    return float(min(number, struct.unpack("f", struct.pack("f", number))[0]))
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
@@ -181,7 +192,10 @@ def _date(value: Any) -> int:
 
 
 def _moment(value: Any) -> int:
-    return parse_moment(_text(value))
+    micros = parse_moment(_text(value))
+    if not -(2**63) <= micros < 2**63 - _TRUNCATED_US:
+        raise ValueError(value)
+    return micros
 
 
 def _decimal(value: Any, kind: DecimalType, *, up: bool) -> Decimal:
@@ -259,7 +273,8 @@ def row_group_bounds(
     schema = StructType(tuple(columns))
     groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
-    places = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    places = {name: at for at, name in enumerate(names) if names.count(name) == 1}
     found = {}
     for path in paths:
         kind = kind_of(schema, path)

@@ -26,6 +26,8 @@ from txlog.expressions import (
 from txlog.schema import arrow_type
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds
 
+_TRUE = Literal(True)
+_LONG_LIST = 100  # Longer lists are held against the bounds as a range.
 _OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -66,6 +68,8 @@ def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
             known := bounds.columns.get(column.path)
         ):
             return _may_be_like(known, pattern, bounds)
+        case Column():
+            return _may(Comparison("=", node, _TRUE), bounds, negated)
     return _all(bounds, True)
 
 
@@ -150,12 +154,32 @@ def _may_compare(
 def _may_be_in(
     known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds, negated: bool
 ) -> pa.Array:
+    if negated and any(value.value is None for value in values):
+        return _all(bounds, False)  # NOT IN with a null is never true.
+    if len(values) > _LONG_LIST:
+        return (
+            pc.invert(_all_null(known, bounds)) if negated else _may_be_among(known, values, bounds)
+        )
     if negated:
-        if any(value.value is None for value in values):
-            return _all(bounds, False)  # NOT IN with a null is never true.
-        return pc.invert(_all_null(known, bounds))
+        differs = [_may_compare("<>", known, value, bounds, False) for value in values]
+        return reduce(pc.and_, differs)
     found = [_may_compare("=", known, value, bounds, False) for value in values]
     return reduce(pc.or_, found)
+
+
+def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
+    """Return whether a value lies between the least and the greatest of a long list."""
+    constants = [value.value for value in values if value.value is not None]
+    if not constants:
+        return _all(bounds, False)
+    if any(value != value for value in constants):  # NaN, which has no order here.
+        return pc.invert(_all_null(known, bounds))
+    kind = next(value.type for value in values if value.value is not None)
+    least, greatest = Literal(min(constants), kind), Literal(max(constants), kind)
+    return pc.and_(
+        _may_compare(">=", known, least, bounds, False),
+        _may_compare("<=", known, greatest, bounds, False),
+    )
 
 
 def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
@@ -199,11 +223,14 @@ def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
             column.path
         ):
             return _must_compare(op, known, right, bounds, negated)
-        case In(Column() as column, values) if not negated and (
+        case In(Column() as column, values) if len(values) <= _LONG_LIST and (
             known := bounds.columns.get(column.path)
         ):
-            certain = [_must_compare("=", known, v, bounds, False) for v in values]
-            return reduce(pc.or_, [pc.fill_null(part, False) for part in certain])
+            op = "<>" if negated else "="
+            certain = [_must_compare(op, known, value, bounds, False) for value in values]
+            return reduce(pc.and_ if negated else pc.or_, certain)
+        case Column():
+            return _must(Comparison("=", node, _TRUE), bounds, negated)
     return _all(bounds, False)
 
 

@@ -92,7 +92,7 @@ class Store(Protocol):
         """Yield the files of a folder whose names are not below `name`, by name, ascending.
 
         Names compare by code points. Folders, and files in them, are left out. A folder that does
-        not exist has no files. Nothing is read, and nothing raised, before the first item is asked for.
+        not exist has no files. Nothing is read or raised before the first item is asked for.
         """
         ...
 

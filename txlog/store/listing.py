@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -14,11 +15,11 @@ def list_files(folder: str, name: str) -> list[ObjectInfo]:
     A symbolic link to a file counts as the file. Raises `OSError`; a folder that is not there is
     empty.
     """
-    found = []
+    found: list[ObjectInfo] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name >= name and entry.is_file():
+                if entry.name >= name and _is_file(entry):
                     _add(found, entry, entry.name, follow=True)
     except FileNotFoundError:
         return []
@@ -48,6 +49,15 @@ def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
                         yield entry
         except FileNotFoundError:
             continue  # Removed meanwhile, or never there.
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # A link to itself is as much a file as one to nothing.
+            return False
+        raise
 
 
 def _add(found: list[ObjectInfo], entry: os.DirEntry[str], name: str, *, follow: bool) -> None:

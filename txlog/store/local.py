@@ -125,7 +125,8 @@ class LocalStore:
                 raw.sync()
             finally:
                 raw.give_up()  # What is still buffered now is not wanted.
-                self.disk.close(descriptor)
+                with os_errors("close", path):
+                    self.disk.close(descriptor)
             with os_errors("write", path):
                 self.disk.sync_folder(folder)
         except BaseException:

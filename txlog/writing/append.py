@@ -8,7 +8,7 @@ import orjson
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, run
-from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
+from txlog.errors import OutcomeUnknownError, TxlogError, UnsupportedFeatureError
 from txlog.protocol import new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
@@ -53,6 +53,22 @@ def append(
         return done("WRITE", snapshot, None, skipped=True)
     taken = incoming(data, snapshot.schema, schema_mode)
     adds = written(place, snapshot, taken.reader, taken.schema, options)
+    return commit_append(place, snapshot, adds, taken.schema, txn=txn, options=options)
+
+
+def commit_append(
+    place: Workplace,
+    snapshot: Snapshot,
+    adds: list[Add],
+    schema: StructType,
+    *,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    """Commit data files that are written already, of a schema that the table has or grows to.
+
+    They are deleted if the commit is refused or turns out to be recorded already.
+    """
     skipped = False
 
     def build(base: Snapshot) -> Intent | None:
@@ -61,7 +77,7 @@ def append(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
-        metadata = evolved(base, snapshot, taken.schema)
+        metadata = evolved(base, snapshot, schema)
         return Intent(
             operation="WRITE",
             read_version=base.version,
@@ -77,7 +93,7 @@ def append(
         after, committed = run(place.store, snapshot, build, effects=place.effects)
     except OutcomeUnknownError:
         raise  # The commit may have landed, so its files must stay.
-    except BaseException:
+    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
         discard_files(place.store, adds)
         raise
     if committed is None:

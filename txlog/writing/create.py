@@ -8,7 +8,7 @@ from typing import Any
 from txlog.actions import Add, Metadata
 from txlog.commit import Committed, Intent, commit
 from txlog.effects import Effects
-from txlog.errors import AlreadyExistsError, NotFoundError, OutcomeUnknownError
+from txlog.errors import AlreadyExistsError, NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.protocol import Properties, new_protocol, validate_properties
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_snapshot
@@ -180,9 +180,35 @@ def write_new_table(
     rules = constraints_of(metadata, taken.schema)
     batches = checked(fitted(taken.reader, taken.schema), rules)
     adds = write_data_files(place.store, batches, layout, effects=place.effects)
-    intent = create_intent(
+    return commit_new_table(
+        place,
         metadata,
         taken.schema,
+        adds,
+        txn=txn,
+        options=options,
+        allow_existing=allow_existing,
+    )
+
+
+def commit_new_table(
+    place: Workplace,
+    metadata: Metadata,
+    schema: StructType,
+    adds: list[Add],
+    *,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+    allow_existing: bool,
+) -> Done | None:
+    """Make a table of data files that are written already.
+
+    They are deleted if another writer made the table meanwhile: then the answer is None, or an
+    `AlreadyExistsError` unless `allow_existing` is set.
+    """
+    intent = create_intent(
+        metadata,
+        schema,
         effects=place.effects,
         adds=tuple(adds),
         txn=txn,
@@ -193,7 +219,7 @@ def write_new_table(
         outcome = commit(place.store, None, intent, effects=place.effects)
     except OutcomeUnknownError:
         raise  # The commit may have landed, so its files must stay.
-    except BaseException:
+    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
         discard_files(place.store, adds)
         raise
     if isinstance(outcome, Committed):

@@ -275,15 +275,28 @@ def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> In
         )
     reader = as_reader(data)
     found = from_arrow(_without_untyped(reader.schema, table))
+    return Incoming(reader, target_schema(table, found, schema_mode))
+
+
+def target_schema(
+    table: StructType | None, data: StructType, schema_mode: SchemaMode
+) -> StructType:
+    """Return the schema of a table after data of another schema is written to it.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit, and `schema_mode` does not let the schema change.
+    """
     if table is None or schema_mode == "overwrite":
-        require_columns(found)
-        return Incoming(reader, found)
+        require_columns(data)
+        return data
     if schema_mode == "merge":
-        merged = merged_schema(table, found)
-        require_fit(merged, found)
-        return Incoming(reader, merged)
-    require_fit(table, found)
-    return Incoming(reader, table)
+        merged = merged_schema(table, data)
+        require_fit(merged, data)
+        return merged
+    require_fit(table, data)
+    return table
 
 
 def _without_untyped(schema: pa.Schema, table: StructType | None) -> pa.Schema:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
-from txlog.errors import OutcomeUnknownError
+from txlog.errors import OutcomeUnknownError, TxlogError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment, logged_path
 from txlog.protocol import supports
@@ -109,7 +109,7 @@ def delete(
         after, committed = run(place.store, snapshot, build, effects=place.effects)
     except OutcomeUnknownError:
         raise  # The commit may have landed, so its files must stay.
-    except BaseException:
+    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
         discard_gone(place, gone)
         raise
     return done("DELETE", after, committed, skipped=skipped)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, Reads, run
-from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchError
+from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchError, TxlogError
 from txlog.expressions import Expression, as_expression, bind, mask, to_sql
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
@@ -69,7 +69,7 @@ def overwrite(
     """
     options = options or WriteOptions()
     predicate = as_expression(where)
-    _require_modes(snapshot, predicate, partition_mode, schema_mode)
+    require_modes(snapshot, predicate, partition_mode, schema_mode)
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=True)
     if is_recorded(snapshot, txn):
@@ -77,7 +77,7 @@ def overwrite(
     taken = incoming(data, snapshot.schema, schema_mode)
     batches = fitted(taken.reader, taken.schema)
     if predicate is not None:
-        batches = _satisfying(batches, bind(predicate, taken.schema))
+        batches = satisfying(batches, bind(predicate, taken.schema))
     check_partitioning(taken.schema, snapshot.partition_columns)
     layout = FileLayout(
         taken.schema,
@@ -88,6 +88,35 @@ def overwrite(
     )
     rules = constraints_of(snapshot.metadata, taken.schema)
     adds = write_data_files(place.store, checked(batches, rules), layout, effects=place.effects)
+    return commit_overwrite(
+        place,
+        snapshot,
+        adds,
+        taken.schema,
+        predicate=predicate,
+        partition_mode=partition_mode,
+        schema_mode=schema_mode,
+        txn=txn,
+        options=options,
+    )
+
+
+def commit_overwrite(
+    place: Workplace,
+    snapshot: Snapshot,
+    adds: list[Add],
+    schema: StructType,
+    *,
+    predicate: Expression | None,
+    partition_mode: PartitionMode,
+    schema_mode: SchemaMode,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    """Commit data files that are written already, in place of the rows that they replace.
+
+    They are deleted if the commit is refused or turns out to be recorded already.
+    """
     skipped = False
     gone: RowsGone | None = None
 
@@ -111,7 +140,7 @@ def overwrite(
             read_version=base.version,
             removes=gone.removes,
             adds=(*gone.adds, *adds),
-            metadata=_metadata(base, snapshot, taken.schema, schema_mode),
+            metadata=_metadata(base, snapshot, schema, schema_mode),
             txn=txn_action(txn, place.effects),
             reads=Reads(everything=predicate is None, where=gone.where),
             parameters={
@@ -128,7 +157,7 @@ def overwrite(
         after, committed = run(place.store, snapshot, build, effects=place.effects)
     except OutcomeUnknownError:
         raise  # The commit may have landed, so its files must stay.
-    except BaseException:
+    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
         discard_gone(place, gone)
         discard_files(place.store, adds)
         raise
@@ -137,12 +166,19 @@ def overwrite(
     return done("WRITE", after, committed, skipped=skipped)
 
 
-def _require_modes(
+def require_modes(
     snapshot: Snapshot,
     predicate: Expression | None,
     partition_mode: PartitionMode,
     schema_mode: SchemaMode,
 ) -> None:
+    """Refuse arguments of an overwrite that contradict each other or the table.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
     if partition_mode not in ("static", "dynamic"):
         raise InvalidInputError(
             argument="partition_mode", reason=f"{partition_mode!r} is not static or dynamic"
@@ -167,9 +203,16 @@ def _require_modes(
         )
 
 
-def _satisfying(
+def satisfying(
     batches: Iterator[pa.RecordBatch], predicate: Expression
 ) -> Iterator[pa.RecordBatch]:
+    """Yield batches all of whose rows satisfy the predicate of what they replace.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Says how many rows do not.
+    """
     for batch in batches:
         true = pc.fill_null(mask(predicate, batch), False)
         outside = batch.num_rows - int(pc.sum(true).as_py() or 0)

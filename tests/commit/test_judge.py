@@ -1,0 +1,209 @@
+"""The verdict on an intent after a winner's commit, rule by rule."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, Txn, encode
+from txlog.commit import Intent, Reads, Verdict, judge
+from txlog.commit.intent import Isolation
+from txlog.expressions import Expression, bind, parse_sql
+from txlog.fragments import ID_APP
+from txlog.log import LogFile, commit_name
+from txlog.schema import PrimitiveType, StructField, StructType
+from txlog.snapshot.commits import Commit, file_rows, parse_commit
+
+SCHEMA = StructType(
+    (StructField("x", PrimitiveType("long")), StructField("p", PrimitiveType("string")))
+)
+
+
+def where(text: str) -> Expression:
+    return bind(parse_sql(text), SCHEMA)
+
+
+def add(path: str, low: int | None = None, high: int = 0, p: str | None = "a") -> Add:
+    stats = None
+    if low is not None:
+        stats = orjson.dumps(
+            {
+                "numRecords": 1,
+                "minValues": {"x": low},
+                "maxValues": {"x": high},
+                "nullCount": {"x": 0},
+            }
+        ).decode()
+    return Add(
+        path=path,
+        partition_values={"p": p},
+        size=1,
+        modification_time=0,
+        data_change=True,
+        stats=stats,
+    )
+
+
+def remove(path: str) -> Remove:
+    return Remove(path=path, data_change=True, deletion_timestamp=0)
+
+
+def commit_of(*actions: Action, blind: bool | None = None) -> Commit:
+    info = CommitInfo(operation="WRITE", is_blind_append=blind)
+    return parse_commit(encode([info, *actions]), LogFile(commit_name(5), "commit", 5))
+
+
+def verdict(intent: Intent, winner: Commit) -> Verdict:
+    return judge(intent, winner, file_rows([winner]), SCHEMA, ["p"])
+
+
+APPEND = Intent("WRITE", 4, adds=(add("mine"),))
+DELETE = Intent(
+    "DELETE", 4, removes=(remove("old"),), adds=(add("mine"),), reads=Reads(where=where("x > 10"))
+)
+DELETE_ALL = Intent("DELETE", 4, removes=(remove("old"),), reads=Reads(everything=True))
+PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
+METADATA = Metadata(id="1", schema_string='{"type":"struct","fields":[]}')
+
+
+@pytest.mark.spec("CON-1")
+@pytest.mark.parametrize("intent", [APPEND, DELETE, DELETE_ALL])
+def test_a_new_protocol_makes_anew(intent: Intent) -> None:
+    assert verdict(intent, commit_of(PROTOCOL)) == Verdict("redo", "CON-1")
+    assert verdict(intent, commit_of(PROTOCOL, METADATA)) == Verdict("redo", "CON-1")
+
+
+@pytest.mark.spec("CON-2")
+@pytest.mark.parametrize("intent", [APPEND, DELETE, DELETE_ALL])
+def test_new_metadata_makes_anew(intent: Intent) -> None:
+    assert verdict(intent, commit_of(METADATA, add("b"))) == Verdict("redo", "CON-2")
+
+
+@pytest.mark.spec("CON-3")
+def test_the_same_application_makes_anew() -> None:
+    mine = replace(APPEND, txn=Txn(app_id="job", version=3))
+    assert verdict(mine, commit_of(Txn(app_id="job", version=2))) == Verdict("redo", "CON-3")
+    assert verdict(mine, commit_of(Txn(app_id="other", version=9))).outcome == "ok"
+    assert verdict(APPEND, commit_of(Txn(app_id="job", version=2), add("b"))).outcome == "ok"
+
+
+@pytest.mark.spec("CON-3")
+def test_two_writers_may_both_count_fragments() -> None:
+    both = commit_of(Txn(app_id=ID_APP, version=9), add("b"))
+    mine = replace(APPEND, txn=Txn(app_id="job", version=3))
+    assert verdict(mine, both).outcome == "ok"
+
+
+@pytest.mark.spec("CON-4")
+@pytest.mark.parametrize("change", [{"metadata": METADATA}, {"protocol": PROTOCOL}])
+def test_an_intent_that_changes_the_table_is_made_anew(change: dict[str, Any]) -> None:
+    for winner in (commit_of(add("b")), commit_of()):
+        assert verdict(replace(APPEND, **change), winner) == Verdict("redo", "CON-4")
+
+
+@pytest.mark.spec("CON-5")
+@pytest.mark.parametrize("theirs", [remove("old"), add("old")])
+def test_a_file_that_both_touch_makes_anew(theirs: Action) -> None:
+    assert verdict(DELETE, commit_of(theirs)) == Verdict("redo", "CON-5", "old")
+
+
+@pytest.mark.spec("CON-5")
+def test_other_spellings_of_a_path_are_the_same_file() -> None:
+    mine = replace(DELETE, removes=(remove("a%20b"), remove("/abs/f")))
+    assert verdict(mine, commit_of(remove("a b"))) == Verdict("redo", "CON-5", "a b")
+    assert verdict(mine, commit_of(remove("file:///abs/f"))).rule == "CON-5"
+    assert verdict(mine, commit_of(remove("a%2520b"))).outcome == "ok"
+
+
+@pytest.mark.spec("CON-5")
+def test_a_touched_file_counts_under_every_isolation() -> None:
+    for isolation in ("Serializable", "WriteSerializable", "SnapshotIsolation"):
+        mine = replace(DELETE, isolation=isolation)
+        assert verdict(mine, commit_of(remove("old"), blind=True)).rule == "CON-5"
+
+
+@pytest.mark.spec("CON-6")
+@pytest.mark.parametrize(
+    "theirs", [add("b", 5, 11), add("b", 11, 11), add("b")], ids=["across", "inside", "unknown"]
+)
+def test_rows_that_we_would_have_read_make_anew(theirs: Add) -> None:
+    assert verdict(DELETE, commit_of(theirs)) == Verdict("redo", "CON-6", "b")
+
+
+@pytest.mark.spec("CON-6")
+def test_who_read_everything_is_touched_by_any_row() -> None:
+    assert verdict(DELETE_ALL, commit_of(add("b", 1, 1))) == Verdict("redo", "CON-6", "b")
+    assert verdict(DELETE_ALL, commit_of(remove("b"))).outcome == "ok"
+
+
+@pytest.mark.spec("CON-7")
+def test_blind_appends_pass_under_write_serializable() -> None:
+    mine = replace(DELETE, isolation="WriteSerializable")
+    assert verdict(mine, commit_of(add("b", 11, 11), blind=True)) == Verdict("ok", "CON-7")
+    assert verdict(mine, commit_of(add("b", 11, 11), blind=False)).rule == "CON-6"
+    assert verdict(mine, commit_of(add("b", 11, 11))).rule == "CON-6"
+    assert verdict(DELETE, commit_of(add("b", 11, 11), blind=True)).rule == "CON-6"
+
+
+@pytest.mark.spec("CON-8")
+def test_rows_that_the_predicate_rules_out_do_not_matter() -> None:
+    assert verdict(DELETE, commit_of(add("b", 1, 10))) == Verdict("ok", "CON-8")
+    other = replace(DELETE, reads=Reads(where=where("p = 'z'")))
+    assert verdict(other, commit_of(add("b", p="a"))) == Verdict("ok", "CON-8")
+    assert verdict(other, commit_of(add("b", p="a"), add("c", p="z"))).path == "c"
+    assert verdict(other, commit_of(add("b", p=None))).rule == "CON-8"
+
+
+@pytest.mark.spec("CON-9")
+def test_who_reads_nothing_always_passes() -> None:
+    assert verdict(APPEND, commit_of(add("b"))) == Verdict("ok", "CON-9")
+    assert verdict(APPEND, commit_of(remove("b"))) == Verdict("ok", "CON-9")
+    assert verdict(DELETE, commit_of()) == Verdict("ok", "CON-9")
+    snapshot = replace(DELETE, isolation="SnapshotIsolation")
+    assert verdict(snapshot, commit_of(add("b", 11, 11))) == Verdict("ok", "CON-9")
+
+
+files = st.lists(st.sampled_from("abcd"), unique=True, max_size=3)
+
+
+def plainly(
+    isolation: str, gone: list[str], threshold: int, added: dict[str, int], lost: list[str]
+) -> bool:
+    """The oracle: may a delete of `x > threshold` be committed after them?"""
+    if set(gone) & (set(added) | set(lost)):
+        return False
+    return isolation == "SnapshotIsolation" or not any(x > threshold for x in added.values())
+
+
+@pytest.mark.spec("CON-5", "CON-6", "CON-8", "CON-9")
+@given(
+    st.sampled_from(["Serializable", "WriteSerializable", "SnapshotIsolation"]),
+    files,
+    st.integers(0, 5),
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 5), max_size=3),
+    files,
+)
+def test_deletes_agree_with_the_oracle(
+    isolation: Isolation, gone: list[str], threshold: int, added: dict[str, int], lost: list[str]
+) -> None:
+    mine = Intent(
+        "DELETE",
+        4,
+        removes=tuple(map(remove, gone)),
+        reads=Reads(where=where(f"x > {threshold}")),
+        isolation=isolation,
+    )
+    lost = [path for path in lost if path not in added]
+    winner = commit_of(*(add(p, x, x) for p, x in added.items()), *map(remove, lost))
+    expected = plainly(isolation, gone, threshold, added, lost)
+    assert (verdict(mine, winner).outcome == "ok") is expected
+
+
+def test_a_blind_append_is_one_that_reads_and_removes_nothing() -> None:
+    assert APPEND.is_blind_append
+    assert not DELETE.is_blind_append
+    assert not replace(APPEND, metadata=METADATA).is_blind_append
+    assert not replace(APPEND, adds=()).is_blind_append

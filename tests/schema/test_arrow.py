@@ -1,0 +1,112 @@
+"""Delta types and Arrow types."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.errors import InvalidInputError
+from txlog.schema import (
+    ArrayType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_schema,
+    from_arrow,
+    type_name,
+)
+from txlog.schema.types import PRIMITIVES
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)
+# `void` and `variant` are read, but no Arrow type is written as them.
+leaves = st.builds(PrimitiveType, st.sampled_from(sorted(PRIMITIVES - {"void", "variant"})))
+decimals = st.integers(1, 38).flatmap(
+    lambda precision: st.builds(DecimalType, st.just(precision), st.integers(0, precision))
+)
+
+
+def structs(types: st.SearchStrategy) -> st.SearchStrategy[StructType]:
+    fields = st.builds(StructField, names, types, st.booleans())
+    return st.lists(fields, min_size=1, max_size=4).map(lambda found: StructType(tuple(found)))
+
+
+types = st.recursive(
+    leaves | decimals,
+    lambda inner: (
+        st.builds(ArrayType, inner, st.booleans())
+        | st.builds(MapType, inner, inner, st.booleans())
+        | structs(inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(structs(types))
+def test_a_schema_comes_back_from_arrow(schema: StructType) -> None:
+    assert from_arrow(arrow_schema(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (pa.large_string(), "string"),
+        (pa.string_view(), "string"),
+        (pa.large_binary(), "binary"),
+        (pa.binary_view(), "binary"),
+        (pa.binary(16), "binary"),
+        (pa.uint8(), "short"),
+        (pa.uint16(), "integer"),
+        (pa.uint32(), "long"),
+        (pa.uint64(), "decimal(20,0)"),
+        (pa.float16(), "float"),
+        (pa.date64(), "date"),
+        (pa.timestamp("ns"), "timestamp_ntz"),
+        (pa.timestamp("s", "Europe/Berlin"), "timestamp"),
+        (pa.decimal256(30, 4), "decimal(30,4)"),
+        (pa.decimal32(5, 5), "decimal(5,5)"),
+        (pa.dictionary(pa.int8(), pa.string()), "string"),
+        (pa.run_end_encoded(pa.int32(), pa.int16()), "short"),
+        (pa.large_list(pa.int64()), "array<long>"),
+        (pa.list_(pa.int64(), 3), "array<long>"),
+        (pa.list_view(pa.int64()), "array<long>"),
+        (pa.large_list_view(pa.int64()), "array<long>"),
+        (pa.uuid(), "binary"),
+    ],
+    ids=str,
+)
+def test_a_type_that_holds_the_values(kind: pa.DataType, name: str) -> None:
+    (field,) = from_arrow(pa.schema([pa.field("a", kind)])).fields
+    assert type_name(field.type) == name
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.null(),
+        pa.time32("s"),
+        pa.time64("us"),
+        pa.duration("s"),
+        pa.month_day_nano_interval(),
+        pa.decimal256(39, 0),
+        pa.decimal128(5, -1),
+        pa.sparse_union([pa.field("a", pa.int64())]),
+    ],
+    ids=str,
+)
+def test_a_type_without_counterpart_is_named_with_its_column(kind: pa.DataType) -> None:
+    inner = pa.struct([pa.field("b", pa.map_(pa.string(), pa.list_(kind)))])
+    with pytest.raises(InvalidInputError) as caught:
+        from_arrow(pa.schema([pa.field("good", pa.int64()), pa.field("a", inner)]))
+    assert caught.value.field == "a.b.value.element"
+    assert str(kind) in str(caught.value)
+
+
+def test_what_only_reading_has() -> None:
+    schema = StructType(
+        (StructField("v", PrimitiveType("void")), StructField("x", PrimitiveType("variant")))
+    )
+    arrow = arrow_schema(schema)
+    assert arrow.field("v").type == pa.null()
+    assert [f.name for f in arrow.field("x").type] == ["value", "metadata"]

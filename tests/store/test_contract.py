@@ -1,0 +1,83 @@
+"""The stores keep the contract."""
+
+import uuid
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from txlog.errors import StoreError, UnsupportedFeatureError
+from txlog.store import FsspecStore, LocalStore, MemoryStore, Store, open_store
+from txlog.testing import ReadingContract, StoreContract
+
+
+class TestLocalStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.root = tmp_path / "a table %41#?é"
+
+    def make_store(self) -> Store:
+        store = open_store(self.root, {"secret": "hunter2"})
+        assert isinstance(store, LocalStore)
+        return store
+
+
+class TestMemoryStore(StoreContract):
+    shared_between_processes = False
+
+    def make_store(self) -> Store:
+        store = open_store(f"memory://{uuid.uuid4()}/t", {"secret": "hunter2"})
+        assert isinstance(store, MemoryStore)
+        return store
+
+    def test_other_readers_of_memory_see_it(self) -> None:
+        store = self.make_store()
+        store.put_if_absent("log/0", b"x")
+        assert fsspec.filesystem("memory").cat_file(store.resolve("log/0")) == b"x"
+
+
+class TestFsspecStore(ReadingContract):
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path) -> None:
+        self.root = tmp_path / "t"
+        self.root.mkdir()
+
+    def make_store(self) -> Store:
+        store = open_store(f"local://{self.root}", {"secret": "hunter2", "txlog.x": "abcdefgh"})
+        assert isinstance(store, FsspecStore)
+        return store
+
+    def fill(self, store: Store, path: str, data: bytes) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def test_writing_is_refused(self) -> None:
+        store = self.make_store()
+        for call in (
+            store.require_writable,
+            lambda: store.put_if_absent("f", b""),
+            lambda: store.write_new("f", b""),
+            lambda: store.replace("f", b""),
+            lambda: store.delete(["f"]),
+            lambda: store.open_output("f").__enter__(),
+        ):
+            with pytest.raises(UnsupportedFeatureError, match="atomic create"):
+                call()
+        assert list(self.root.iterdir()) == []
+        store.delete([])
+
+    def test_a_folder_is_not_read_as_a_file(self) -> None:
+        store = self.make_store()
+        (self.root / "folder").mkdir()
+        with pytest.raises(StoreError):
+            store.read("folder")
+        with pytest.raises(StoreError):
+            store.info("folder")
+
+
+class TestFsspecChain(TestFsspecStore):
+    def make_store(self) -> Store:
+        return open_store(f"dir::file://{self.root}", {"dir": {"path": str(self.root)}})
+
+    test_names_are_literal = None  # type: ignore[assignment]

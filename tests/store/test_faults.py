@@ -1,0 +1,231 @@
+"""Whatever step of a local write fails: nothing or the whole file, and no temporary one."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txlog.errors import (
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
+from txlog.store import Disk, LocalStore
+from txlog.testing import Fault, FaultyStore
+
+DATA = b"whole" * 100
+STEPS = ("create", "write", "sync", "close", "sync_folder", "link", "rename", "unlink",
+         "make_folder")  # fmt: skip
+
+
+class Crash(BaseException):
+    """The power is cut."""
+
+
+class BrokenDisk(Disk):
+    """Fails at its n-th step; after a crash it does nothing any more."""
+
+    def __init__(self, step: int, error: BaseException, *, after: bool = False) -> None:
+        self.step, self.error, self.after = step, error, after
+        self.steps: list[str] = []
+        self.crashed = False
+
+    def run(self, name: str, *args: Any) -> Any:
+        if self.crashed:
+            raise Crash
+        self.steps.append(name)
+        hit = len(self.steps) == self.step
+        self.crashed = hit and isinstance(self.error, Crash)
+        if hit and not self.after:
+            if name == "write":  # A part gets through.
+                super().write(args[0], args[1][:7])
+            if name == "close":
+                super().close(*args)
+            raise self.error
+        result = getattr(Disk, name)(self, *args)
+        if hit:
+            raise self.error
+        return result
+
+
+def _step(name: str) -> Callable[..., Any]:
+    return lambda self, *args: self.run(name, *args)
+
+
+for _name in STEPS:
+    setattr(BrokenDisk, _name, _step(_name))
+
+
+def put(store: LocalStore) -> object:
+    return store.put_if_absent("_delta_log/0.json", DATA)
+
+
+def replace(store: LocalStore) -> object:
+    return store.replace("_delta_log/0.json", DATA)
+
+
+def write_new(store: LocalStore) -> object:
+    return store.write_new("_delta_log/0.json", DATA)
+
+
+def output(store: LocalStore) -> None:
+    with store.open_output("_delta_log/0.json") as sink:
+        sink.write(DATA)
+
+
+def steps_of(function: Callable[[LocalStore], object], root: Path) -> list[str]:
+    disk = BrokenDisk(0, Crash())
+    function(LocalStore(str(root), disk=disk))
+    return disk.steps
+
+
+@pytest.mark.parametrize("function", [put, replace, write_new, output])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_an_error_at_any_step_leaves_all_or_nothing(
+    function: Callable[[LocalStore], object], after: bool, code: int, tmp_path: Path
+) -> None:
+    for n in range(1, len(steps_of(function, tmp_path / "count")) + 1):
+        root = tmp_path / f"t{n}"
+        disk = BrokenDisk(n, OSError(code, os.strerror(code)), after=after)
+        outcome: object = None
+        try:
+            outcome = function(LocalStore(str(root), disk=disk))
+        except TxlogError as error:
+            outcome = error
+        step = disk.steps[n - 1]
+        if step == "create" and after:
+            continue  # No file system makes a file and says that it did not, so nothing is known.
+        files = [path for path in root.rglob("*") if path.is_file()]
+        final = root / "_delta_log" / "0.json"
+        # Only a temporary file that cannot be removed stays.
+        temporary_stays = step == "unlink" and not after
+        assert len([path for path in files if path != final]) == int(temporary_stays), step
+        if final.exists():
+            assert final.read_bytes() == DATA
+        if isinstance(outcome, StoreError):
+            assert outcome.remedy
+            assert function is replace or not final.exists(), step
+        elif isinstance(outcome, OutcomeUnknownError):
+            assert function is put
+            assert final.exists()
+        else:
+            assert final.exists(), (step, outcome)
+
+
+@pytest.mark.parametrize("function", [put, replace])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_any_step_leaves_all_or_nothing_under_the_name(
+    function: Callable[[LocalStore], object], after: bool, tmp_path: Path
+) -> None:
+    for n in range(1, len(steps_of(function, tmp_path / "count")) + 1):
+        root = tmp_path / f"t{n}"
+        with pytest.raises(Crash):
+            function(LocalStore(str(root), disk=BrokenDisk(n, Crash(), after=after)))
+        final = root / "_delta_log" / "0.json"
+        assert not final.exists() or final.read_bytes() == DATA
+        log = [info.name for info in LocalStore(str(root)).list_after("_delta_log", "0")]
+        assert log in ([], ["0.json"])  # A reader of the log never meets a temporary file.
+        # The next writer is not hindered by what is left.
+        expected = "exists" if final.exists() else "created"
+        assert put(LocalStore(str(root))) == expected
+
+
+def test_bytes_and_names_are_synced_before_a_put_returns(tmp_path: Path) -> None:
+    steps = steps_of(put, tmp_path / "t")
+    assert steps.index("write") < steps.index("sync") < steps.index("link")
+    assert steps[-1] == "sync_folder"
+    assert steps.count("make_folder") == 2
+    assert steps[: steps.index("create")].count("sync_folder") >= 2
+
+
+def test_folders_found_are_synced_once(tmp_path: Path) -> None:
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    disk = BrokenDisk(0, Crash())
+    store = LocalStore(str(tmp_path / "t"), disk=disk)
+    put(store)
+    assert disk.steps[:3] == ["sync_folder", "sync_folder", "create"]
+    del disk.steps[:]
+    store.put_if_absent("_delta_log/1.json", DATA)
+    assert disk.steps[0] == "create"
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path) -> None:
+    class NoLinks(Disk):
+        def link(self, source: str, target: str) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with pytest.raises(UnsupportedFeatureError, match="hard links"):
+        put(LocalStore(str(tmp_path), disk=NoLinks()))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("error", [FileExistsError(errno.EEXIST, "x"), OSError(errno.EIO, "x")])
+def test_a_link_that_landed_though_it_failed_is_created(tmp_path: Path, error: OSError) -> None:
+    class Network(Disk):
+        def link(self, source: str, target: str) -> None:
+            super().link(source, target)
+            raise error
+
+    assert put(LocalStore(str(tmp_path), disk=Network())) == "created"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (errno.EACCES, "Permission"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOSPC, "full"),
+        (errno.EDQUOT, "quota"),
+    ],
+)
+def test_an_error_says_what_to_do(tmp_path: Path, code: int, words: str) -> None:
+    store = LocalStore(str(tmp_path), disk=BrokenDisk(2, OSError(code, os.strerror(code))))
+    with pytest.raises(StoreError, match=words) as caught:
+        put(store)
+    assert caught.value.path == "_delta_log/0.json"
+    assert caught.value.operation == "create"
+
+
+def test_planned_faults_come_as_planned(tmp_path: Path) -> None:
+    inner = LocalStore(str(tmp_path))
+    ran: list[int] = []
+    store = FaultyStore(
+        inner,
+        [
+            Fault("put_if_absent", 1, "lost_answer"),
+            Fault("put_if_absent", 2, "lost_request"),
+            Fault("put_if_absent", 3, "not_done"),
+            Fault("put_if_absent", 4, "exists_though_created"),
+            Fault("read", 2, "not_done"),
+            Fault("open_output", 1, "lost_answer"),
+        ],
+        before={("put_if_absent", 4): lambda: ran.append(4)},
+    )
+    for name, kind, there in (
+        ("a", OutcomeUnknownError, True),
+        ("b", OutcomeUnknownError, False),
+        ("c", StoreError, False),
+    ):
+        with pytest.raises(kind):
+            store.put_if_absent(name, b"x")
+        assert bool(list(inner.list_after("", name))) == there
+    assert store.put_if_absent("d", b"x") == "exists"
+    assert ran == [4]
+    assert store.read("d") == b"x"
+    with pytest.raises(StoreError):
+        store.read("d")
+    with pytest.raises(OutcomeUnknownError), store.open_output("e") as sink:
+        sink.write(b"y")
+    assert inner.read("e") == b"y"
+    assert store.put_if_absent("f", b"x") == "created"
+    assert store.calls[0] == ("put_if_absent", "a")
+    with pytest.raises(NotFoundError):
+        store.info("missing")
+    with pytest.raises(ValueError, match="only a put"):
+        Fault("read", 1, "exists_though_created")

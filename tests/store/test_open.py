@@ -1,0 +1,142 @@
+"""From URIs to stores, and from a log's paths to theirs."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from txlog.errors import InvalidInputError, NotFoundError, StoreError, UnsupportedFeatureError
+from txlog.store import ALLOWED_SCHEMES, FsspecStore, LocalStore, locate, open_store
+
+ODD = "a b%20c#d?é😀"
+
+
+@pytest.mark.parametrize(
+    ("uri", "root"),
+    [
+        (f"/x/{ODD}", f"/x/{ODD}"),
+        ("/x//y/./z/", "/x/y/z"),
+        ("//x", "/x"),
+        ("file:/x%20y", "/x y"),
+        ("file:///x%2520y", "/x%20y"),
+        ("file:////x", "/x"),
+        ("file://localhost/x", "/x"),
+        ("FILE:///x#y?z", "/x#y?z"),
+        ("file:///x%23y", "/x#y"),
+        ("/x/a::b", "/x/a::b"),
+    ],
+)
+def test_local_uris(uri: str, root: str) -> None:
+    store = open_store(uri)
+    assert isinstance(store, LocalStore)
+    assert store.root == root
+
+
+def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_store("t") == open_store(tmp_path / "t")
+    assert open_store("~").root == str(tmp_path / "~")
+
+
+@pytest.mark.parametrize("uri", ["", " ", "a\0b", "file:///a%00b", "file://host/x", "file:x"])
+def test_bad_uris(uri: str) -> None:
+    with pytest.raises(InvalidInputError):
+        open_store(uri)
+
+
+def test_secrets_are_not_shown() -> None:
+    store = open_store("s3://user:hunter2@b/t?sig=hunter2", {"key": "hunter2"})
+    assert "hunter2" not in repr(store)
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        store.require_writable()
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(open_store("/t", {"key": "hunter2"}))
+    assert open_store("/t", {"key": "a"}) != open_store("/t", {"key": "b"})
+
+
+@pytest.mark.parametrize(
+    ("uri", "package", "words"),
+    [
+        ("gs://b/t", "gcsfs", r"pyspark-txlog\[gcs\]"),
+        ("s3://b/t", "s3fs", r"pyspark-txlog\[s3\]"),
+        ("abfss://b/t", "adlfs", r"pyspark-txlog\[azure\]"),
+        ("nonsense://b/t", "nonsense", "spelling"),
+    ],
+)
+def test_a_missing_backend_is_named(uri: str, package: str, words: str) -> None:
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(UnsupportedFeatureError, match=words):
+        list(open_store(uri).list_after("_delta_log", ""))
+
+
+def test_a_log_may_point_outside_its_table(tmp_path: Path) -> None:
+    other = tmp_path / ODD
+    other.write_bytes(b"x")
+    store = open_store(tmp_path / "t")
+    for path in (str(other), f"file://{other}", f"file:{other}"):
+        home, name = locate(store, path)
+        assert home == store
+        assert home.read(name) == b"x"
+    assert locate(store, "p=a:b/c") == (store, "p=a:b/c")
+    remote = open_store("s3://b/t")
+    assert locate(remote, "s3a://c/f")[0] == remote
+
+
+def test_other_schemes_must_be_allowed(tmp_path: Path) -> None:
+    (tmp_path / ODD).write_bytes(b"x")
+    with pytest.raises(UnsupportedFeatureError, match=ALLOWED_SCHEMES):
+        locate(open_store(tmp_path), "s3://b/f")
+    for path in (str(tmp_path / ODD), f"file://{tmp_path / ODD}"):
+        with pytest.raises(UnsupportedFeatureError, match=ALLOWED_SCHEMES):
+            locate(open_store("memory://t"), path)
+        home, name = locate(open_store("memory://t", {ALLOWED_SCHEMES: "s3, file"}), path)
+        assert home.read(name) == b"x"
+    home, _ = locate(open_store("gs://b", {ALLOWED_SCHEMES: "s3", "token": "hunter2"}), "s3://b/f")
+    assert isinstance(home, FsspecStore)
+    assert "token" not in home.options
+    memory = open_store("memory://foreign/t")
+    memory.replace("f", b"y")
+    home, name = locate(open_store(tmp_path, {ALLOWED_SCHEMES: "memory"}), "memory://foreign/t/f")
+    assert home.read(name) == b"y"
+
+
+def test_odd_things_on_a_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "broken.json").symlink_to(tmp_path / "missing")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    assert list(store.list_after("", "")) == []
+    for name in ("folder.json", "pipe.json", "circle", "n" * 300):
+        for call in (store.read, store.open_input, store.info):
+            with pytest.raises(StoreError) as caught:
+                call(name)
+            assert caught.value.remedy
+    with pytest.raises(NotFoundError):
+        store.read("broken.json")
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(InvalidInputError):
+            store.read(name)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreError, match="folder was expected"):
+        store.put_if_absent("file/0.json", b"")
+    with pytest.raises(StoreError, match="folder was expected"):
+        list(store.list_after("file", ""))
+
+
+def test_links_are_not_followed_when_deleting(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_bytes(b"x")
+    store = open_store(tmp_path / "t")
+    store.write_new("a", b"")
+    (tmp_path / "t" / "folder").symlink_to(outside)
+    (tmp_path / "t" / "link").symlink_to(outside / "f")
+    assert [info.name for info in store.list_tree("")] == ["a"]
+    with pytest.raises(InvalidInputError):
+        store.delete(["a", "folder/f"])
+    store.delete(["link", str(tmp_path / "t" / "a")])
+    assert (outside / "f").read_bytes() == b"x"
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["folder"]

@@ -1,0 +1,114 @@
+"""The options of the data source: Delta's own spellings, in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from txlog.errors import InvalidInputError
+from txlog.store import Store, open_store
+from txlog.writing import AppTransaction, WriteOptions
+
+
+class Options:
+    """Options as Spark hands them over; it lower-cases their names."""
+
+    def __init__(self, raw: Mapping[str, str]) -> None:
+        self._raw = {name.lower(): value for name, value in raw.items()}
+
+    def text(self, name: str) -> str | None:
+        """Return an option's text, or None."""
+        return self._raw.get(name.lower())
+
+    def flag(self, name: str) -> bool:
+        """Return whether an option says true."""
+        text = (self.text(name) or "false").strip().lower()
+        if text not in ("true", "false"):
+            raise self._bad(name, "true or false was expected")
+        return text == "true"
+
+    def number(self, name: str) -> int | None:
+        """Return an option's whole number, or None."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise self._bad(name, "a whole number was expected") from None
+
+    def names(self, name: str) -> list[str] | None:
+        """Return an option's column names: a JSON list, or text with commas."""
+        text = self.text(name)
+        if text is None or not text.strip():
+            return None
+        if text.lstrip().startswith("["):
+            try:
+                found = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                raise self._bad(name, "a JSON list of names was expected") from None
+            return [str(part) for part in found]
+        return [part.strip() for part in text.split(",")]
+
+    def _bad(self, name: str, reason: str) -> InvalidInputError:
+        return InvalidInputError(argument=name, reason=f"{self.text(name)!r}: {reason}")
+
+    @property
+    def storage(self) -> dict[str, Any]:
+        """The store's options: a JSON object in the option `storageOptions`."""
+        text = self.text("storageOptions")
+        if text is None:
+            return {}
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            # The text itself may hold secrets, so it is not shown.
+            raise InvalidInputError(
+                argument="storageOptions", reason="a JSON object of options was expected"
+            )
+        return found
+
+    def store(self) -> Store:
+        """Return the store of the table that `path` names."""
+        path = self.text("path")
+        if not path:
+            raise InvalidInputError(
+                argument="path",
+                reason="no path arrived; Spark drops the options of catalog tables",
+                remedy="Call load(path) or save(path), or repeat the option: "
+                "SELECT * FROM t WITH ('path'='…')",
+            )
+        return open_store(path, self.storage)
+
+    def transaction(self) -> AppTransaction | None:
+        """Return the application's transaction of a batch write."""
+        app_id, version = self.text("txnAppId"), self.number("txnVersion")
+        if (app_id is None) != (version is None):
+            raise InvalidInputError(
+                argument="txnAppId", reason="txnAppId and txnVersion go together"
+            )
+        return None if app_id is None or version is None else (app_id, version)
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties of a table to be made: a JSON object in `tableProperties`."""
+        text = self.text("tableProperties")
+        if text is None:
+            return {}
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            raise self._bad("tableProperties", "a JSON object of properties was expected")
+        return found
+
+    def write_options(self) -> WriteOptions:
+        """Return how files are cut, and what to note in the commit."""
+        return WriteOptions(
+            max_rows_per_file=self.number("maxRecordsPerFile"),
+            user_metadata=self.text("userMetadata"),
+        )

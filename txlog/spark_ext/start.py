@@ -1,0 +1,52 @@
+"""A Spark session that knows txlog."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from txlog.spark_ext.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def session(app_name: str = "txlog", **conf: str) -> SparkSession:
+    """Return a local Spark session with Java found and the format `txlog` registered.
+
+    Parameters
+    ----------
+    conf
+        Spark's settings, with `__` for the dots in their names: `spark__ui__enabled="false"`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        There is no Java.
+    """
+    from pyspark.sql import SparkSession
+
+    ensure_java()
+    # Spark would start its Python workers by the name `python3`, which may be another one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in conf.items():
+        builder = builder.config(name.replace("__", "."), value)
+    spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make a session know the format `txlog`, and hand filters to it.
+
+    Only needed where Spark cannot find the module `pyspark_txlog` by itself; it also turns on
+    Spark's filter push-down for Python data sources, which is off by default.
+    """
+    from txlog.spark_ext.source import TxlogDataSource
+
+    spark.dataSource.register(TxlogDataSource)
+    spark.conf.set(_PUSHDOWN, "true")

@@ -1,0 +1,111 @@
+"""What every store must do for a reader."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+from txlog.errors import NotFoundError, TxlogError
+from txlog.store.base import Store
+
+ODD_NAMES = (
+    "space in name", "per%20cent", "hash#1", "question?x=1", "plus+and&", "ünïcödé", "e\u0301",
+    "😀", "\uffee", "a=b", "[x]*", "..double", "quote'\"",
+)  # fmt: skip
+
+
+def raised(kind: type[TxlogError], function: Callable[[], object]) -> TxlogError:
+    """Return the error that a call raises; fail if it raises none, or of another class."""
+    try:
+        function()
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+class ReadingContract:
+    """Subclass it as `Test…`, give `make_store` and `fill`, and pytest runs the contract."""
+
+    def make_store(self) -> Store:
+        """Return a store of a new, empty folder; called once for each test."""
+        raise NotImplementedError
+
+    def fill(self, store: Store, path: str, data: bytes) -> None:
+        """Make a file in the store's folder, by whatever means."""
+        raise NotImplementedError
+
+    def test_what_is_there_is_read(self) -> None:
+        """Whole, by parts, and what is known of it."""
+        store = self.make_store()
+        for data in (b"", b"x", bytes(range(256)) * 1024):
+            path = f"folder/deep/f{len(data)}"
+            self.fill(store, path, data)
+            assert store.read(path) == data
+            assert store.read(store.resolve(path)) == data
+            with store.open_input(path) as file:
+                file.seek(len(data) // 2)
+                assert file.read() == data[len(data) // 2 :]
+            info = store.info(path)
+            assert (info.name, info.size) == (f"f{len(data)}", len(data))
+            assert info.modified_ms >= 0
+
+    def test_what_is_missing_is_not_found(self) -> None:
+        """All ways of reading say so with one error."""
+        store = self.make_store()
+        self.fill(store, "there/f", b"x")
+        for path in ("missing", "there/missing", "no/folder/f"):
+            raised(NotFoundError, lambda path=path: store.read(path))  # type: ignore[misc]
+            raised(NotFoundError, lambda path=path: store.open_input(path))  # type: ignore[misc]
+            raised(NotFoundError, lambda path=path: store.info(path))  # type: ignore[misc]
+        assert list(store.list_after("no/folder", "")) == []
+        assert list(store.list_tree("no/folder")) == []
+
+    def test_names_are_literal(self) -> None:
+        """No character of a name means anything but itself."""
+        store = self.make_store()
+        for name in ODD_NAMES:
+            self.fill(store, f"odd/{name}", name.encode())
+            self.fill(store, f"{name}/f", name.encode())
+        for name in ODD_NAMES:
+            assert store.read(f"odd/{name}") == name.encode()
+            assert store.read(f"{name}/f") == name.encode()
+            assert [info.name for info in store.list_after(name, "")] == ["f"]
+        listed = [info.name for info in store.list_after("odd", "")]
+        assert listed == sorted(ODD_NAMES)
+
+    def test_listing_starts_at_a_name_and_ascends(self) -> None:
+        """The name itself is in; folders and what they hold are not."""
+        store = self.make_store()
+        names = [f"{n:020d}.json" for n in (9, 0, 10, 2)]
+        for name in names:
+            self.fill(store, f"log/{name}", b"12")
+        self.fill(store, f"log/{5:020d}.json/inside", b"")
+        for since in ("", names[1], names[3], f"{3:020d}", names[2], "z"):
+            listed = list(store.list_after("log", since))
+            assert [info.name for info in listed] == sorted(n for n in names if n >= since)
+            assert all(info.size == 2 for info in listed)
+
+    def test_a_listing_is_never_an_old_one(self) -> None:
+        """What was made since the last listing is in the next one."""
+        store = self.make_store()
+        for n in range(3):
+            self.fill(store, f"log/{n}", b"")
+            assert len(list(store.list_after("log", ""))) == n + 1
+
+    def test_a_tree_is_listed_with_all_it_holds(self) -> None:
+        """Names are relative to the folder."""
+        store = self.make_store()
+        for path in ("t/a", "t/p=1/b", "t/p=1/q=2/c", "u/d"):
+            self.fill(store, path, b"x")
+        assert [info.name for info in store.list_tree("t")] == ["a", "p=1/b", "p=1/q=2/c"]
+        assert len(list(store.list_tree(""))) == 4
+
+    def test_a_store_is_a_value(self) -> None:
+        """It pickles, equals its copy and works as one."""
+        store = self.make_store()
+        self.fill(store, "f", b"x")
+        copy: Store = pickle.loads(pickle.dumps(store))
+        assert copy == store
+        assert copy.root == store.root
+        assert copy.read("f") == b"x"
+        assert all(str(value) not in repr(store) for value in store.options.values())

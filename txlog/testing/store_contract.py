@@ -1,0 +1,149 @@
+"""What every store must do for a writer."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.store.base import Store
+from txlog.testing.races import body, race_of_processes, race_of_threads
+from txlog.testing.reading_contract import ODD_NAMES, ReadingContract, raised
+
+
+class StoreContract(ReadingContract):
+    """Subclass it as `Test…`, give `make_store`, and pytest runs the contract."""
+
+    shared_between_processes = True  # Whether a pickled store means the same files elsewhere.
+    names_in_races = 50
+
+    def fill(self, store: Store, path: str, data: bytes) -> None:
+        """Make a file in the store's folder."""
+        store.write_new(path, data)
+
+    def test_it_is_writable(self) -> None:
+        """And says so without raising."""
+        self.make_store().require_writable()
+
+    def test_the_first_put_stays(self) -> None:
+        """Whatever comes later, and whoever made the file."""
+        store = self.make_store()
+        assert store.put_if_absent("log/0", b"first") == "created"
+        assert store.put_if_absent("log/0", b"second") == "exists"
+        store.write_new("log/1", b"by other means")
+        assert store.put_if_absent("log/1", b"late") == "exists"
+        assert store.put_if_absent("log/2", b"") == "created"
+        assert store.put_if_absent("log/2", b"not empty") == "exists"
+        assert [store.read(f"log/{n}") for n in range(3)] == [b"first", b"by other means", b""]
+        assert [info.name for info in store.list_tree("")] == ["log/0", "log/1", "log/2"]
+
+    def test_odd_names_can_be_put(self) -> None:
+        """Each of them once."""
+        store = self.make_store()
+        for name in ODD_NAMES:
+            assert store.put_if_absent(name, name.encode()) == "created"
+            assert store.put_if_absent(name, b"") == "exists"
+            assert store.read(name) == name.encode()
+
+    def test_threads_race_and_one_wins(self) -> None:
+        """Each name has one winner, and its bytes."""
+        store = self.make_store()
+        self._judge(store, race_of_threads(store, self.names_in_races))
+
+    def test_processes_race_and_one_wins(self) -> None:
+        """Each name has one winner, and its bytes."""
+        if not self.shared_between_processes:
+            return
+        store = self.make_store()
+        self._judge(store, race_of_processes(store, self.names_in_races))
+
+    def _judge(self, store: Store, winners: list[list[str]]) -> None:
+        for n in range(self.names_in_races):
+            won = [who for who, names in enumerate(winners) if f"log/{n:020d}" in names]
+            assert len(won) == 1, f"name {n} was created by {won}"
+            assert store.read(f"log/{n:020d}") == body(won[0], n)
+        assert len(list(store.list_tree(""))) == self.names_in_races
+
+    def test_no_reader_sees_a_part(self) -> None:
+        """A put file is whole as soon as it can be read or listed."""
+        store = self.make_store()
+        data = bytes(1_000_000)
+        done = threading.Event()
+
+        def watch() -> list[int]:
+            sizes = set()
+            while not done.is_set():
+                for n in range(20):
+                    try:
+                        sizes.add(len(store.read(f"log/{n}")))
+                    except NotFoundError:
+                        break
+                sizes.update(info.size for info in store.list_after("log", "0"))
+            return sorted(sizes)
+
+        with ThreadPoolExecutor(1) as pool:
+            seen = pool.submit(watch)
+            try:
+                for n in range(20):
+                    store.put_if_absent(f"log/{n}", data)
+            finally:
+                done.set()
+            assert seen.result() in ([], [len(data)])
+
+    def test_a_hint_is_replaced(self) -> None:
+        """By whole new bytes, and nothing else stays."""
+        store = self.make_store()
+        for data in (b"long content", b"short", b""):
+            store.replace("log/hint", data)
+            assert store.read("log/hint") == data
+        assert [info.name for info in store.list_tree("")] == ["log/hint"]
+
+    def test_an_output_is_whole_when_its_block_ends(self) -> None:
+        """It counts its bytes, and may be closed before."""
+        store = self.make_store()
+        with store.open_output("p=1/data") as file:
+            file.write(b"abc")
+            file.write(memoryview(b"def"))
+            assert file.tell() == 6
+        assert store.read("p=1/data") == b"abcdef"
+        with store.open_output("closed") as file:
+            file.write(b"x")
+            file.close()
+        assert store.read("closed") == b"x"
+
+    def test_an_output_that_fails_leaves_nothing(self) -> None:
+        """The error is the caller's own."""
+        store = self.make_store()
+        for error in (RuntimeError("mine"), FileNotFoundError("mine"), KeyboardInterrupt()):
+            try:
+                with store.open_output("p=1/data") as file:
+                    file.write(bytes(3_000_000))
+                    raise error
+            except BaseException as caught:
+                assert caught is error  # noqa: PT017 - of any class, also exits
+            assert list(store.list_tree("")) == []
+
+    def test_an_output_overwrites_nothing(self) -> None:
+        """A name that is taken is an error, and its file stays."""
+        store = self.make_store()
+        store.write_new("data", b"old")
+        raised(TxlogError, lambda: store.write_new("data", b"new"))
+        raised(TxlogError, lambda: store.open_output("data").__enter__())
+        assert store.read("data") == b"old"
+
+    def test_deleting_passes_over_what_is_missing(self) -> None:
+        """The rest goes."""
+        store = self.make_store()
+        for name in ("a", "f/b", "f/c"):
+            store.write_new(name, b"")
+        store.delete(["missing", "a", "no/folder", "f/b"])
+        store.delete([])
+        assert [info.name for info in store.list_tree("")] == ["f/c"]
+
+    def test_deleting_stays_below_the_root(self) -> None:
+        """Nothing goes if one path leads elsewhere."""
+        store = self.make_store()
+        store.write_new("a", b"")
+        for path in ("../x", "f/../../x", "", store.resolve("") + "x/y"):
+            raised(InvalidInputError, lambda path=path: store.delete(["a", path]))  # type: ignore[misc]
+        assert store.read("a") == b""

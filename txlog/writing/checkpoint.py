@@ -1,0 +1,49 @@
+"""Checkpoints of a table: on demand, and when one is due."""
+
+from __future__ import annotations
+
+import warnings
+
+from txlog.checkpoint import checkpoint_rows, write_checkpoint
+from txlog.errors import TxlogError, TxlogWarning
+from txlog.reconcile import TableState
+from txlog.snapshot import Snapshot, load_files
+from txlog.writing.operation import Done, Workplace
+
+
+def checkpoint(place: Workplace, snapshot: Snapshot) -> None:
+    """Write a checkpoint of a version, and point `_last_checkpoint` at it.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The store cannot be written.
+    """
+    place.store.require_writable()
+    state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
+    groups = checkpoint_rows(
+        state,
+        now_ms=place.effects.now_ms(),
+        file_retention_ms=snapshot.properties.get("delta.deletedFileRetentionDuration"),
+        txn_retention_ms=snapshot.properties.get("delta.setTransactionRetentionDuration"),
+    )
+    write_checkpoint(place.store, snapshot.version, groups)
+
+
+def maintain(place: Workplace, done: Done) -> None:
+    """Write a checkpoint if the table's `delta.checkpointInterval` says that one is due.
+
+    A checkpoint that fails is a `TxlogWarning`: the commit stands without it.
+    """
+    version = done.outcome.version
+    interval = done.snapshot.properties.get("delta.checkpointInterval")
+    if not version or version % interval or version != done.snapshot.version:
+        return
+    try:
+        checkpoint(place, done.snapshot)
+    except TxlogError as error:
+        warnings.warn(
+            f"version {version} is committed, but its checkpoint failed: {error}",
+            TxlogWarning,
+            stacklevel=4,
+        )
