@@ -54,10 +54,9 @@ def test_days_ascend_without_a_gap(days: int) -> None:
     assert date_of(days) < date_of(days + 1)
 
 
-@given(st.integers(days_of(-9999, 1, 1) * DAY_US, days_of(99_999, 12, 31) * DAY_US))
+@given(st.integers(days_of(0, 1, 1) * DAY_US, days_of(99_999, 12, 31) * DAY_US))
 def test_text_comes_back_for_years_that_python_has_not(micros: int) -> None:
-    if micros >= days_of(0, 1, 1) * DAY_US:
-        assert parse_moment(format_moment(micros, digits=6)) == micros
+    assert parse_moment(format_moment(micros, digits=6)) == micros
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,13 @@ def test_types_without_parameters() -> None:
     assert {pair for pair in product(PLAIN, PLAIN) if is_widening(*pair)} == LISTED
 
 
-@pytest.mark.parametrize("more", [0, 1, 5, 17])
+@pytest.mark.parametrize("more", [0, 1, 14])
 @pytest.mark.parametrize("scale", [0, 1, 4])
 def test_integers_become_decimals_with_room_for_their_digits(more: int, scale: int) -> None:
     for name in ("byte", "short", "integer"):
         assert is_widening(name, f"decimal({10 + scale + more},{scale})")
-    assert is_widening("long", f"decimal({min(38, 20 + scale + more)},{scale})") == (
-        min(38, 20 + scale + more) - scale >= 19
-    )
+    if 20 + scale + more <= 38:
+        assert is_widening("long", f"decimal({20 + scale + more},{scale})")
 
 
 def test_integers_do_not_become_decimals_without_room() -> None:

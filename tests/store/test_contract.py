@@ -77,7 +77,9 @@ class TestFsspecStore(ReadingContract):
 
 
 class TestFsspecChain(TestFsspecStore):
-    def make_store(self) -> Store:
-        return open_store(f"dir::file://{self.root}", {"dir": {"path": str(self.root)}})
+    """Two file systems of fsspec in a chain."""
 
-    test_names_are_literal = None  # type: ignore[assignment]
+    def make_store(self) -> Store:
+        store = open_store(f"simplecache::local://{self.root}")
+        assert isinstance(store, FsspecStore)
+        return store

@@ -1,5 +1,6 @@
 """All verbs in any order, held against a list of dictionaries, version by version."""
 
+import json
 from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -71,7 +72,7 @@ def as_table(data: list[Row]) -> pa.Table:
 
 
 def ordered(found: list[Row]) -> list[str]:
-    return sorted(map(repr, found))
+    return sorted(json.dumps(row, sort_keys=True, default=str) for row in found)
 
 
 def apply(table: txlog.Table, held: list[Row], step: tuple[Any, ...], files: int) -> list[Row]:

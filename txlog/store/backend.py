@@ -43,26 +43,31 @@ def connect(uri: str, options: Mapping[str, Any]) -> Backend:
     settings = {"use_listings_cache": False, "skip_instance_cache": True, **own}
     try:
         files, root = url_to_fs(uri, **settings)
-    except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        raise UnsupportedFeatureError(
-            path=without_secrets(uri),
-            features=(scheme,),
-            reason=f"a package for {scheme}:// is missing: {error}",
-            remedy=f"Install it: pip install 'pyspark-txlog[{extra}]'"
-            if extra
-            else "Install the package that fsspec needs for this scheme",
-        ) from error
-    except ValueError as error:
-        if "protocol not known" not in str(error).lower():
+    except (ImportError, ValueError) as error:
+        unknown = "protocol not known" in str(error).lower()
+        if isinstance(error, ValueError) and not unknown:
             raise
-        raise UnsupportedFeatureError(
-            path=without_secrets(uri),
-            features=(scheme,),
-            reason=f"fsspec knows no file system for {scheme}://",
-            remedy="Check the spelling of the URI",
-        ) from error
+        raise _unsupported(uri, scheme, error, unknown=unknown) from error
     return Backend(files, str(root))
+
+
+def _unsupported(
+    uri: str, scheme: str, error: Exception, *, unknown: bool
+) -> UnsupportedFeatureError:
+    extra = _EXTRAS.get(scheme)
+    if unknown and extra is None:
+        reason = f"fsspec knows no file system for {scheme}://"
+        remedy = "Check the spelling of the URI"
+    else:  # Some schemes become known only with their package.
+        reason = f"a package for {scheme}:// is missing: {error}"
+        remedy = (
+            f"Install it: pip install 'pyspark-txlog[{extra}]'"
+            if extra
+            else "Install the package that fsspec needs for this scheme"
+        )
+    return UnsupportedFeatureError(
+        path=without_secrets(uri), features=(scheme,), reason=reason, remedy=remedy
+    )
 
 
 def info_of(entry: Mapping[str, Any], name: str) -> ObjectInfo:

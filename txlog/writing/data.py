@@ -238,6 +238,9 @@ def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
             reason=f"column {name} must not be null, but {array.null_count} values are",
             remedy="Fill or drop these rows before writing",
         )
+    if isinstance(field.type, ArrayType) and pa.types.is_list(array.type):
+        element = StructField("element", field.type.element, field.type.contains_null)
+        _require_no_null(array.flatten(), element, f"{name}.element")
     if isinstance(field.type, StructType) and _has_required(field.type):
         present = array.filter(array.is_valid()) if array.null_count else array
         for at, inner in enumerate(field.type.fields):
@@ -246,7 +249,9 @@ def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
 
 def _has_required(kind: StructType) -> bool:
     return any(
-        not field.nullable or (isinstance(field.type, StructType) and _has_required(field.type))
+        not field.nullable
+        or isinstance(field.type, ArrayType)
+        or (isinstance(field.type, StructType) and _has_required(field.type))
         for field in kind.fields
     )
 

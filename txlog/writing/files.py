@@ -16,7 +16,7 @@ from txlog.effects import Effects
 from txlog.errors import InvalidInputError
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
-from txlog.schema import StructType, arrow_schema
+from txlog.schema import ArrayType, DataType, StructType, arrow_schema
 from txlog.stats import StatsCollector, format_partition_values, stats_json
 from txlog.store import Store
 from txlog.writing.partitions import partition_folder
@@ -132,6 +132,7 @@ class _Writer:
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
+        batch = _filled(batch, self._layout.schema)
         for values, part in _by_partition(batch, self._layout):
             limit = self._layout.max_rows_per_file
             start = 0
@@ -220,6 +221,38 @@ class _Writer:
                 stats=stats_json(file.stats.finish()),
             )
         )
+
+
+def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
+    """Put values below null structs where a field must not be null: Parquet wants them there."""
+    arrays = [
+        _without_nulls_below(array, field.type)
+        for array, field in zip(batch.columns, schema.fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
+    mask = array.is_null() if array.null_count else None
+    match kind:
+        case StructType(fields) if fields:
+            children = [
+                _without_nulls_below(array.field(at), f.type) for at, f in enumerate(fields)
+            ]
+            for at, field in enumerate(fields):
+                if not field.nullable and children[at].null_count:
+                    children[at] = pc.coalesce(children[at], _any_value(children[at].type))
+            return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+        case ArrayType(StructType() as element):
+            array = pa.concat_arrays([array]) if array.offset else array
+            values = _without_nulls_below(array.values, element)
+            return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
+    return array
+
+
+def _any_value(kind: pa.DataType) -> pa.Scalar:
+    """Return a value of a type, of no meaning: Arrow itself puts it below a null struct."""
+    return pa.array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]
 
 
 def _output(store: Store, path: str) -> AbstractContextManager[Any]:

@@ -1,0 +1,164 @@
+"""Fragment ids, held against the rules of spec/fragments.md."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import txlog
+from txlog.actions import Add, decode_rows, empty_rows
+from txlog.commit import Committed, Intent, commit
+from txlog.effects import REAL
+from txlog.fragments import (
+    ID_APP,
+    ID_TAG,
+    PROVISIONAL,
+    fragment_ids,
+    fragments_of,
+    highest_id,
+    valid_id,
+)
+
+INVALID = ["", "-1", "+1", "01", "00", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "a", "١",
+           str(PROVISIONAL), str(2**31), str(2**64), "9" * 30]  # fmt: skip
+VALID = ["0", "1", "7", "10", "4294", str(PROVISIONAL - 1)]
+
+paths = st.text(st.sampled_from("aZ/%é\uffff\U00010000"), min_size=1, max_size=4)
+tags = st.none() | st.sampled_from([*VALID, *INVALID, None])
+logs = st.dictionaries(paths, tags, max_size=8)
+
+
+def add(path: str, tag: str | None, **more: Any) -> dict[str, Any]:
+    body = {"path": path, "partitionValues": {}, "size": 5, "modificationTime": 0}
+    return {"add": {**body, "dataChange": True, "tags": {"other": "9", ID_TAG: tag}, **more}}
+
+
+def rows(found: dict[str, str | None]) -> pa.Table:
+    return decode_rows([(0, [add(path, tag) for path, tag in found.items()], "f")])
+
+
+@pytest.mark.spec("FRG-1")
+@pytest.mark.parametrize("text", VALID)
+def test_a_durable_id(text: str) -> None:
+    assert valid_id(text)
+    assert fragment_ids(rows({"a": text})).to_pylist() == [int(text)]
+
+
+@pytest.mark.spec("FRG-1", "FRG-6")
+@pytest.mark.parametrize("text", [None, *INVALID])
+def test_another_text_counts_as_none(text: str | None) -> None:
+    assert not valid_id(text)
+    assert fragment_ids(rows({"a": text})).to_pylist() == [PROVISIONAL]
+
+
+@pytest.mark.spec("FRG-1")
+@pytest.mark.parametrize("form", [None, {}, {"other": "1"}], ids=["null", "empty", "other"])
+def test_no_tag_is_no_id(form: dict[str, str] | None) -> None:
+    table = decode_rows([(0, [add("a", None, tags=form)], "f")])
+    assert fragment_ids(table).to_pylist() == [PROVISIONAL]
+
+
+@pytest.mark.spec("FRG-1", "FRG-6", "FRG-7")
+@given(logs, st.randoms(use_true_random=False))
+def test_ids_agree_with_one_by_one(found: dict[str, str | None], chance: Any) -> None:
+    claims = [text for text in found.values() if valid_id(text)]
+    durable = {p: int(t) for p, t in found.items() if t in claims and claims.count(t) == 1}
+    others = sorted(found.keys() - durable.keys(), key=lambda path: path.encode())
+    expected = durable | {path: PROVISIONAL + place for place, path in enumerate(others)}
+    items = list(found.items())
+    chance.shuffle(items)  # The order of rows has no meaning.
+    table = rows(dict(items))
+    ids = dict(zip(table["path"].to_pylist(), fragment_ids(table).to_pylist(), strict=True))
+    assert ids == expected
+    assert len(set(ids.values())) == len(ids)
+
+
+@pytest.mark.spec("FRG-2")
+@given(logs, st.none() | st.integers(-1, PROVISIONAL))
+def test_the_highest_id(found: dict[str, str | None], recorded: int | None) -> None:
+    claims = [int(text) for text in found.values() if text is not None and valid_id(text)]
+    expected = max([-1, *claims, *([] if recorded is None else [recorded])])
+    assert highest_id(rows(found), recorded) == expected
+
+
+@pytest.mark.spec("FRG-2")
+def test_no_files_have_no_highest_id() -> None:
+    assert highest_id(empty_rows(), None) == -1
+    assert highest_id(empty_rows(), 4) == 4
+    assert fragment_ids(empty_rows()).to_pylist() == []
+
+
+@pytest.mark.spec("FRG-8")
+def test_fragments_are_ordered_by_id_and_pickle() -> None:
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 2}
+    lines = [
+        add("foreign", None),
+        add("late", "7", partitionValues={"p": None}, baseRowId=3),
+        add("early", "2", deletionVector=vector),
+    ]
+    table = decode_rows([(0, lines, "f")])
+    found = fragments_of(table, fragment_ids(table), pa.array([None, 4, 10], pa.int64()))
+    assert pickle.loads(pickle.dumps(found)) == found
+    early, late, foreign = found
+    assert [f.fragment_id for f in found] == [2, 7, PROVISIONAL]
+    assert [f.is_durable for f in found] == [True, True, False]
+    assert (early.physical_rows, early.num_deletions, early.num_rows) == (10, 2, 8)
+    assert early.deletion is not None
+    assert early.deletion.file_type == "bitmap"
+    assert (late.partition_values, late.base_row_id, late.num_rows) == ({"p": None}, 3, 4)
+    assert (foreign.physical_rows, foreign.num_rows) == (None, None)
+    assert [(f.path, f.size) for f in foreign.files] == [("foreign", 5)]
+
+
+# What writers do with ids ------------------------------------------------------------------
+
+
+def ids(table: txlog.Table) -> list[int]:
+    return [fragment.id for fragment in table.fragments()]
+
+
+def numbers(start: int, stop: int) -> pa.Table:
+    return pa.table({"a": pa.array(range(start, stop), pa.int64())})
+
+
+@pytest.mark.spec("FRG-3", "FRG-5", "FRG-9")
+def test_ids_over_the_life_of_a_table(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", numbers(0, 10), max_rows_per_file=5)
+    assert ids(table) == [0, 1]
+    assert table.transaction_version(ID_APP) == 1
+    table.append(numbers(10, 20))
+    assert ids(table) == [0, 1, 2]
+    table.delete("a IN (0, 12)")  # New deletion vectors: the fragments stay themselves.
+    assert ids(table) == [0, 1, 2]
+    assert [f.num_deletions for f in table.fragments()] == [1, 0, 1]
+    table.delete("a >= 10")  # The fragment goes, and its id with it.
+    table.append(numbers(20, 25))
+    assert ids(table) == [0, 1, 3]
+    table.overwrite(numbers(0, 3))
+    assert ids(table) == [4]
+    assert table.transaction_version(ID_APP) == 4
+    table.checkpoint()
+    assert ids(txlog.Table(tmp_path / "t")) == [4]
+    assert ids(txlog.Table(tmp_path / "t", version=1)) == [0, 1, 2]
+
+
+@pytest.mark.spec("FRG-4")
+def test_ids_are_given_afresh_after_a_lost_race(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", numbers(0, 5))
+    base = table.snapshot
+
+    def one(path: str) -> Intent:
+        file = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
+        return Intent("WRITE", base.version, adds=(file,))
+
+    outcomes = [commit(table.store, base, one(name), effects=REAL) for name in ("b", "c")]
+    assert all(isinstance(outcome, Committed) for outcome in outcomes)
+    table.refresh()
+    files = table.files()
+    by_path = dict(zip(files["path"].to_pylist(), files["fragment_id"].to_pylist(), strict=True))
+    assert (by_path["b"], by_path["c"]) == (1, 2)
+    assert table.transaction_version(ID_APP) == 2

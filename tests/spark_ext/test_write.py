@@ -1,0 +1,122 @@
+"""`df.write.format("txlog")`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import txlog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def frame(spark: "SparkSession", start: int, stop: int) -> "DataFrame":
+    return spark.range(start, stop, 1, 3).selectExpr(
+        "id", "cast(id % 3 AS string) AS part", "CASE WHEN id % 5 > 0 THEN id * 0.5 END AS x"
+    )
+
+
+def ids(table: txlog.Table) -> list[int]:
+    return sorted(table.refresh().to_arrow(["id"])["id"].to_pylist())
+
+
+def save(data: "DataFrame", path: Path, mode: str = "append", **options: str) -> None:
+    data.write.format("txlog").mode(mode).options(**options).save(str(path))
+
+
+def test_append_makes_a_partitioned_table(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(spark, 0, 100), path, partitionBy="part", userMetadata="first")
+    table = txlog.Table(path)
+    assert (table.version, table.partition_columns) == (0, ["part"])
+    save(frame(spark, 100, 150), path)
+    assert ids(table) == list(range(150))
+    assert table.version == 1
+    assert table.history()[-1]["userMetadata"] == "first"
+    # Statistics are exact, so other engines and the log agree on the rows.
+    assert sum(table.files()["num_records"].to_pylist()) == 150
+    other = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+    found = pa.table(other.execute("SELECT id, part, x FROM t ORDER BY id").read_all())
+    assert found["id"].to_pylist() == list(range(150))
+    expected = table.to_arrow().sort_by("id")
+    assert found["x"].to_pylist() == expected["x"].to_pylist()
+
+
+def test_overwrite_whole_predicate_and_dynamic(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(spark, 0, 30), path, partitionBy="part")
+    table = txlog.Table(path)
+    save(
+        frame(spark, 0, 30).where("part = '1'").limit(2),
+        path,
+        "overwrite",
+        replaceWhere="part = '1'",
+    )
+    assert table.refresh().count("part = '1'") == 2
+    assert table.count() == 22
+    save(
+        frame(spark, 300, 303).where("part = '2'"),
+        path,
+        "overwrite",
+        partitionOverwriteMode="dynamic",
+    )
+    assert table.refresh().count("part = '2'") == 1
+    assert table.count() == 13
+    save(frame(spark, 7, 9), path, "overwrite")
+    assert ids(table) == [7, 8]
+    with pytest.raises(Exception, match="would not replace"):
+        save(frame(spark, 0, 3), path, "overwrite", replaceWhere="part = '1'")
+    assert ids(table) == [7, 8]
+
+
+def test_a_recorded_transaction_changes_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for version in ("1", "2", "2", "1"):
+        save(frame(spark, 0, 10), path, txnAppId="job", txnVersion=version)
+    table = txlog.Table(path)
+    assert (table.count(), table.version, table.transaction_version("job")) == (20, 1, 2)
+
+
+def test_schema_must_fit_unless_merged(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(spark, 0, 5), path)
+    wider = frame(spark, 5, 8).selectExpr("*", "'n' AS new")
+    with pytest.raises(Exception, match=r"schema-mismatch.*new"):
+        save(wider, path)
+    table = txlog.Table(path)
+    assert table.version == 0
+    save(wider, path, mergeSchema="true")
+    assert table.refresh().schema.names == ["id", "part", "x", "new"]
+    assert table.count("new IS NULL") == 5
+    with pytest.raises(Exception, match="schema-mismatch"):
+        save(spark.range(3).selectExpr("cast(id AS string) AS id"), path)
+
+
+def test_a_failing_task_commits_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    save(frame(spark, 0, 5), path)
+    broken = spark.range(0, 10, 1, 2).selectExpr(
+        "CASE WHEN id = 9 THEN raise_error('boom') ELSE id END AS id", "'p' AS part"
+    )
+    with pytest.raises(Exception, match="boom"):
+        save(broken.selectExpr("cast(id AS bigint) AS id", "part"), path)
+    table = txlog.Table(path)
+    assert (table.version, table.count()) == (0, 5)
+
+
+def test_limits_of_rows_and_checkpoints(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    properties = '{"delta.checkpointInterval": "2", "delta.enableDeletionVectors": "false"}'
+    save(frame(spark, 0, 30), path, maxRecordsPerFile="4", tableProperties=properties)
+    table = txlog.Table(path)
+    assert max(table.files()["num_records"].to_pylist()) == 4
+    assert table.protocol.reader_features is None
+    for start in (30, 40):
+        save(frame(spark, start, start + 10), path)
+    assert (path / "_delta_log" / "00000000000000000002.checkpoint.parquet").exists()
+    assert ids(table) == list(range(50))

