@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +181,9 @@ def test_moments(table: txlog.Table) -> None:
             at(moment)
     assert at("2023-12-31", out_of_range="nearest") == 0
     assert at("2030-01-01", out_of_range="nearest") == 2
-    for odd in ("yesterday", "2024-13-01", 1.5, None and 0, timedelta(1)):
-        if odd is not None:
-            with pytest.raises(txlog.InvalidInputError, match="timestamp"):
-                at(odd)
+    for odd in ("yesterday", "2024-13-01"):
+        with pytest.raises(txlog.InvalidInputError, match="timestamp"):
+            at(odd)
 
 
 def test_history(table: txlog.Table) -> None:

@@ -89,9 +89,7 @@ def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Workplace)
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
-def test_two_deletes_in_one_file_both_count(
-    tmp_path: Path, effects: Effects, vectors: str
-) -> None:
+def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, vectors: str) -> None:
     place = Workplace(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(place, load_snapshot(place.store), xs(1, 2, 3, 4))
@@ -232,16 +230,14 @@ def test_attempts_end_at_the_deadline(place: Workplace, effects: Any) -> None:
     seen = load_snapshot(place.store)
     crowded = busy(place)
     with pytest.raises(RetriesExhaustedError) as caught:
-        commit(
-            crowded.store, seen, intent_of(seen, "f"), effects=crowded.effects, deadline_s=20.0
-        )
+        commit(crowded.store, seen, intent_of(seen, "f"), effects=crowded.effects, deadline_s=20.0)
     assert caught.value.retry == "after_refresh"
     assert sum(effects.slept) > 20.0
     assert max(effects.slept) <= 1.0
     assert load_snapshot(place.store).version == caught.value.version
 
 
-def test_an_append_that_never_wins_leaves_no_file(place: Workplace, effects: Any) -> None:
+def test_an_append_that_never_wins_leaves_no_file(place: Workplace) -> None:
     before = data_files(place)
     with pytest.raises(RetriesExhaustedError):
         append(busy(place), load_snapshot(place.store), xs(9))

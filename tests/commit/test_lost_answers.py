@@ -170,7 +170,7 @@ def test_a_refused_commit_leaves_no_file(tmp_path: Path, effects: Effects, vecto
     root = str(tmp_path / "t")
     plain = Workplace(LocalStore(root), effects, Threads(1))
     create(plain, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
-    append(plain, load_snapshot(plain.store), xs(*range(0, 40_000)))
+    append(plain, load_snapshot(plain.store), xs(*range(40_000)))
     place, store = flaky(root, effects)
     seen = load_snapshot(place.store)
     before = {str(path) for path in Path(root).rglob("*")}
@@ -192,7 +192,7 @@ def test_an_interrupt_at_the_commit_never_breaks_the_table(
 ) -> None:
     if verb == "write":
         root = str(tmp_path / "new")
-    place, store = flaky(root, effects, fault)
+    place, _ = flaky(root, effects, fault)
     landed = fault == "interrupted after"
 
     def act() -> None:

@@ -61,8 +61,13 @@ def row(x: int) -> dict[str, Any]:
     }
 
 
-DATA = pa.Table.from_pylist([row(x) for x in range(30)], schema=SCHEMA)
-MANY = pa.Table.from_pylist([row(x) for x in range(12_000)], schema=SCHEMA)
+def part(start: int, stop: int) -> pa.Table:
+    """Return rows in arrays of their own: deltalake 1.6 aborts the process at some slices."""
+    return pa.Table.from_pylist([row(x) for x in range(start, stop)], schema=SCHEMA)
+
+
+DATA = part(0, 30)
+MANY = part(0, 12_000)
 
 
 def by_deltalake(root: Path) -> pa.Table:
@@ -81,7 +86,8 @@ def same(ours: pa.Table, theirs: pa.Table, key: str = "i8") -> None:
     """Compare the rows, whatever order the others return them in, and whatever text type."""
     assert sorted(theirs.column_names) == sorted(ours.column_names)
     theirs = theirs.select(ours.column_names)
-    assert theirs.sort_by(key).to_pylist() == ours.sort_by(key).to_pylist()
+    found, expected = (sorted(t.to_pylist(), key=lambda r: r[key]) for t in (theirs, ours))
+    assert found == expected
 
 
 def all_agree(root: Path, expected: pa.Table, key: str = "i8") -> None:
@@ -184,38 +190,38 @@ def test_tables_of_deltalake(tmp_path: Path, partition_by: list[str] | None) -> 
     def write(data: pa.Table, mode: str) -> None:
         deltalake.write_deltalake(root, data, mode=mode, partition_by=partition_by)
 
-    write(DATA.slice(0, 10), "error")
-    all_agree(tmp_path, DATA.slice(0, 10))
-    write(DATA.slice(10), "append")
+    write(part(0, 10), "error")
+    all_agree(tmp_path, part(0, 10))
+    write(part(10, 30), "append")
     all_agree(tmp_path, DATA)
     assert deltalake.DeltaTable(root).delete("i8 < 4")["num_deleted_rows"] == 4
-    all_agree(tmp_path, DATA.slice(4))
+    all_agree(tmp_path, part(4, 30))
     deltalake.DeltaTable(root).create_checkpoint()
-    all_agree(tmp_path, DATA.slice(4))
+    all_agree(tmp_path, part(4, 30))
     same(DATA, txlog.Table(tmp_path, 1).to_arrow())
-    write(DATA.slice(20), "overwrite")
-    all_agree(tmp_path, DATA.slice(20))
+    write(part(20, 30), "overwrite")
+    all_agree(tmp_path, part(20, 30))
     assert txlog.Table(tmp_path).history(1)[0]["operation"] == "WRITE"
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_writers_take_turns(tmp_path: Path, checkpoint: bool) -> None:
     root = str(tmp_path)
-    deltalake.write_deltalake(root, DATA.slice(0, 10), partition_by=["p"])
+    deltalake.write_deltalake(root, part(0, 10), partition_by=["p"])
     if checkpoint:
         deltalake.DeltaTable(root).create_checkpoint()
     table = txlog.Table(tmp_path)
-    table.append(DATA.slice(10, 10))
-    all_agree(tmp_path, DATA.slice(0, 20))
+    table.append(part(10, 20))
+    all_agree(tmp_path, part(0, 20))
     table.delete("i8 = 1 or i8 = 11")  # No deletion vectors here, so files are rewritten.
     assert table.files()["num_deleted"].to_pylist() == [0] * table.files().num_rows
     all_agree(tmp_path, table.to_arrow())
-    deltalake.write_deltalake(root, DATA.slice(20), mode="append")
+    deltalake.write_deltalake(root, part(20, 30), mode="append")
     table.refresh()
     assert table.count() == 28
     all_agree(tmp_path, table.to_arrow())
     deltalake.DeltaTable(root).delete("i8 > 25")
-    table.overwrite(DATA.slice(0, 2), "i8 in (0, 1)")
+    table.overwrite(part(0, 2), "i8 in (0, 1)")
     if checkpoint:
         table.checkpoint()
     assert table.refresh().count() == 25

@@ -45,9 +45,7 @@ values: dict[str, st.SearchStrategy[Any]] = {
     "p": st.sampled_from(["a", "b", "%"]),
 }
 values["z"] = values["n"].map(lambda moment: moment.replace(tzinfo=UTC))
-values["s"] = st.fixed_dictionaries(
-    {"i": st.none() | values["i"], "f": st.none() | values["f"]}
-)
+values["s"] = st.fixed_dictionaries({"i": st.none() | values["i"], "f": st.none() | values["f"]})
 rows = st.fixed_dictionaries({name: st.none() | values[name] for name in SCHEMA.names})
 COLUMNS = {**{name: values[name] for name in SCHEMA.names if name != "s"},
            "s.i": values["i"], "s.f": values["f"]}  # fmt: skip

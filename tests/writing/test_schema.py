@@ -109,9 +109,7 @@ def test_slices_are_written_as_they_are(table: txlog.Table) -> None:
 
 def test_merge_adds_columns_and_nested_fields(table: txlog.Table) -> None:
     table.append(pa.table({"id": pa.array([1], pa.int32()), "s": [{"a": 1, "b": "x"}]}))
-    data = pa.table(
-        {"id": [2], "s": [{"a": 2, "c": [1.5]}], "new": pa.array([b"z"]), "id2": [1]}
-    )
+    data = pa.table({"id": [2], "s": [{"a": 2, "c": [1.5]}], "new": pa.array([b"z"]), "id2": [1]})
     table.append(data, schema_mode="merge")
     assert table.schema.names == ["id", "name", "price", "s", "new", "id2"]
     assert table.schema.field("s").type.field(2).name == "c"
@@ -141,8 +139,8 @@ def test_overwrite_replaces_the_schema(table: txlog.Table) -> None:
 def test_the_schema_goes_only_with_all_rows(table: txlog.Table) -> None:
     with pytest.raises(txlog.InvalidInputError, match="schema"):
         table.overwrite(pa.table({"z": [1]}), "z = 1", schema_mode="overwrite")
+    mode: Any = "replace"
     with pytest.raises(txlog.InvalidInputError, match="schema_mode"):
-        mode: Any = "replace"
         table.append(pa.table({"id": [1]}), schema_mode=mode)
 
 
@@ -192,9 +190,7 @@ def test_invariants_of_a_column_hold(tmp_path: Path) -> None:
 
 
 def test_append_only_means_append_only(tmp_path: Path) -> None:
-    table = txlog.write(
-        tmp_path, pa.table({"x": [1]}), properties={"delta.appendOnly": "true"}
-    )
+    table = txlog.write(tmp_path, pa.table({"x": [1]}), properties={"delta.appendOnly": "true"})
     for act in (lambda: table.delete("x = 1"), table.delete, lambda: table.overwrite(table)):
         with pytest.raises(txlog.UnsupportedFeatureError, match="append-only"):
             act()
@@ -258,3 +254,33 @@ def test_schemas_come_in_many_forms() -> None:
     wrong: Any = {"x": "long"}
     with pytest.raises(txlog.InvalidInputError, match="schema"):
         as_schema(wrong)
+
+
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_required_fields_below_nulls(tmp_path: Path, vectors: str) -> None:
+    leaf = pa.field("r", pa.decimal128(5, 2), False)
+    inner = pa.struct([leaf, pa.field("q", pa.struct([("z", pa.string())]), False)])
+    schema = pa.schema([("x", pa.int64()), ("s", inner), ("l", pa.list_(inner))])
+    value = {"r": Decimal("1.50"), "q": {"z": None}}
+    rows = [
+        {"x": 1, "s": None, "l": None},
+        {"x": 2, "s": value, "l": [value, None]},
+        {"x": 3, "s": None, "l": []},
+    ]
+    properties = {"delta.enableDeletionVectors": vectors}
+    table = txlog.Table.create(tmp_path, schema, properties=properties)
+    table.append(pa.Table.from_pylist(rows, schema=schema))
+    table.append(pa.table({"x": [4]}))
+    table.append(pa.Table.from_pylist(rows, schema=schema).slice(1))
+    table.delete("x = 2")
+    gone = {"s": None, "l": None}
+    expected = [rows[0], rows[2], {"x": 4, **gone}, rows[2]]
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"]) == sorted(
+        expected, key=lambda row: row["x"]
+    )
+    assert table.to_arrow().schema.field("s").type.field("r").nullable is False
+    bad = [{"x": 5, "l": [{"r": None, "q": {"z": "a"}}]}]
+    loose = pa.struct([("r", pa.decimal128(5, 2)), ("q", pa.struct([("z", pa.string())]))])
+    data = pa.Table.from_pylist(bad, pa.schema([("x", pa.int64()), ("l", pa.list_(loose))]))
+    with pytest.raises(txlog.SchemaMismatchError, match="null"):
+        table.append(data)

@@ -184,9 +184,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, room: int) -> None:
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize("room", range(2))
-def test_a_full_disk_while_deleting_leaves_nothing(
-    tmp_path: Path, room: int, vectors: str
-) -> None:
+def test_a_full_disk_while_deleting_leaves_nothing(tmp_path: Path, room: int, vectors: str) -> None:
     data = pa.table({"x": list(range(20_000))})
     properties = {"delta.enableDeletionVectors": vectors}
     txlog.write(tmp_path, data, properties=properties)
@@ -198,7 +196,18 @@ def test_a_full_disk_while_deleting_leaves_nothing(
     assert txlog.Table(tmp_path).count() == 20_000
 
 
-ROOTS = ["with space", "50%", "a%20b", "#1", "a+b", "ü/日本語", "q?x=1", "~tilde", "semi;colon", "a'b"]
+ROOTS = [
+    "with space",
+    "50%",
+    "a%20b",
+    "#1",
+    "a+b",
+    "ü/日本語",
+    "q?x=1",
+    "~tilde",
+    "semi;colon",
+    "a'b",
+]
 
 
 @pytest.mark.parametrize("name", ROOTS)
@@ -326,3 +335,20 @@ def test_nothing_to_append_is_a_commit_without_files(tmp_path: Path) -> None:
     assert (table.version, table.count(), table.files().num_rows) == (0, 0, 0)
     assert table.append(DATA.slice(0, 0)).version == 1
     assert table.to_arrow() == DATA.slice(0, 0)
+
+
+def test_dynamic_partitions_go_by_value_whoever_spelled_it(tmp_path: Path) -> None:
+    import json
+
+    moment = pa.array([0, 1_000_000], pa.timestamp("us", "UTC"))
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2], "p": moment}), partition_by="p")
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if "add" in line:
+            second = line["add"]["partitionValues"]["p"][17:19]
+            line["add"]["partitionValues"]["p"] = f"1970-01-01 00:00:{second}"
+    log.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    table = txlog.Table(tmp_path)
+    table.overwrite(pa.table({"x": [3], "p": moment.slice(1)}), partition_mode="dynamic")
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 3]

@@ -52,9 +52,7 @@ def plain_bounds(values: list[Any]) -> tuple[Any, Any]:
 @given(st.lists(rows, min_size=1, max_size=8), st.integers(1, 8))
 def test_statistics_agree_with_a_plain_loop(data: list[dict[str, Any]], size: int) -> None:
     with TemporaryDirectory() as root:
-        table = txlog.write(
-            root, pa.Table.from_pylist(data, schema=SCHEMA), max_rows_per_file=size
-        )
+        table = txlog.write(root, pa.Table.from_pylist(data, schema=SCHEMA), max_rows_per_file=size)
         for number, text in enumerate(table.files()["stats"].to_pylist()):
             part = data[number * size : (number + 1) * size]
             stats = orjson.loads(text)
@@ -143,7 +141,10 @@ PARTITIONS: list[tuple[pa.DataType, list[Any]]] = [
         pa.timestamp("us", "UTC"),
         [datetime(2024, 2, 29, 1, 2, 3, 4, UTC), datetime(1900, 1, 1, tzinfo=UTC)],
     ),
-    (pa.timestamp("us"), [datetime(2024, 2, 29, 1, 2, 3, 4), datetime(1969, 12, 31, 23, 59, 59, 999_999)]),
+    (
+        pa.timestamp("us"),
+        [datetime(2024, 2, 29, 1, 2, 3, 4), datetime(1969, 12, 31, 23, 59, 59, 999_999)],
+    ),
     (pa.binary(), [b"abc"]),
 ]  # fmt: skip
 

@@ -6,7 +6,6 @@ Rules: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
 from __future__ import annotations
 
 import struct
-import uuid as uuids
 import zlib
 
 from pyroaring import BitMap64
@@ -147,7 +146,7 @@ def stored_descriptor(
     """Return the descriptor of a vector in the file that `file_name(uuid)` names."""
     return DeletionVectorDescriptor(
         storage_type="u",
-        path_or_inline_dv=z85.encode(uuids.UUID(uuid).bytes),
+        path_or_inline_dv=z85.encode(bytes.fromhex(uuid.replace("-", ""))),
         offset=offset,
         size_in_bytes=size,
         cardinality=cardinality,
@@ -174,10 +173,17 @@ def logged_path(descriptor: DeletionVectorDescriptor, *, path: str) -> str:
         raise _bad(path, f"storage type {descriptor.storage_type!r} is unknown")
     prefix, encoded = text[:-20], text[-20:]
     try:
-        uuid = str(uuids.UUID(bytes=z85.decode(encoded)))
+        uuid = _uuid_text(z85.decode(encoded))
     except ValueError as error:
         raise _bad(path, f"{text!r} does not end in a UUID in Z85") from error
     return f"{prefix}/{file_name(uuid)}" if prefix else file_name(uuid)
+
+
+def _uuid_text(data: bytes) -> str:
+    if len(data) != 16:
+        raise ValueError(f"{len(data)} bytes are no UUID")
+    text = data.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def _bad(path: str, reason: str) -> BadDeletionVectorError:

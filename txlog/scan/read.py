@@ -126,6 +126,8 @@ class FragmentReader:
         names: list[str],
     ) -> pa.RecordBatch:
         """Return a batch of the file as the table's columns: conformed, or constant, or null."""
+        if not needed:
+            return raw.select([])  # Keeps the number of rows; a batch of no arrays has none.
         arrays, fields = [], []
         for column in needed:
             target = arrow_type(column.type)

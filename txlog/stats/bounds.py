@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 Path = tuple[str, ...]
 
-ALL = pa.scalar(-1, pa.int64())
+ALL = -1
 """As a null count: all rows are null, however many those are."""
 
 

@@ -14,6 +14,7 @@ from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchE
 from txlog.expressions import Expression, as_expression, bind, mask, to_sql
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
+from txlog.stats import parse_partition_values, partition_texts
 from txlog.writing.append import evolved, require_supported_types, write_metrics
 from txlog.writing.constraints import checked, constraints_of
 from txlog.writing.data import SchemaMode, fitted, incoming
@@ -133,7 +134,7 @@ def commit_overwrite(
         else:
             rows = load_files(place.store, base).live
             if partition_mode == "dynamic":
-                rows = _in_partitions(rows, adds)
+                rows = _in_partitions(rows, adds, base)
             gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
         return Intent(
             operation="WRITE",
@@ -226,11 +227,21 @@ def satisfying(
         yield batch
 
 
-def _in_partitions(rows: pa.Table, adds: list[Add]) -> pa.Table:
-    """Keep the live files that are in one of the partitions of the new ones."""
-    touched = {tuple(sorted(add.partition_values.items())) for add in adds}
-    values = rows["partition_values"].to_pylist(maps_as_pydicts="strict")
-    return rows.filter(pa.array([tuple(sorted(v.items())) in touched for v in values], pa.bool_()))
+def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
+    """Keep the live files that are in one of the partitions of the new ones.
+
+    By value: writers spell some types in more than one way.
+    """
+    logged = [add.partition_values for add in adds]
+    held, touched = [], []
+    for name in snapshot.partition_columns:
+        column = snapshot.schema.get(name)
+        assert column is not None
+        texts = pa.array([values.get(name) for values in logged], pa.string())
+        touched.append(parse_partition_values(texts, column.type).to_pylist())
+        held.append(parse_partition_values(partition_texts(rows, name), column.type).to_pylist())
+    wanted = set(zip(*touched, strict=True))
+    return rows.filter(pa.array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
 
 
 def _metadata(

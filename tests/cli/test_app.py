@@ -1,0 +1,131 @@
+"""The commands, as a shell calls them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.cli.app import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    table = txlog.write(
+        tmp_path / "a b%#", pa.table({"a": [1, 2, 3], "p": ["x", "x", "y"]}), partition_by="p"
+    )
+    table.append(pa.table({"a": [4], "p": ["x"]}), user_metadata="second")
+    table.delete("a = 2")
+    return table.uri
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str):
+    assert run([*arguments, "--json"]) == 0
+    return orjson.loads(capsys.readouterr().out)
+
+
+def test_show(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "show", path)
+    assert (found["version"], found["rows"], found["files"]) == (2, 3, 3)
+    assert found["deleted_rows"] == 1
+    assert found["partition_columns"] == ["p"]
+    assert as_json(capsys, "show", path, "--version", "0")["rows"] == 3
+    assert run(["show", path]) == 0
+    assert "deletionVectors" in capsys.readouterr().out
+
+
+def test_history(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "history", path, "--limit", "2")
+    assert [entry["operation"] for entry in found] == ["DELETE", "WRITE"]
+    assert found[1]["userMetadata"] == "second"
+    assert run(["history", path]) == 0
+    assert "CREATE TABLE AS SELECT" in capsys.readouterr().out
+
+
+def test_schema_files_fragments(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "schema", path)[1] == {
+        "name": "p", "type": "string", "nullable": True, "partition": True
+    }  # fmt: skip
+    files = as_json(capsys, "files", path)
+    assert [file["num_records"] for file in files] == [2, 1, 1]
+    assert files[0]["partition_values"] == {"p": "x"}
+    fragments = as_json(capsys, "fragments", path)
+    assert [(f["id"], f["deleted_rows"]) for f in fragments] == [(0, 1), (1, 0), (2, 0)]
+    for command in ("schema", "files", "fragments"):
+        assert run([command, path]) == 0
+
+
+def test_count(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "count", path) == {"rows": 3}
+    assert as_json(capsys, "count", path, "--where", "p = 'x'", "--version", "1") == {"rows": 3}
+    assert run(["count", path]) == 0
+    assert capsys.readouterr().out == "3\n"
+
+
+def test_checkpoint(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "checkpoint", path) == {"version": 2}
+    log = Path(path) / "_delta_log"
+    assert (log / "00000000000000000002.checkpoint.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "/no/table"], "[not-found]"),
+        (["count", "{path}", "--where", "nope = 1"], "nope"),
+        (["show", "{path}", "--version", "9"], "latest is 2"),
+    ],
+)
+def test_an_error_of_the_table_exits_with_1(
+    path: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert run([part.format(path=path) for part in arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["show"], ["show", "x", "--version", "y"]])
+def test_a_wrong_call_exits_with_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_program_is_installed(path: str) -> None:
+    program = Path(sys.executable).with_name("txlog")
+    done = subprocess.run(
+        [str(program), "count", path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+
+
+def test_demo_refuses_a_folder_that_is_not_empty(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--path", path]) == 1
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("txlog")
+    done = subprocess.run(
+        [str(program), "demo", "--excerpt", "--path", str(tmp_path / "flights")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All checks held" in done.stdout
+    assert "✗" not in done.stdout
+    table = txlog.Table(tmp_path / "flights")
+    deleted = int(table.history(1)[0]["operationMetrics"]["numDeletedRows"])
+    assert deleted > 0
+    assert table.count() == 8832 - deleted
