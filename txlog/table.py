@@ -10,7 +10,12 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol
-from txlog.errors import CommitConflictError, InvalidInputError, TxlogError
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    UnsupportedFeatureError,
+)
 from txlog.expressions import Expression, as_expression
 from txlog.fragments import Fragment
 from txlog.reconcile import FileState
@@ -140,7 +145,7 @@ class Table:
         """Return whether there is a Delta table at `uri`, readable or not."""
         try:
             return existing(open_store(uri, storage_options)) is not None
-        except TxlogError:
+        except (LogCorruptError, UnsupportedFeatureError):
             return True
 
     @property

@@ -184,6 +184,14 @@ def test_dynamic_partitions_go_by_value(tmp_path: Path) -> None:
     assert sorted(table.to_arrow()["x"].to_pylist()) == [3, 7, 8]
 
 
+def test_nan_is_a_partition_like_any_other(tmp_path: Path) -> None:
+    data = pa.table({"x": [1, 2], "p": [math.nan, 1.0]})
+    table = txlog.write(tmp_path, data, partition_by="p")
+    table.overwrite(pa.table({"x": [3], "p": [math.nan]}), partition_mode="dynamic")
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 3]
+    assert table.to_arrow(["x"], txlog.col("p") == math.nan)["x"].to_pylist() == [3]
+
+
 def test_folders_say_their_partition(tmp_path: Path) -> None:
     data = pa.table({"x": [1, 2, 3], "p": ["a b", "50%", None], "q": [1, 1, 2]})
     table = txlog.write(tmp_path, data, partition_by=["p", "q"])

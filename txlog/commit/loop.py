@@ -20,7 +20,7 @@ from txlog.errors import (
 from txlog.fragments import ID_APP, highest_id
 from txlog.log import LogFile, Segment, commit_name, log_path
 from txlog.reconcile import controls_of
-from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, read_commit
+from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, newer_commits, read_commit
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.snapshot import make_snapshot
 from txlog.store import Store
@@ -200,13 +200,7 @@ def _pass_winners(
     bad: Verdict | None = None
     bad_at = snapshot.version
     current = snapshot
-    while True:
-        file = _log_file(current.version + 1, 0)
-        try:
-            info = store.info(file.path)
-        except NotFoundError:
-            break
-        file = _log_file(file.version, info.modified_ms)
+    for file in newer_commits(store, snapshot.version):
         winner = read_commit(store, file)
         if bad is None:
             verdict = judge(

@@ -25,6 +25,7 @@ from txlog.fragments.fragment import (
     highest_id,
     valid_id,
 )
+from txlog.fragments.positions import alive_mask, as_bitmap
 
 __all__ = [
     "ID_APP",
@@ -34,6 +35,8 @@ __all__ = [
     "DataFile",
     "DeletionFile",
     "Fragment",
+    "alive_mask",
+    "as_bitmap",
     "block_range",
     "decode_vector",
     "encode_file",

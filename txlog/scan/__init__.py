@@ -3,7 +3,7 @@
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.plan import Explanation, ScanPlan, plan_scan
-from txlog.scan.read import FragmentReader, alive_mask, matching_positions, read_fragment
+from txlog.scan.read import FragmentReader, matching_positions, read_fragment
 from txlog.scan.scan import Scan
 
 __all__ = [
@@ -13,7 +13,6 @@ __all__ = [
     "Scan",
     "ScanPlan",
     "Threads",
-    "alive_mask",
     "load_deletions",
     "matching_positions",
     "plan_scan",

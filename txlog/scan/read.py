@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions import columns_of, mask
-from txlog.fragments import Fragment
+from txlog.fragments import Fragment, alive_mask, as_bitmap
 from txlog.log import decode_path
 from txlog.scan.columns import conform, find_column
 from txlog.scan.deletions import load_deletions
@@ -165,17 +165,6 @@ def _raw(
     )
 
 
-def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | None:
-    """Return which of a run of positions are not deleted, or None if none of them is."""
-    if deleted is None:
-        return None
-    here = deleted & BitMap64(range(start, start + count))
-    if not here:
-        return None
-    positions = pa.array(here, pa.int64(), size=len(here))
-    return pc.invert(pc.is_in(pa.arange(start, start + count), value_set=positions))
-
-
 def read_fragment(
     store: Store,
     plan: ScanPlan,
@@ -230,6 +219,6 @@ def matching_positions(store: Store, plan: ScanPlan, fragment: Fragment) -> tupl
             needed, prune=True, batch_rows=BATCH_ROWS, threads=False
         ):
             rows = pc.indices_nonzero(pc.fill_null(mask(plan.where, batch), False))
-            found |= BitMap64(pc.add(rows.cast(pa.int64()), start).to_pylist())
+            found |= as_bitmap(pc.add(rows.cast(pa.uint64()), start))
     deleted = load_deletions(store, fragment)
     return (found if deleted is None else found - deleted), total

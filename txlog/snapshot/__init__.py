@@ -5,7 +5,7 @@ Rules: the Delta protocol, "Table Versioning" and "In-Commit Timestamps".
 
 from txlog.snapshot.commits import Commit, read_commit, read_commits
 from txlog.snapshot.history import history
-from txlog.snapshot.load import load_files, load_snapshot, refresh
+from txlog.snapshot.load import load_files, load_snapshot, newer_commits, refresh
 from txlog.snapshot.snapshot import Snapshot, advance
 from txlog.snapshot.travel import OutOfRange, parse_timestamp, pick_version, version_at
 
@@ -17,6 +17,7 @@ __all__ = [
     "history",
     "load_files",
     "load_snapshot",
+    "newer_commits",
     "parse_timestamp",
     "pick_version",
     "read_commit",

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import read_controls, read_files, read_hint
 from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
-from txlog.log import LOG_FOLDER, LogFile, Segment, choose_segment, commit_name, parse_name
+from txlog.log import (
+    LOG_FOLDER,
+    LogFile,
+    Segment,
+    choose_segment,
+    commit_name,
+    log_path,
+    parse_name,
+)
 from txlog.protocol import Properties
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
@@ -66,16 +74,26 @@ def load_snapshot(store: Store, *, version: int | None = None) -> Snapshot:
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
     """Return the latest version, reading only the commits that are newer than a snapshot."""
-    files = list_log(store, since=snapshot.version + 1)
-    commits = {file.version: file for file in files if file.kind == "commit"}
-    newer = []
-    at = snapshot.version + 1
-    while at in commits:
-        newer.append(commits[at])
-        at += 1
-    if len(newer) < len(commits):  # A gap: only a checkpoint can bridge it.
+    newer = list(newer_commits(store, snapshot.version))
+    if newer:
+        return advance(snapshot, read_commits(store, newer))
+    hint = read_hint(store)
+    if hint is not None and hint.version > snapshot.version:
+        # The next commits were cleaned up: only a checkpoint leads on.
         return load_snapshot(store)
-    return advance(snapshot, read_commits(store, newer))
+    return snapshot
+
+
+def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
+    """Yield the commits after a version, by asking for each: cheaper than listing a long log."""
+    while True:
+        version += 1
+        name = commit_name(version)
+        try:
+            info = store.info(log_path(name))
+        except NotFoundError:
+            return
+        yield LogFile(name, "commit", version, info.size, info.modified_ms)
 
 
 def load_files(store: Store, snapshot: Snapshot) -> FileState:

@@ -12,9 +12,9 @@ from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.errors import OutcomeUnknownError, TxlogError
 from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import Fragment, logged_path
+from txlog.fragments import Fragment, alive_mask, logged_path
 from txlog.protocol import supports
-from txlog.scan import FragmentReader, ScanPlan, alive_mask, plan_scan
+from txlog.scan import FragmentReader, ScanPlan, plan_scan
 from txlog.scan.read import BATCH_ROWS
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing.files import FileLayout, discard_files, write_data_files

@@ -12,9 +12,9 @@ from txlog.actions import Add, Metadata
 from txlog.commit import Intent, Reads, run
 from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchError, TxlogError
 from txlog.expressions import Expression, as_expression, bind, mask, to_sql
-from txlog.schema import StructType, schema_json
+from txlog.schema import DataType, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
-from txlog.stats import parse_partition_values, partition_texts
+from txlog.stats import format_partition_values, parse_partition_values, partition_texts
 from txlog.writing.append import evolved, require_supported_types, write_metrics
 from txlog.writing.constraints import checked, constraints_of
 from txlog.writing.data import SchemaMode, fitted, incoming
@@ -232,16 +232,24 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
 
     By value: writers spell some types in more than one way.
     """
-    logged = [add.partition_values for add in adds]
+    new = [add.partition_values for add in adds]
     held, touched = [], []
     for name in snapshot.partition_columns:
         column = snapshot.schema.get(name)
         assert column is not None
-        texts = pa.array([values.get(name) for values in logged], pa.string())
-        touched.append(parse_partition_values(texts, column.type).to_pylist())
-        held.append(parse_partition_values(partition_texts(rows, name), column.type).to_pylist())
+        texts = pa.array([values.get(name) for values in new], pa.string())
+        touched.append(_respelled(texts, column.type))
+        held.append(_respelled(partition_texts(rows, name), column.type))
     wanted = set(zip(*touched, strict=True))
     return rows.filter(pa.array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
+
+
+def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
+    """Return logged partition values as txlog spells them, in which NaN equals itself."""
+    respelled: list[str | None] = format_partition_values(
+        parse_partition_values(texts, kind), kind
+    ).to_pylist()
+    return respelled
 
 
 def _metadata(
