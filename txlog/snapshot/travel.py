@@ -39,6 +39,10 @@ def parse_timestamp(moment: str | datetime | int) -> int:
                 reason=f"{moment!r} is no ISO 8601 timestamp",
                 remedy="Write it as 2026-08-22, 2026-08-22T10:00:00 or 2026-08-22T10:00:00+02:00",
             ) from error
+    if not isinstance(moment, datetime):
+        raise InvalidInputError(
+            argument="timestamp", reason=f"{type(moment).__name__} is no timestamp"
+        )
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(zoned.timestamp() * 1000)
 
