@@ -5,9 +5,12 @@ Every figure that it prints is checked against the source data; it fails if one 
 
 from __future__ import annotations
 
+import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +33,6 @@ _BATCHES = 12
 _QUIET = {
     "spark__ui__enabled": "false",
     "spark__ui__showConsoleProgress": "false",
-    "spark__log__level": "ERROR",
     "spark__sql__shuffle__partitions": "2",
     "spark__driver__bindAddress": "127.0.0.1",
     "spark__driver__host": "127.0.0.1",
@@ -106,7 +108,14 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
 
 def _started(session: Callable[..., SparkSession], out: Console) -> SparkSession:
     out.print("Starting Spark …")
-    spark = session("txlog demo", spark__master="local[2]", **_QUIET)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+    with as_file(files("txlog.cli").joinpath("data", "log4j2.properties")) as logging:
+        quiet = {
+            **_QUIET,
+            "spark__driver__extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+        }
+        spark = session("txlog demo", spark__master="local[2]", **quiet)
     out.print(f"Spark {spark.version}, and no JVM package besides.")
     return spark
 
@@ -159,12 +168,12 @@ def _drain(stage: _Stage, spark: SparkSession) -> Any:
 def _look(stage: _Stage, _: SparkSession) -> None:
     _title(stage, 2, "What is in the folder: a log of versions, and Parquet files by origin")
     table = Table(stage.table)
-    files = table.files()
+    held = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
     names = sorted(path.name for path in (stage.table / "_delta_log").iterdir())
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
-        "rows by the log alone", sum(files["num_records"].to_pylist()), stage.flights.num_rows
+        "rows by the log alone", sum(held["num_records"].to_pylist()), stage.flights.num_rows
     )
     last = stage.flights.slice(stage.flights.num_rows - 1).to_pylist()[0]
     where = f"origin = 'JFK' AND month = {last['month']} AND day = {last['day']}"
