@@ -46,8 +46,8 @@ def decode_vector(data: bytes, *, cardinality: int, path: str) -> BitMap64:
     Raises
     ------
     BadDeletionVectorError
-        The magic is wrong, the bitmap is torn or has bytes behind it, or it holds another number
-        of positions than `cardinality`.
+        The magic is wrong, the bitmap is torn, or it holds another number of positions than
+        `cardinality`. Bytes behind the bitmap are passed over.
     """
     if len(data) < 12:
         raise _bad(path, f"{len(data)} bytes are too few for a vector")

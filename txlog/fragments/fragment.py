@@ -26,7 +26,7 @@ _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 
 def valid_id(text: str | None) -> bool:
     """Return whether a tag's text is a durable fragment id."""
-    return bool(text and re.match(_ID_TEXT, text, re.ASCII) and int(text) < PROVISIONAL)
+    return bool(text and re.fullmatch(_ID_TEXT, text) and int(text) < PROVISIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -98,6 +97,6 @@ def shim_home(java: Path) -> Path:
         ) as file:
             file.write(text)
         written = Path(file.name)
-        written.chmod(written.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        written.chmod(0o755)
         written.replace(program)  # Whole at once: another process may be running it.
     return home
