@@ -146,7 +146,7 @@ def test_ids_over_the_life_of_a_table(tmp_path: Path) -> None:
     assert ids(txlog.Table(tmp_path / "t", version=1)) == [0, 1, 2]
 
 
-@pytest.mark.spec("FRG-4")
+@pytest.mark.spec("FRG-4", "CON-0")
 def test_ids_are_given_afresh_after_a_lost_race(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", numbers(0, 5))
     base = table.snapshot

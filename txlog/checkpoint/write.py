@@ -7,7 +7,6 @@ own, so that a reader that wants no files reads none; files are sorted by partit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +22,7 @@ from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
 from txlog.log import log_path
 from txlog.reconcile import TableState
+from txlog.schema.moments import format_date, format_moment
 from txlog.store import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
@@ -195,29 +195,47 @@ def _with_json_stats(rows: pa.Table) -> pa.Table:
     """Give rows whose statistics came as a struct their JSON text."""
     if "stats_parsed" not in rows.column_names:
         return rows
+    parsed = rows["stats_parsed"]
+    kind = parsed.type
+    # Times as numbers, as Python's types end with the year 9999.
+    nodes = parsed.cast(_numbered(kind)).to_pylist()
     texts = [
-        text if text is not None or parsed is None else _stats_text(parsed)
-        for text, parsed in zip(
-            rows["stats"].to_pylist(), rows["stats_parsed"].to_pylist(), strict=True
-        )
+        text if text is not None or node is None else _stats_text(node, kind)
+        for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
     ]
     at = rows.column_names.index("stats")
     return rows.set_column(at, "stats", pa.array(texts, pa.string()))
 
 
-def _stats_text(parsed: dict[str, Any]) -> str:
-    return orjson.dumps(_without_null(parsed), default=_stats_value).decode()
+def _numbered(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_numbered(field.type)) for field in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(kind) else kind
 
 
-def _without_null(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {name: _without_null(child) for name, child in node.items() if child is not None}
-    return node
+def _stats_text(node: dict[str, Any], kind: pa.DataType) -> str:
+    return orjson.dumps(_stats_value(node, kind), default=str).decode()
 
 
-def _stats_value(value: Any) -> Any:
+def _stats_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a statistic as JSON; what is null is left out."""
+    if isinstance(value, dict):
+        children = {field.name: field.type for field in kind}
+        return {
+            name: _stats_value(child, children[name])
+            for name, child in value.items()
+            if child is not None
+        }
+    if pa.types.is_timestamp(kind):
+        micros = value * 1_000_000 // _UNITS[kind.unit]
+        return format_moment(micros, digits=6, zone="Z" if kind.tz else "")
+    if pa.types.is_date32(kind):
+        return format_date(value)
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
-    if isinstance(value, datetime | date):
-        return value.isoformat()
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # In a second.

@@ -1,0 +1,185 @@
+"""Reading checkpoints of all forms: they say what the commits say."""
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from corpus import ROOT, Case, cases
+
+from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn
+from txlog.checkpoint import read_controls, read_files
+from txlog.errors import LogCorruptError, TxlogError
+from txlog.log import LogFile, choose_segment, log_path, parse_name
+from txlog.reconcile import reconcile_files
+from txlog.snapshot import load_files, load_snapshot
+from txlog.snapshot.commits import file_rows, read_commits
+from txlog.snapshot.load import list_log
+from txlog.store import Store, open_store
+
+NEEDS = pytest.mark.skipif(not ROOT.exists(), reason=f"no corpus of tables at {ROOT}")
+CHECKPOINTED = [
+    case
+    for case in cases()
+    if case.index["checkpoints"] not in ("", "-", "checkpoints")
+    and not case.index["expectation"].startswith("FAIL")
+]
+
+
+@NEEDS
+def test_the_corpus_has_every_form() -> None:
+    forms = {form for case in CHECKPOINTED for form in case.index["checkpoints"].split(",")}
+    assert {"classic", "classic-v2spec", "multipart", "sidecars", "uuid-json"} <= forms
+    assert "uuid-parquet" in forms
+
+
+def open_case(case: Case) -> tuple[Store, Any]:
+    store = open_store(case.path)
+    try:
+        return store, load_snapshot(store)
+    except TxlogError as error:
+        pytest.skip(f"cannot be opened at all: {error.code}")
+
+
+@NEEDS
+@pytest.mark.spec("REC-7")
+@pytest.mark.parametrize("case", CHECKPOINTED, ids=lambda case: case.index["path"])
+def test_a_checkpoint_says_what_its_commits_say(case: Case) -> None:
+    store, snapshot = open_case(case)
+    assert snapshot.checkpoint or case.index["checkpoints"] == "multipart"
+    for record in case.references:
+        if record["is_latest"] and (found := record.get("replay")):
+            assert snapshot.version == found["version"]
+            assert load_files(store, snapshot).live.num_rows == found["num_files"]
+    files = list_log(store)
+    unusable = [file.name for file in files if file.kind != "commit"]
+    try:
+        segment = choose_segment(files, version=snapshot.version, unusable=unusable)
+    except TxlogError:
+        return  # The commits before the checkpoint are gone.
+    plain = reconcile_files(file_rows(read_commits(store, segment.deltas))).live
+    held = load_files(store, snapshot).live
+    columns = ["path", "dv_id", "size", "partition_values", "modification_time"]
+    assert keyed(held.select(columns)) == keyed(plain.select(columns))
+
+
+def keyed(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist(maps_as_pydicts="strict")))
+
+
+# Made by hand --------------------------------------------------------------------------------
+
+ADD = {"path": "a", "partitionValues": [("p", "1")], "size": 1, "modificationTime": 2}
+UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
+
+
+def part(name: str) -> LogFile:
+    file = parse_name(name)
+    assert file is not None
+    return file
+
+
+def fresh() -> Store:
+    return open_store(f"memory://{uuid4()}")
+
+
+def put(store: Store, path: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink)
+    store.write_new(path, sink.getvalue().to_pybytes())
+
+
+ADD_TYPE = pa.struct(
+    [
+        ("path", pa.large_string()),
+        ("partitionValues", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int32()),
+        ("modificationTime", pa.int64()),
+    ]
+)
+SIDECAR_TYPE = pa.struct(
+    [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]
+)
+
+
+def test_columns_that_are_missing_are_null() -> None:
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    put(store, file.path, [{"add": ADD}, {"add": None}], pa.schema([("add", ADD_TYPE)]))
+    table = read_files(store, [file])
+    assert table.schema == FILE_ROWS
+    (row,) = table.to_pylist(maps_as_pydicts="strict")
+    assert (row["version"], row["is_add"], row["path"], row["size"]) == (4, True, "a", 1)
+    assert row["partition_values"] == {"p": "1"}
+    assert row["stats"] is row["deletion_vector"] is row["dv_id"] is None
+    assert read_controls(store, [file]) == ()
+
+
+def test_an_empty_vector_struct_is_no_vector() -> None:
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    vector = pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string())])
+    kind = pa.struct([*ADD_TYPE, pa.field("deletionVector", vector)])
+    empty = {**ADD, "deletionVector": {"storageType": None, "pathOrInlineDv": None}}
+    full = {**ADD, "deletionVector": {"storageType": "u", "pathOrInlineDv": "x"}}
+    put(store, file.path, [{"add": empty}, {"add": full}], pa.schema([("add", kind)]))
+    table = read_files(store, [file])
+    assert table["dv_id"].to_pylist() == [None, "ux"]
+    assert table["deletion_vector"].is_valid().to_pylist() == [False, True]
+
+
+def test_sidecars_are_read_with_a_json_checkpoint() -> None:
+    store, file = fresh(), part(f"00000000000000000004.checkpoint.{UUID}.json")
+    lines = [
+        {"checkpointMetadata": {"version": 4}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"txn": {"appId": "x", "version": 9}},
+        {"sidecar": {"path": "a%20b.parquet", "sizeInBytes": 1, "modificationTime": 0}},
+    ]
+    store.write_new(file.path, "\n".join(map(json.dumps, lines)).encode())
+    put(store, log_path("_sidecars/a b.parquet"), [{"add": ADD}], pa.schema([("add", ADD_TYPE)]))
+    found = read_controls(store, [file])
+    sidecars = [action for action in found if isinstance(action, Sidecar)]
+    assert [s.path for s in sidecars] == ["a%20b.parquet"]
+    assert Protocol(min_reader_version=1, min_writer_version=2) in found
+    assert Txn(app_id="x", version=9) in found
+    assert read_files(store, [file], sidecars)["path"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("data", [None, b"", b"PAR1", b"x" * 100], ids=repr)
+def test_a_damaged_part_is_named(data: bytes | None) -> None:
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    if data is not None:
+        store.write_new(file.path, data)
+    for read in (read_controls, read_files):
+        with pytest.raises(LogCorruptError) as caught:
+            read(store, [file])
+        assert caught.value.path == file.path
+        assert ("missing" in str(caught.value)) is (data is None)
+
+
+def test_a_column_of_a_wrong_type_is_named_with_its_file() -> None:
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    for index, kind in enumerate([pa.string(), pa.struct([("path", pa.list_(pa.int8()))])]):
+        file = part(f"{index:020d}.checkpoint.parquet")
+        value = "x" if pa.types.is_string(kind) else {"path": [1]}
+        put(store, file.path, [{"add": value}], pa.schema([("add", kind)]))
+        with pytest.raises(LogCorruptError) as caught:
+            read_files(store, [file])
+        assert caught.value.path == file.path
+
+
+def test_a_missing_sidecar_is_named(tmp_path: Path) -> None:
+    store, file = open_store(tmp_path), part("00000000000000000004.checkpoint.parquet")
+    sidecar = {"path": "gone.parquet", "sizeInBytes": 1, "modificationTime": 0}
+    put(store, file.path, [{"sidecar": sidecar}], pa.schema([("sidecar", SIDECAR_TYPE)]))
+    (found,) = read_controls(store, [file])
+    assert isinstance(found, Sidecar)
+    with pytest.raises(LogCorruptError, match="missing") as caught:
+        read_files(store, [file], [found])
+    assert caught.value.path == log_path("_sidecars/gone.parquet")
+
+
+def test_no_parts_are_no_files() -> None:
+    assert read_files(fresh(), []).num_rows == 0

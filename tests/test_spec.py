@@ -1,0 +1,73 @@
+"""Every rule of `spec/` has a test, and every rule that a test names is in `spec/`."""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENFORCED = ("REC", "FRG", "CON")  # Chapters whose rules must all have a test.
+
+RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)
+MENTION = re.compile(r"\b(?:REC|FRG|CON)-\d+\b")
+
+
+def rules() -> list[str]:
+    chapters = sorted((ROOT / "spec").glob("*.md"))
+    return [
+        f"{chapter}-{number}"
+        for path in chapters
+        for chapter, number in RULE.findall(path.read_text(encoding="utf-8"))
+    ]
+
+
+def marked() -> dict[str, list[str]]:
+    """Return each rule that tests are marked with, and those tests."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                for rule in marks(node):
+                    found.setdefault(rule, []).append(f"{path.name}::{node.name}")
+    return found
+
+
+def marks(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
+    for mark in node.decorator_list:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.spec":
+            yield from (ast.literal_eval(argument) for argument in mark.args)
+
+
+def test_rules_are_numbered_once_and_upwards() -> None:
+    found = [(rule[:3], int(rule[4:])) for rule in rules()]
+    assert {chapter for chapter, _ in found} >= set(ENFORCED)
+    for one, other in pairwise(found):
+        assert one[0] != other[0] or one[1] < other[1], other
+
+
+@pytest.mark.parametrize("chapter", ENFORCED)
+def test_every_rule_has_a_test(chapter: str) -> None:
+    shown = marked()
+    assert [rule for rule in rules() if rule[:3] == chapter and rule not in shown] == []
+
+
+def test_every_rule_that_a_test_names_exists() -> None:
+    known = set(rules())
+    assert {rule: tests for rule, tests in marked().items() if rule not in known} == {}
+
+
+def test_every_rule_that_the_code_names_exists() -> None:
+    known = set(rules())
+    for path in sorted((ROOT / "txlog").rglob("*.py")):
+        named = set(MENTION.findall(path.read_text(encoding="utf-8")))
+        assert named <= known, path.name
+
+
+def test_links_of_the_chapters_lead_somewhere() -> None:
+    for path in sorted((ROOT / "spec").rglob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
