@@ -10,7 +10,6 @@ import deltalake
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,7 +177,7 @@ def test_expired_transactions_and_removed_domains_are_left_out() -> None:
 
 
 def parsed(**values: Any) -> dict[str, Any]:
-    return {"numRecords": 2, "minValues": values, "nullCount": {name: 0 for name in values}}
+    return {"numRecords": 2, "minValues": values, "nullCount": dict.fromkeys(values, 0)}
 
 
 def stats_of(values: dict[str, Any], types: dict[str, pa.DataType]) -> dict[str, Any]:

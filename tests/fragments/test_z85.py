@@ -20,7 +20,7 @@ def test_bytes_come_back_padded(data: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["a", "abcdef", "abcd~", "abc d", "abcdé", "%nSc1", "#####"])
 def test_what_is_no_z85_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="multiple of five|not a character|32 bits"):
+    with pytest.raises(ValueError, match=r"multiple of five|not a character|32 bits"):
         z85.decode(text)
 
 

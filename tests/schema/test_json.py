@@ -53,6 +53,10 @@ def test_a_schema_comes_back_whole(schema: StructType) -> None:
     assert parse_schema(schema_json(schema)) == schema
 
 
+def table_of(kind: str, name: str = "a") -> str:
+    return '{"type":"struct","fields":[{"name":"' + name + '","type":' + kind + "}]}"
+
+
 def test_metadata_are_kept_verbatim() -> None:
     metadata = {
         "delta.columnMapping.id": 4,
@@ -84,7 +88,7 @@ def test_metadata_are_kept_verbatim() -> None:
     ],
 )
 def test_what_other_writers_leave_out_or_wrap(text: str, name: str) -> None:
-    schema = parse_schema('{"type":"struct","fields":[{"name":"a","type":%s}]}' % text)
+    schema = parse_schema(table_of(text))
     (field,) = schema.fields
     assert type_name(field.type) == name
     assert field.nullable
@@ -92,10 +96,8 @@ def test_what_other_writers_leave_out_or_wrap(text: str, name: str) -> None:
 
 
 def nested(text: str) -> str:
-    return (
-        '{"type":"struct","fields":[{"name":"a","type":{"type":"struct","fields":'
-        '[{"name":"b","type":{"type":"array","elementType":%s}}]}}]}' % text
-    )
+    inner = table_of('{"type":"array","elementType":' + text + "}", "b")
+    return table_of(inner)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,9 @@ def test_what_is_no_schema_is_an_error(text: str) -> None:
 def test_depth_is_an_error_and_no_crash() -> None:
     text = '"long"'
     for _ in range(230):
-        text = '{"type":"array","elementType":%s}' % text
+        text = '{"type":"array","elementType":' + text + "}"
     with pytest.raises(LogCorruptError):
-        parse_schema('{"type":"struct","fields":[{"name":"a","type":%s}]}' % text)
+        parse_schema(table_of(text))
 
 
 def test_columns_are_found_by_name_then_by_case() -> None:

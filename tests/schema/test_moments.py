@@ -96,7 +96,7 @@ def test_texts_of_real_tables(text: str, micros: int) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_moment_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="is no |has no"):
+    with pytest.raises(ValueError, match=r"is no |has no"):
         parse_moment(text)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import txlog.spark_ext
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.writer import StreamWriter, plan_write
+from txlog.spark_ext.writer import StreamWriter, plan_spark_write
 
 SETTINGS = {
     "spark__master": "local[2]",
@@ -44,7 +44,7 @@ class DyingSource(TxlogDataSource):
         return "dying-txlog"
 
     def streamWriter(self, schema, overwrite):  # noqa: N802
-        return DyingWriter(plan_write(Options(self.options), schema, overwrite))
+        return DyingWriter(plan_spark_write(Options(self.options), schema, overwrite))
 
 
 class Stopper(StreamingQueryListener):

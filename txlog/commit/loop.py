@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txlog.actions import rows as log_rows
 from txlog.commit.encode import encode_commit, txn_id_of
@@ -85,10 +85,10 @@ def commit(
         attempts += 1
         version = 0 if snapshot is None else snapshot.version + 1
         data = _encoded(store, snapshot, intent, txn_id, effects)
-        winner_data = _put(store, version, data, txn_id, effects)
-        if winner_data is None:
-            mine = parse_commit(data, _log_file(version, _made_ms(store, version, effects)))
-            return Committed(_after(store, snapshot, mine), intent, attempts)
+        # Whatever could fail about the new version fails before it is there.
+        after = _after(store, snapshot, parse_commit(data, _log_file(version, effects.now_ms())))
+        if _put(store, version, data, txn_id, effects):
+            return Committed(_stamped(store, after, effects), intent, attempts)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         verdict, snapshot, at = _pass_winners(store, snapshot, intent)
@@ -110,12 +110,14 @@ def _wait_s(attempts: int) -> float:
     return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
 
 
-def _made_ms(store: Store, version: int, effects: Effects) -> int:
-    """Return when our commit was made; nothing may fail now that it has landed."""
+def _stamped(store: Store, after: Snapshot, effects: Effects) -> Snapshot:
+    """Give the new snapshot its file's own time; nothing may fail now that it has landed."""
     try:
-        return store.info(log_path(commit_name(version))).modified_ms
+        made_ms = store.info(log_path(commit_name(after.version))).modified_ms
     except (StoreError, NotFoundError):
-        return effects.now_ms()
+        made_ms = effects.now_ms()
+    stamped = after.properties.get("delta.enableInCommitTimestamps")
+    return replace(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
 
 
 def _log_file(version: int, modified_ms: int) -> LogFile:
@@ -154,16 +156,20 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
     return highest_id(load_files(store, snapshot).live, None)
 
 
-def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects) -> bytes | None:
-    """Put a commit; return None if it landed, else the bytes of the winner's."""
+def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects) -> bool:
+    """Put a commit; return whether it landed. If not, another writer's is there."""
     path = log_path(commit_name(version))
+    lost: OutcomeUnknownError | None = None
     for attempt in range(_LOST_ANSWERS):
-        lost: Exception | None = None
         try:
             if store.put_if_absent(path, data) == "created":
-                return None
+                return True
         except OutcomeUnknownError as error:
             lost = error
+        except StoreError as error:
+            if lost is None:
+                raise
+            raise _unknown(path, version, txn_id) from error  # The lost one may still land.
         # On "exists" too: a client below us may have retried a put that had landed.
         try:
             held = store.read(path)
@@ -172,7 +178,7 @@ def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects)
             continue  # Not there: the same bytes may be put again.
         except StoreError as error:
             raise _unknown(path, version, txn_id) from (lost or error)
-        return None if _is_ours(held, txn_id, path) else held
+        return _is_ours(held, txn_id, path)
     raise _unknown(path, version, txn_id)
 
 
@@ -226,6 +232,7 @@ def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
         sidecars=(),
         tail=file_rows([mine]),
         timestamp_ms=mine.timestamp_ms,
+        head_ms=mine.modified_ms,
     )
 
 
@@ -251,6 +258,7 @@ def run(
         Conflicts went on until the deadline.
     """
     started = effects.monotonic_s()
+    redone = 0
     while True:
         intent = build(snapshot)
         if intent is None:
@@ -259,6 +267,8 @@ def run(
         if isinstance(outcome, Committed):
             return outcome.snapshot, outcome
         snapshot = outcome.snapshot
+        redone += 1
+        effects.sleep_s(_wait_s(redone) * effects.jitter())
         if effects.monotonic_s() - started > deadline_s:
             raise RetriesExhaustedError(
                 version=outcome.version,

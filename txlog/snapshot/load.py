@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import read_controls, read_files, read_hint
-from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
+from txlog.errors import CommitConflictError, LogCorruptError, NotFoundError, TxlogWarning
 from txlog.log import (
     LOG_FOLDER,
     LogFile,
@@ -33,11 +33,13 @@ def list_log(store: Store, *, since: int = 0) -> list[LogFile]:
     ]
 
 
-def load_snapshot(store: Store, *, version: int | None = None) -> Snapshot:
+def load_snapshot(
+    store: Store, *, version: int | None = None, unusable: Sequence[str] = ()
+) -> Snapshot:
     """Return a version of the table in the store, or its latest.
 
     A damaged checkpoint or compaction that other files make redundant is passed over, with a
-    `TxlogWarning` that names it.
+    `TxlogWarning` that names it; those named in `unusable` are not even tried.
 
     Raises
     ------
@@ -51,15 +53,15 @@ def load_snapshot(store: Store, *, version: int | None = None) -> Snapshot:
     hint = read_hint(store)
     since = hint.version if hint and (version is None or hint.version <= version) else 0
     files = list_log(store, since=since)
-    unusable: list[str] = []
+    passed_over = list(unusable)
     first_error: LogCorruptError | None = None
     while True:
         try:
-            segment = choose_segment(files, version=version, unusable=unusable)
+            segment = choose_segment(files, version=version, unusable=passed_over)
             return _load(store, segment, files)
         except _UnusableError as error:
             first_error = first_error or error.cause
-            unusable.extend(error.names)
+            passed_over.extend(error.names)
         except (NotFoundError, LogCorruptError) as error:
             if since:  # The hint led too far: look at the whole log.
                 since, files = 0, list_log(store)
@@ -73,15 +75,47 @@ def load_snapshot(store: Store, *, version: int | None = None) -> Snapshot:
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version, reading only the commits that are newer than a snapshot."""
+    """Return the latest version, reading only the commits that are newer than a snapshot.
+
+    Raises
+    ------
+    NotFoundError
+        The table is gone.
+    CommitConflictError
+        Another table has taken its place since the snapshot was loaded.
+    """
+    if not _is_there(store, snapshot):
+        return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))
     if newer:
         return advance(snapshot, read_commits(store, newer))
     hint = read_hint(store)
     if hint is not None and hint.version > snapshot.version:
         # The next commits were cleaned up: only a checkpoint leads on.
-        return load_snapshot(store)
+        return _reloaded(store, snapshot)
     return snapshot
+
+
+def _is_there(store: Store, snapshot: Snapshot) -> bool:
+    """Return whether the snapshot's own commit is still the file that it was."""
+    try:
+        info = store.info(log_path(commit_name(snapshot.version)))
+    except NotFoundError:
+        return False
+    return info.modified_ms == snapshot.head_ms
+
+
+def _reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
+    latest = load_snapshot(store)
+    if latest.metadata.id != snapshot.metadata.id or latest.version < snapshot.version:
+        raise CommitConflictError(
+            version=latest.version,
+            rule="CON-2",
+            path=store.root,
+            reason="another table has taken this one's place since it was opened",
+            remedy="Open it again with txlog.Table",
+        )
+    return latest
 
 
 def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
@@ -99,13 +133,28 @@ def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
 def load_files(store: Store, snapshot: Snapshot) -> FileState:
     """Return the live files and tombstones of a snapshot.
 
+    A checkpoint whose files cannot be read is passed over with a `TxlogWarning`, if other files
+    make it redundant.
+
     Raises
     ------
     LogCorruptError
-        A checkpoint or sidecar has become unreadable, or commits contradict themselves.
+        A checkpoint or sidecar is unreadable, or commits contradict themselves.
     """
-    base = read_files(store, snapshot.checkpoint, snapshot.sidecars)
-    return overlay(base, snapshot.tail)
+    names: list[str] = []
+    current = snapshot
+    while True:
+        try:
+            base = read_files(store, current.checkpoint, current.sidecars)
+            return overlay(base, current.tail)
+        except LogCorruptError as error:
+            if not current.checkpoint:
+                raise
+            names.extend(_passed_over(current.checkpoint, error).names)
+            try:
+                current = load_snapshot(store, version=snapshot.version, unusable=names)
+            except (LogCorruptError, NotFoundError):
+                raise error from None
 
 
 class _UnusableError(Exception):
@@ -146,6 +195,7 @@ def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
         sidecars=sidecars,
         tail=file_rows(commits),
         timestamp_ms=_timestamp_ms(store, segment, files, commits, controls),
+        head_ms=_head_ms(segment, files),
     )
 
 
@@ -167,6 +217,11 @@ def _passed_over(files: Sequence[LogFile], error: LogCorruptError) -> _UnusableE
         f"{', '.join(names)} is damaged and passed over: {error}", TxlogWarning, stacklevel=4
     )
     return _UnusableError(names, error)
+
+
+def _head_ms(segment: Segment, files: list[LogFile]) -> int:
+    name = commit_name(segment.version)
+    return next((file.modified_ms for file in files if file.name == name), 0)
 
 
 def _timestamp_ms(

@@ -25,6 +25,7 @@ class Snapshot:
     root: str
     version: int
     timestamp_ms: int  # When the version was made, milliseconds since the epoch.
+    head_ms: int  # When its commit's file was written, by the store; 0 if that is gone.
     protocol: Protocol
     metadata: Metadata
     schema: StructType
@@ -62,6 +63,7 @@ def make_snapshot(
     sidecars: Sequence[Sidecar],
     tail: pa.Table,
     timestamp_ms: int,
+    head_ms: int,
 ) -> Snapshot:
     """Return the snapshot that controls make, if txlog can read it.
 
@@ -92,6 +94,7 @@ def make_snapshot(
         root=root,
         version=segment.version,
         timestamp_ms=timestamp_ms,
+        head_ms=head_ms,
         protocol=controls.protocol,
         metadata=controls.metadata,
         schema=schema,
@@ -134,6 +137,7 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
             snapshot,
             version=last.version,
             timestamp_ms=last.timestamp_ms,
+            head_ms=last.modified_ms,
             controls=controls,
             tail=tail,
         )
@@ -144,4 +148,5 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
         sidecars=snapshot.sidecars,
         tail=tail,
         timestamp_ms=last.timestamp_ms,
+        head_ms=last.modified_ms,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from txlog.errors import InvalidInputError, NotFoundError
@@ -14,6 +14,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store import Store
 
 OutOfRange = Literal["error", "nearest"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_timestamp(moment: str | datetime | int) -> int:
@@ -44,7 +46,7 @@ def parse_timestamp(moment: str | datetime | int) -> int:
             argument="timestamp", reason=f"{type(moment).__name__} is no timestamp"
         )
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(zoned.timestamp() * 1000)
+    return (zoned - _EPOCH) // timedelta(milliseconds=1)
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
@@ -54,14 +56,18 @@ def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | No
     stand still or go back; each counts as at least a millisecond after the one before it.
     """
     picked = None
-    floor = None
-    for version, stamp in commits:
-        stamp = stamp if floor is None else max(stamp, floor + 1)
-        floor = stamp
+    for version, stamp in _ascending(commits):
         if stamp > moment_ms:
             break
         picked = version
     return picked
+
+
+def _ascending(commits: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    floor = None
+    for version, stamp in commits:
+        floor = stamp if floor is None else max(stamp, floor + 1)
+        yield version, floor
 
 
 def version_at(
@@ -88,20 +94,29 @@ def version_at(
             remedy="Open the table by version",
         )
     picked = _pick(store, latest, commits, moment_ms)
-    if picked is not None and (moment_ms <= latest.timestamp_ms or out_of_range == "nearest"):
+    last_ms = _last_ms(latest, commits)
+    if picked is not None and (
+        picked < latest.version or moment_ms <= last_ms or out_of_range == "nearest"
+    ):
         return picked
     if picked is None and out_of_range == "nearest":
         return commits[0].version
-    if picked is not None and picked < latest.version:
-        return picked
     when = "before the first" if picked is None else "after the last"
     raise NotFoundError(
         path=store.root,
         reason=f"{_text(moment_ms)} is {when} version "
         f"({commits[0].version} at {_text(_stamp(store, latest, commits[0]))}, "
-        f"{latest.version} at {_text(latest.timestamp_ms)})",
+        f"{latest.version} at {_text(last_ms)})",
         remedy="Choose a moment between them, or leave out the timestamp for the latest version",
     )
+
+
+def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
+    """Return the last moment that is not after the latest version."""
+    if latest.properties.get("delta.enableInCommitTimestamps"):
+        return latest.timestamp_ms
+    stamps = _ascending([(file.version, file.modified_ms) for file in commits])
+    return max(latest.timestamp_ms, *(stamp for _, stamp in stamps))
 
 
 def _contiguous(commits: list[LogFile]) -> list[LogFile]:

@@ -13,7 +13,7 @@ from txlog.schema import schema_json
 from txlog.snapshot import Snapshot, load_snapshot, parse_timestamp, version_at
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import FragmentsReader
-from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_write
+from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_spark_write
 from txlog.store import Store
 
 
@@ -61,11 +61,11 @@ class TxlogDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch."""
-        return BatchWriter(plan_write(self._options, schema, overwrite))
+        return BatchWriter(plan_spark_write(self._options, schema, overwrite))
 
     def streamWriter(self, schema: SparkStruct, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return a writer of micro-batches; `overwrite` is Spark's complete mode."""
-        return StreamWriter(plan_write(self._options, schema, overwrite))
+        return StreamWriter(plan_spark_write(self._options, schema, overwrite))
 
     def _snapshot(self) -> tuple[Store, Snapshot]:
         options = self._options

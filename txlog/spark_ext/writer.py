@@ -17,61 +17,76 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions import Add, Metadata
 from txlog.effects import REAL
-from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, bind
-from txlog.protocol import Properties
-from txlog.schema import StructField, StructType, parse_schema
+from txlog.errors import CommitConflictError, InvalidInputError
+from txlog.expressions import Expression, as_expression
+from txlog.schema import StructField, StructType, parse_schema, schema_json
 from txlog.snapshot import Snapshot
 from txlog.spark_ext.options import Options
 from txlog.store import Store
 from txlog.writing import (
     AppTransaction,
-    FileLayout,
     Outcome,
     PartitionMode,
     SchemaMode,
     Workplace,
+    WritePlan,
     commit_append,
     commit_new_table,
     commit_overwrite,
+    discard_files,
     existing,
     maintain,
     new_metadata,
-    write_data_files,
+    plan_write,
+    require_modes,
+    require_table_writable,
+    target_schema,
 )
-from txlog.writing.constraints import Constraint, checked, constraints_of
-from txlog.writing.data import fitted, target_schema
-from txlog.writing.operation import is_recorded, require_table_writable
-from txlog.writing.overwrite import require_modes, satisfying
 
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote, and of which streaming query it is a part."""
+    """What a task wrote, of which streaming query it is a part, and for which table."""
 
     adds: list[dict[str, Any]]
     query_id: str | None
+    written_for: str
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a write is to do, decided once on the driver: tasks and the commit go by it."""
+    """What a write is to do, decided on the driver before its tasks run. It pickles."""
 
     store: Store
     options: Options
-    schema: StructType  # Of the table, after the write.
-    layout: FileLayout
-    rules: tuple[Constraint, ...]
-    metadata: Metadata | None  # Of the table to be made, or None if it is there.
+    plan: WritePlan
+    metadata: Metadata  # Of the table as it is, or as it will be made.
+    makes_table: bool
+    snapshot: Snapshot | None  # The table as it is, where it is known.
     overwrite: bool
     replaced: Expression | None  # Replace only these rows.
     partition_mode: PartitionMode
     schema_mode: SchemaMode
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need no snapshot; what the driver commits on, it holds itself.
+        return {**self.__dict__, "snapshot": None}
 
-def plan_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target:
+    @property
+    def written_for(self) -> str:
+        """What the files of this write depend on, as text: a commit for anything else is refused.
+
+        A streaming commit is planned anew, after its tasks have written.
+        """
+        table = None if self.makes_table else self.metadata.id
+        rules = [rule.text for rule in self.plan.rules]
+        layout = self.plan.layout
+        return repr((table, schema_json(layout.schema), layout.partition_by, rules))
+
+
+def plan_spark_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target:
     """Check a write against the table, before a task runs.
 
     Raises
@@ -93,7 +108,8 @@ def plan_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target
         schema_mode = "merge"
     partition_by = options.names("partitionBy")
     if snapshot is None:
-        metadata: Metadata | None = new_metadata(
+        final = data
+        metadata = new_metadata(
             data,
             partition_by=partition_by or [],
             properties=options.properties(),
@@ -101,8 +117,6 @@ def plan_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target
             description=None,
             effects=REAL,
         )
-        assert metadata is not None
-        final, partitions, held = data, partition_by or [], metadata
     else:
         require_table_writable(snapshot, removes_rows=overwrite)
         if partition_by is not None and partition_by != snapshot.partition_columns:
@@ -114,18 +128,14 @@ def plan_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target
         if overwrite:
             require_modes(snapshot, replaced, mode, schema_mode)
         final = target_schema(snapshot.schema, data, schema_mode)
-        metadata, partitions, held = None, snapshot.partition_columns, snapshot.metadata
-    properties = Properties(held.configuration)
-    cut = options.write_options()
+        metadata = snapshot.metadata
     return Target(
         store=store,
         options=options,
-        schema=final,
-        layout=FileLayout(
-            final, tuple(partitions), properties, cut.target_file_bytes, cut.max_rows_per_file
-        ),
-        rules=tuple(constraints_of(held, final)),
+        plan=plan_write(metadata, final, options.write_options(), replaced=replaced),
         metadata=metadata,
+        makes_table=snapshot is None,
+        snapshot=snapshot,
         overwrite=overwrite,
         replaced=replaced,
         partition_mode=mode,
@@ -140,16 +150,11 @@ def nullable(schema: StructType) -> StructType:
 
 def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
     """Write a task's rows as data files; runs on an executor."""
-    reader = _reader(batches)
     context = TaskContext.get()
     query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
-    if reader is None:
-        return Written([], query_id)
-    rows = checked(fitted(reader, target.schema), list(target.rules))
-    if target.replaced is not None:
-        rows = satisfying(rows, bind(target.replaced, target.schema))
-    adds = write_data_files(target.store, rows, target.layout, effects=REAL)
-    return Written([add.to_json() for add in adds], query_id)
+    reader = _reader(batches)
+    adds = [] if reader is None else target.plan.write(Workplace(target.store), reader)
+    return Written([add.to_json() for add in adds], query_id, target.written_for)
 
 
 def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
@@ -168,37 +173,47 @@ def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
 def commit_task_files(
     target: Target, messages: Sequence[Any], txn: AppTransaction | None
 ) -> Outcome:
-    """Commit what the tasks wrote, in one version; runs on the driver."""
-    adds = [Add.model_validate(add) for message in messages if message for add in message.adds]
+    """Commit what the tasks wrote, in one version; runs on the driver.
+
+    Raises
+    ------
+    CommitConflictError
+        The table is not what the tasks wrote for: it was made, replaced or changed meanwhile.
+    """
+    written = [message for message in messages if message is not None]
+    adds = [Add.model_validate(add) for message in written for add in message.adds]
     place = Workplace(target.store)
     cut = target.options.write_options()
-    snapshot: Snapshot | None = existing(target.store)
-    if snapshot is None and target.metadata is not None:
+    snapshot = target.snapshot
+    if snapshot is None and not target.makes_table:
+        snapshot = existing(target.store)  # The plan came from another process.
+    if any(message.written_for != target.written_for for message in written):
+        discard_files(target.store, adds)
+        raise CommitConflictError(
+            version=-1 if snapshot is None else snapshot.version,
+            rule="CON-2",
+            path=target.store.root,
+            reason="the table was made, replaced or changed while the rows were written",
+            remedy="Nothing was committed; write again",
+        )
+    if snapshot is None:
         made = commit_new_table(
             place,
             target.metadata,
-            target.schema,
+            target.plan.schema,
             adds,
             txn=txn,
             options=cut,
             allow_existing=False,
         )
         assert made is not None
-        return made.outcome
-    if snapshot is None:
-        raise InvalidInputError(
-            argument="path",
-            reason=f"the table {target.store.root} vanished while it was written to",
-            remedy="Write again",
-        )
-    if is_recorded(snapshot, txn):
-        return Outcome("WRITE", None, skipped=True)
-    if target.overwrite:
+        done = made
+    elif target.overwrite:
         done = commit_overwrite(
             place,
             snapshot,
             adds,
-            target.schema,
+            target.plan.schema,
             predicate=target.replaced,
             partition_mode=target.partition_mode,
             schema_mode=target.schema_mode,
@@ -206,7 +221,15 @@ def commit_task_files(
             options=cut,
         )
     else:
-        done = commit_append(place, snapshot, adds, target.schema, txn=txn, options=cut)
+        done = commit_append(
+            place,
+            snapshot,
+            adds,
+            target.plan.schema,
+            schema_mode=target.schema_mode,
+            txn=txn,
+            options=cut,
+        )
     maintain(place, done)
     return done.outcome
 

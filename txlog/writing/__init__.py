@@ -10,12 +10,19 @@ from txlog.writing.create import (
     new_metadata,
     write_new_table,
 )
-from txlog.writing.data import SchemaMode, as_reader
+from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
-from txlog.writing.files import FileLayout, write_data_files
-from txlog.writing.operation import AppTransaction, Done, Outcome, Workplace
+from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.operation import (
+    AppTransaction,
+    Done,
+    Outcome,
+    Workplace,
+    require_table_writable,
+)
 from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite
+from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
+from txlog.writing.plan import WritePlan, plan_write
 
 __all__ = [
     "AppTransaction",
@@ -26,6 +33,7 @@ __all__ = [
     "SchemaMode",
     "Workplace",
     "WriteOptions",
+    "WritePlan",
     "already_exists",
     "append",
     "as_reader",
@@ -35,10 +43,15 @@ __all__ = [
     "commit_overwrite",
     "create",
     "delete",
+    "discard_files",
     "existing",
     "maintain",
     "new_metadata",
     "overwrite",
+    "plan_write",
+    "require_modes",
+    "require_table_writable",
+    "target_schema",
     "write_data_files",
     "write_new_table",
 ]

@@ -12,9 +12,8 @@ from txlog.errors import OutcomeUnknownError, TxlogError, UnsupportedFeatureErro
 from txlog.protocol import new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
-from txlog.writing.constraints import checked, constraints_of
-from txlog.writing.data import SchemaMode, fitted, incoming, merged_schema
-from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.data import SchemaMode, incoming, merged_schema
+from txlog.writing.files import discard_files
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -26,6 +25,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
+from txlog.writing.plan import plan_write, require_still_fits
 
 
 def append(
@@ -52,8 +52,11 @@ def append(
     if is_recorded(snapshot, txn):
         return done("WRITE", snapshot, None, skipped=True)
     taken = incoming(data, snapshot.schema, schema_mode)
-    adds = written(place, snapshot, taken.reader, taken.schema, options)
-    return commit_append(place, snapshot, adds, taken.schema, txn=txn, options=options)
+    plan = plan_write(snapshot.metadata, taken.schema, options)
+    adds = plan.write(place, taken.reader)
+    return commit_append(
+        place, snapshot, adds, taken.schema, schema_mode=schema_mode, txn=txn, options=options
+    )
 
 
 def commit_append(
@@ -62,12 +65,18 @@ def commit_append(
     adds: list[Add],
     schema: StructType,
     *,
+    schema_mode: SchemaMode,
     txn: AppTransaction | None,
     options: WriteOptions,
 ) -> Done:
-    """Commit data files that are written already, of a schema that the table has or grows to.
+    """Commit data files that are written already, for the table as `snapshot` has it.
 
     They are deleted if the commit is refused or turns out to be recorded already.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer changed the table so that the files no longer fit it.
     """
     skipped = False
 
@@ -77,7 +86,8 @@ def commit_append(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
-        metadata = evolved(base, snapshot, schema)
+        require_still_fits(base, snapshot)
+        metadata = evolved(base, schema) if schema_mode == "merge" else None
         return Intent(
             operation="WRITE",
             read_version=base.version,
@@ -101,40 +111,21 @@ def commit_append(
     return done("WRITE", after, committed, skipped=skipped)
 
 
-def written(
-    place: Workplace, snapshot: Snapshot, reader: Any, schema: StructType, options: WriteOptions
-) -> list[Add]:
-    """Write a stream of rows as data files of a table, its rules checked."""
-    rules = constraints_of(snapshot.metadata, schema)
-    layout = FileLayout(
-        schema,
-        tuple(snapshot.partition_columns),
-        snapshot.properties,
-        options.target_file_bytes,
-        options.max_rows_per_file,
-    )
-    batches = checked(fitted(reader, schema), rules)
-    return write_data_files(place.store, batches, layout, effects=place.effects)
-
-
-def evolved(base: Snapshot, read: Snapshot, schema: StructType) -> Metadata | None:
+def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
     """Return the metadata that makes room for new columns, or None if none are needed.
 
     Raises
     ------
     SchemaMismatchError
-        Another writer has meanwhile changed the schema in a way that the data does not fit.
+        Another writer has meanwhile added a column of the same name and another type.
     UnsupportedFeatureError
         The new columns need a table feature that the table does not have.
     """
-    if schema == base.schema:
+    merged = merged_schema(base.schema, schema)
+    if merged == base.schema:
         return None
-    if base.schema != read.schema or schema != read.schema:
-        schema = merged_schema(base.schema, schema)
-    if schema == base.schema:
-        return None
-    require_supported_types(base, schema)
-    return base.metadata.model_copy(update={"schema_string": schema_json(schema)})
+    require_supported_types(base, merged)
+    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
 
 
 def require_supported_types(base: Snapshot, schema: StructType) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 
 from txlog.checkpoint import checkpoint_rows, write_checkpoint
-from txlog.errors import TxlogError, TxlogWarning
+from txlog.errors import TxlogWarning
 from txlog.reconcile import TableState
 from txlog.snapshot import Snapshot, load_files
-from txlog.writing.operation import Done, Workplace
+from txlog.writing.operation import Done, Workplace, require_table_writable
 
 
 def checkpoint(place: Workplace, snapshot: Snapshot) -> None:
@@ -17,9 +17,10 @@ def checkpoint(place: Workplace, snapshot: Snapshot) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        The store cannot be written.
+        The store or the table cannot be written by txlog.
     """
     place.store.require_writable()
+    require_table_writable(snapshot, removes_rows=False)
     state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
     groups = checkpoint_rows(
         state,
@@ -41,7 +42,7 @@ def maintain(place: Workplace, done: Done) -> None:
         return
     try:
         checkpoint(place, done.snapshot)
-    except TxlogError as error:
+    except Exception as error:  # Whatever it is, a retry of the verb would double the rows.
         warnings.warn(
             f"version {version} is committed, but its checkpoint failed: {error}",
             TxlogWarning,

@@ -8,15 +8,24 @@ from typing import Any
 from txlog.actions import Add, Metadata
 from txlog.commit import Committed, Intent, commit
 from txlog.effects import Effects
-from txlog.errors import AlreadyExistsError, NotFoundError, OutcomeUnknownError, TxlogError
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
+from txlog.expressions import Expression
 from txlog.protocol import Properties, new_protocol, validate_properties
 from txlog.schema import StructType, schema_json
+from txlog.schema.widening import require_known_changes
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import Store
 from txlog.writing.append import write_metrics
-from txlog.writing.constraints import checked, constraints_of
-from txlog.writing.data import fitted, incoming, require_columns
-from txlog.writing.files import FileLayout, check_partitioning, discard_files, write_data_files
+from txlog.writing.constraints import constraints_of
+from txlog.writing.data import incoming, require_columns
+from txlog.writing.files import check_partitioning, discard_files
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -26,6 +35,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
+from txlog.writing.plan import plan_write
 
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 
@@ -60,7 +70,13 @@ def new_metadata(
         created_time=effects.now_ms(),
         configuration={_DELETION_VECTORS: "true", **properties},
     )
-    constraints_of(metadata, schema)
+    require_known_changes(schema, path="schema")
+    try:
+        constraints_of(metadata, schema)
+    except UnsupportedFeatureError as error:
+        raise InvalidInputError(
+            argument="properties", reason=error.reason, remedy="Correct the constraint"
+        ) from error
     return metadata
 
 
@@ -148,8 +164,11 @@ def write_new_table(
     txn: AppTransaction | None,
     options: WriteOptions,
     allow_existing: bool,
+    where: Expression | None = None,
 ) -> Done | None:
     """Make a table that holds data from its first version on.
+
+    Every row must satisfy `where`, if there is one.
 
     Returns None if another writer made the table meanwhile and `allow_existing` is set; the data
     is then still to be written, unless it was a stream and is used up.
@@ -170,16 +189,8 @@ def write_new_table(
         description=description,
         effects=place.effects,
     )
-    layout = FileLayout(
-        taken.schema,
-        tuple(partition_by),
-        Properties(metadata.configuration),
-        options.target_file_bytes,
-        options.max_rows_per_file,
-    )
-    rules = constraints_of(metadata, taken.schema)
-    batches = checked(fitted(taken.reader, taken.schema), rules)
-    adds = write_data_files(place.store, batches, layout, effects=place.effects)
+    plan = plan_write(metadata, taken.schema, options, replaced=where)
+    adds = plan.write(place, taken.reader)
     return commit_new_table(
         place,
         metadata,

@@ -25,6 +25,7 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
+_OPEN_FILES = 200  # At once; a process may often open no more than a thousand.
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
@@ -158,9 +159,12 @@ class _Writer:
         discard_files(self._store, self._adds)
 
     def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
-        held = self._open.get(values)
+        held = self._open.pop(values, None)
         if held is not None:
+            self._open[values] = held  # Now the most recently used.
             return held
+        if len(self._open) >= _OPEN_FILES:
+            self._close(next(iter(self._open)))
         partition = dict(zip(self._layout.partition_by, values, strict=True))
         codec = self._layout.properties.get("delta.parquet.compression.codec")
         name = f"part-{self._effects.uuid()}.{codec}.parquet"

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, Reads, run
-from txlog.errors import InvalidInputError, OutcomeUnknownError, SchemaMismatchError, TxlogError
-from txlog.expressions import Expression, as_expression, bind, mask, to_sql
+from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
+from txlog.expressions import Expression, as_expression, to_sql
 from txlog.schema import DataType, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
 from txlog.stats import format_partition_values, parse_partition_values, partition_texts
 from txlog.writing.append import evolved, require_supported_types, write_metrics
-from txlog.writing.constraints import checked, constraints_of
-from txlog.writing.data import SchemaMode, fitted, incoming
+from txlog.writing.data import SchemaMode, incoming
 from txlog.writing.delete import RowsGone, discard_gone, take_rows
-from txlog.writing.files import (
-    FileLayout,
-    check_partitioning,
-    discard_files,
-    write_data_files,
-)
+from txlog.writing.files import discard_files
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -36,6 +28,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
+from txlog.writing.plan import plan_write, require_still_fits
 from txlog.writing.vectors import removes_of
 
 PartitionMode = Literal["static", "dynamic"]
@@ -76,19 +69,8 @@ def overwrite(
     if is_recorded(snapshot, txn):
         return done("WRITE", snapshot, None, skipped=True)
     taken = incoming(data, snapshot.schema, schema_mode)
-    batches = fitted(taken.reader, taken.schema)
-    if predicate is not None:
-        batches = satisfying(batches, bind(predicate, taken.schema))
-    check_partitioning(taken.schema, snapshot.partition_columns)
-    layout = FileLayout(
-        taken.schema,
-        tuple(snapshot.partition_columns),
-        snapshot.properties,
-        options.target_file_bytes,
-        options.max_rows_per_file,
-    )
-    rules = constraints_of(snapshot.metadata, taken.schema)
-    adds = write_data_files(place.store, checked(batches, rules), layout, effects=place.effects)
+    plan = plan_write(snapshot.metadata, taken.schema, options, replaced=predicate)
+    adds = plan.write(place, taken.reader)
     return commit_overwrite(
         place,
         snapshot,
@@ -129,6 +111,7 @@ def commit_overwrite(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
+        require_still_fits(base, snapshot)
         if predicate is not None:
             gone = take_rows(place, base, predicate, options)
         else:
@@ -141,7 +124,7 @@ def commit_overwrite(
             read_version=base.version,
             removes=gone.removes,
             adds=(*gone.adds, *adds),
-            metadata=_metadata(base, snapshot, schema, schema_mode),
+            metadata=_metadata(base, schema, schema_mode),
             txn=txn_action(txn, place.effects),
             reads=Reads(everything=predicate is None, where=gone.where),
             parameters={
@@ -204,29 +187,6 @@ def require_modes(
         )
 
 
-def satisfying(
-    batches: Iterator[pa.RecordBatch], predicate: Expression
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches all of whose rows satisfy the predicate of what they replace.
-
-    Raises
-    ------
-    SchemaMismatchError
-        Says how many rows do not.
-    """
-    for batch in batches:
-        true = pc.fill_null(mask(predicate, batch), False)
-        outside = batch.num_rows - int(pc.sum(true).as_py() or 0)
-        if outside:
-            raise SchemaMismatchError(
-                argument="data",
-                reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
-                "so they would not replace what they are meant to",
-                remedy="Nothing was written; leave these rows out, or widen the predicate",
-            )
-        yield batch
-
-
 def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
     """Keep the live files that are in one of the partitions of the new ones.
 
@@ -252,11 +212,11 @@ def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
     return respelled
 
 
-def _metadata(
-    base: Snapshot, read: Snapshot, schema: StructType, schema_mode: SchemaMode
-) -> Metadata | None:
-    if schema_mode != "overwrite":
-        return evolved(base, read, schema)
+def _metadata(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> Metadata | None:
+    if schema_mode is None:
+        return None
+    if schema_mode == "merge":
+        return evolved(base, schema)
     if schema == base.schema:
         return None
     require_supported_types(base, schema)

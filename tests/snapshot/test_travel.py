@@ -1,0 +1,182 @@
+"""Which version was the latest at a moment."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import txlog
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.snapshot import load_snapshot, parse_timestamp, pick_version, version_at
+
+Make = Callable[..., txlog.Table]
+T0 = 1_700_000_000_000  # Milliseconds.
+
+stamps = st.lists(st.integers(0, 12), max_size=8)
+
+
+def one_by_one(commits: list[tuple[int, int]], moment: int) -> int | None:
+    """The oracle: give every commit its time, then take the last one that is not later."""
+    times: list[int] = []
+    for _, stamp in commits:
+        times.append(max(stamp, times[-1] + 1) if times else stamp)
+    found = [version for (version, _), time in zip(commits, times, strict=True) if time <= moment]
+    return max(found, default=None)
+
+
+@given(stamps, st.integers(0, 3), st.integers(-1, 25))
+def test_picking_agrees_with_one_by_one(found: list[int], first: int, moment: int) -> None:
+    commits = list(enumerate(found, start=first))
+    assert pick_version(commits, moment) == one_by_one(commits, moment)
+
+
+@given(stamps, st.integers(-1, 25))
+def test_a_later_moment_has_no_older_version(found: list[int], moment: int) -> None:
+    commits = list(enumerate(found))
+    now, later = pick_version(commits, moment), pick_version(commits, moment + 1)
+    assert (-1 if now is None else now) <= (-1 if later is None else later)
+
+
+def set_times(log: Path, *times_ms: int) -> None:
+    for version, time_ms in enumerate(times_ms):
+        os.utime(log / f"{version:020d}.json", ns=(time_ms * 1_000_000,) * 2)
+
+
+def at(table: txlog.Table, moment: object, **options: str) -> int:
+    return txlog.Table(table.uri, timestamp=moment, **options).version  # type: ignore[arg-type]
+
+
+def test_file_times_decide(make: Make, log: Path) -> None:
+    table = make(3)
+    set_times(log, T0, T0 + 10, T0 + 20)
+    wanted = {0: 0, 9: 0, 10: 1, 19: 1, 20: 2}
+    assert {after: at(table, T0 + after) for after in wanted} == wanted
+    assert at(table, datetime.fromtimestamp(T0 / 1000, UTC)) == 0
+
+
+def test_a_moment_out_of_range_is_an_error_or_the_nearest(make: Make, log: Path) -> None:
+    table = make(3)
+    set_times(log, T0, T0 + 10, T0 + 20)
+    with pytest.raises(NotFoundError, match=r"before the first version \(0 at 2023-11-14"):
+        at(table, T0 - 1)
+    with pytest.raises(NotFoundError, match="after the last version"):
+        at(table, T0 + 21)
+    assert at(table, T0 - 1, out_of_range="nearest") == 0
+    assert at(table, T0 + 21, out_of_range="nearest") == 2
+
+
+def test_times_that_stand_still_or_go_back(make: Make, log: Path) -> None:
+    table = make(4)
+    set_times(log, T0, T0, T0 - 5, T0)
+    assert [at(table, T0 + after) for after in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(NotFoundError, match="after the last"):
+        at(table, T0 + 4)
+
+
+def test_what_cannot_be_rebuilt_has_no_time(make: Make, log: Path) -> None:
+    table = make(4)
+    set_times(log, T0, T0 + 10, T0 + 20, T0 + 30)
+    txlog.Table(table.uri, version=2).checkpoint()
+    (log / f"{1:020d}.json").unlink()
+    with pytest.raises(NotFoundError, match=r"before the first version \(2 at"):
+        at(table, T0 + 15)
+    assert at(table, T0 + 25) == 2
+
+
+def test_a_log_of_checkpoints_alone_has_no_times(make: Make, log: Path) -> None:
+    table = make(2)
+    table.checkpoint()
+    for version in range(2):
+        (log / f"{version:020d}.json").unlink()
+    with pytest.raises(NotFoundError, match="keeps no commit"):
+        at(table, T0)
+
+
+def stamp(log: Path, version: int, stamp_ms: int) -> None:
+    """Set a commit's in-commit timestamp."""
+    path = log / f"{version:020d}.json"
+    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    rows[0]["commitInfo"]["inCommitTimestamp"] = stamp_ms
+    path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+
+
+def test_in_commit_timestamps_decide(make: Make, log: Path) -> None:
+    table = make(4, delta__enableInCommitTimestamps="true")
+    for version in range(4):
+        stamp(log, version, T0 + 10 * version)
+    set_times(log, *(T0 + 10**9 - version for version in range(4)))
+    wanted = {0: 0, 9: 0, 10: 1, 29: 2, 30: 3}
+    assert {after: at(table, T0 + after) for after in wanted} == wanted
+    assert txlog.Table(table.uri).timestamp_ms == T0 + 30
+    for moment in (T0 - 1, T0 + 31):
+        with pytest.raises(NotFoundError):
+            at(table, moment)
+
+
+def test_writers_make_in_commit_timestamps_ascend(make: Make) -> None:
+    table = make(6, delta__enableInCommitTimestamps="true")
+    found = [entry["inCommitTimestamp"] for entry in table.history()]
+    assert found == sorted(set(found), reverse=True)
+    assert found[0] == table.timestamp_ms
+
+
+def test_versions_before_in_commit_timestamps_go_by_file_times(make: Make, log: Path) -> None:
+    table = make(4, delta__enableInCommitTimestamps="true")
+    path = log / f"{3:020d}.json"
+    rows = [orjson.loads(line) for line in (log / f"{0:020d}.json").read_bytes().splitlines()]
+    (metadata,) = [row["metaData"] for row in rows if "metaData" in row]
+    metadata["configuration"] |= {
+        "delta.inCommitTimestampEnablementVersion": "2",
+        "delta.inCommitTimestampEnablementTimestamp": str(T0 + 20),
+    }
+    path.write_bytes(path.read_bytes().rstrip() + b"\n" + orjson.dumps({"metaData": metadata}))
+    for version in (2, 3):
+        stamp(log, version, T0 + 10 * version)
+    set_times(log, T0, T0 + 10, T0 + 900, T0 + 901)
+    wanted = {0: 0, 10: 1, 19: 1, 20: 2, 29: 2, 30: 3}
+    assert {after: at(table, T0 + after) for after in wanted} == wanted
+
+
+def test_only_versions_up_to_the_snapshot_count(make: Make, log: Path) -> None:
+    table = make(4)
+    set_times(log, T0, T0 + 10, T0 + 20, T0 + 30)
+    old = load_snapshot(table.store, version=1)
+    assert version_at(table.store, old, T0 + 10) == 1
+    with pytest.raises(NotFoundError, match="after the last"):
+        version_at(table.store, old, T0 + 30)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        T0,
+        "2023-11-14T22:13:20",
+        " 2023-11-14 22:13:20.000Z ",
+        "2023-11-15T00:13:20+02:00",
+        datetime(2023, 11, 14, 22, 13, 20),
+        datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC),
+        datetime(2023, 11, 14, 17, 13, 20, tzinfo=timezone(timedelta(hours=-5))),
+    ],
+    ids=repr,
+)
+def test_moments_of_all_forms(moment: str | datetime | int) -> None:
+    assert parse_timestamp(moment) == T0
+
+
+@given(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)))
+def test_milliseconds_are_exact(moment: datetime) -> None:
+    whole = (moment - datetime(1970, 1, 1)) // timedelta(milliseconds=1)
+    assert parse_timestamp(moment.isoformat()) == whole
+    assert parse_timestamp(moment) == whole
+
+
+@pytest.mark.parametrize("moment", ["", "yesterday", "2023-13-01", True, 1.5, None, b"2023"])
+def test_what_is_no_moment_is_an_error(moment: object) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_timestamp(moment)  # type: ignore[arg-type]
+    assert caught.value.argument == "timestamp"

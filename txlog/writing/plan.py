@@ -1,0 +1,130 @@
+"""How rows become data files of a table: decided once, then done anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add, Metadata
+from txlog.errors import CommitConflictError, SchemaMismatchError
+from txlog.expressions import Expression, bind, mask, to_sql
+from txlog.protocol import Properties
+from txlog.schema import StructType
+from txlog.snapshot import Snapshot
+from txlog.writing.constraints import Constraint, checked, constraints_of
+from txlog.writing.data import fitted
+from txlog.writing.files import FileLayout, check_partitioning, write_data_files
+from txlog.writing.operation import Workplace
+from txlog.writing.options import WriteOptions
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """The layout of the files, and the rules that rows must keep. It pickles."""
+
+    layout: FileLayout
+    rules: tuple[Constraint, ...]
+    replaced: Expression | None = None  # Bound; every row must satisfy it.
+
+    @property
+    def schema(self) -> StructType:
+        """The table's schema after the write."""
+        return self.layout.schema
+
+    def write(self, place: Workplace, reader: pa.RecordBatchReader) -> list[Add]:
+        """Write a stream of rows as data files, and return their `add` actions.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A row does not fit; no file is left.
+        """
+        rows = checked(fitted(reader, self.schema), list(self.rules))
+        if self.replaced is not None:
+            rows = _satisfying(rows, self.replaced)
+        return write_data_files(place.store, rows, self.layout, effects=place.effects)
+
+
+def plan_write(
+    metadata: Metadata,
+    schema: StructType,
+    options: WriteOptions,
+    *,
+    replaced: Expression | None = None,
+) -> WritePlan:
+    """Decide how rows of a schema are written into a table of this metadata.
+
+    Raises
+    ------
+    InvalidInputError
+        The schema lacks a partition column, or `replaced` does not fit it.
+    UnsupportedFeatureError
+        A rule of the table cannot be evaluated over the schema.
+    """
+    check_partitioning(schema, metadata.partition_columns)
+    layout = FileLayout(
+        schema,
+        tuple(metadata.partition_columns),
+        Properties(metadata.configuration),
+        options.target_file_bytes,
+        options.max_rows_per_file,
+    )
+    bound = None if replaced is None else bind(replaced, schema)
+    return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
+
+
+def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:
+    """Refuse to commit files that were written for other metadata than is now in force.
+
+    New nullable columns do no harm: rows of older files have nulls there.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer has meanwhile changed the partitioning, a rule, or a column (rule CON-2).
+    """
+    if base.metadata == written_for.metadata:
+        return
+    now = {field.name: field for field in base.schema.fields}
+    changed = [f.name for f in written_for.schema.fields if now.get(f.name) != f]
+    known = set(written_for.schema.names())
+    changed += [f.name for f in base.schema.fields if f.name not in known and not f.nullable]
+    if base.metadata.id != written_for.metadata.id:
+        reason = "the table was replaced by another one"
+    elif changed:
+        reason = f"another writer changed the columns {', '.join(changed)}"
+    elif base.partition_columns != written_for.partition_columns:
+        reason = "another writer changed the partitioning"
+    elif _rules(base) != _rules(written_for):
+        reason = "another writer changed the constraints"
+    else:
+        return
+    raise CommitConflictError(
+        version=base.version,
+        rule="CON-2",
+        reason=f"{reason} while the rows were written",
+        remedy="Nothing was committed; write again",
+    )
+
+
+def _rules(snapshot: Snapshot) -> list[tuple[str, str]]:
+    return [(rule.name, rule.text) for rule in constraints_of(snapshot.metadata, snapshot.schema)]
+
+
+def _satisfying(
+    batches: Iterator[pa.RecordBatch], predicate: Expression
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        true = pc.fill_null(mask(predicate, batch), False)
+        outside = batch.num_rows - int(pc.sum(true).as_py() or 0)
+        if outside:
+            raise SchemaMismatchError(
+                argument="data",
+                reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
+                "so they would not replace what they are meant to",
+                remedy="Nothing was written; leave these rows out, or widen the predicate",
+            )
+        yield batch
