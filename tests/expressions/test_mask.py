@@ -146,7 +146,9 @@ def fitted(value: Any, path: tuple[str, ...] | None) -> Any:
     if path in {("double",), ("short_float",)}:
         return float(value)
     decimal = path in {("cents",), ("huge",)}
-    return Decimal(repr(value)) if decimal and type(value) is float and value - value == 0 else value
+    return (
+        Decimal(repr(value)) if decimal and type(value) is float and value - value == 0 else value
+    )
 
 
 def value_of(node: Expression, row: dict[tuple[str, ...], Any], beside: Expression) -> Any:

@@ -167,7 +167,7 @@ def test_constraints_hold_for_every_row(tmp_path: Path) -> None:
 
 
 def test_a_constraint_that_cannot_be_evaluated_forbids_writing(tmp_path: Path) -> None:
-    with pytest.raises(txlog.UnsupportedFeatureError, match="my_function"):
+    with pytest.raises(txlog.InvalidInputError, match="my_function"):
         txlog.write(
             tmp_path / "t",
             pa.table({"x": [1]}),

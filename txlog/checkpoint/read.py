@@ -23,7 +23,7 @@ from txlog.actions import (
 from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import LogFile, decode_path, log_path
-from txlog.store import Store
+from txlog.store import Store, locate
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
@@ -107,7 +107,8 @@ def _read(store: Store, path: str) -> bytes:
 
 
 def _columns(store: Store, path: str, wanted: Sequence[str]) -> pa.Table:
-    with _named(path), store.open_input(path) as source:
+    home, name = locate(store, path)
+    with _named(path), home.open_input(name) as source:
         file = pq.ParquetFile(source)
         names = [name for name in file.schema_arrow.names if name in wanted]
         return file.read(columns=names, use_threads=True)

@@ -20,7 +20,7 @@ from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.actions.ndjson import NAMES
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
-from txlog.log import log_path
+from txlog.log import LOG_FOLDER, log_path, parse_name
 from txlog.reconcile import TableState
 from txlog.schema.moments import format_date, format_moment
 from txlog.store import Store
@@ -134,9 +134,15 @@ def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint
         held = decode_hint(store.read(HINT_PATH))
     except NotFoundError:
         held = None
-    if held is None or held.version <= version:
+    if held is None or held.version <= version or not _has_checkpoint(store, held.version):
         store.replace(HINT_PATH, encode_hint(hint))
     return hint
+
+
+def _has_checkpoint(store: Store, version: int) -> bool:
+    """Return whether a hint leads anywhere; one that does not would make every opening slower."""
+    found = (parse_name(info.name) for info in store.list_after(LOG_FOLDER, f"{version:020d}"))
+    return any(file is not None and file.kind == "checkpoint" for file in found)
 
 
 def _kept_controls(

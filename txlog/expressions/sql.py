@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -24,6 +25,7 @@ from txlog.expressions.tree import (
 )
 from txlog.schema import DecimalType, PrimitiveType, type_name
 
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # The parser underlines for terminals.
 _DEEPEST = 200  # Parentheses and NOTs within each other.
 
 
@@ -43,7 +45,8 @@ def parse_sql(text: str) -> Expression:
         tree = sqlglot.parse_one(text, dialect="spark")
         return _converted(tree, 0)
     except SqlglotError as error:
-        raise _bad(f"{text!r} is no SQL expression: {error}") from error
+        told = _ESCAPES.sub("", str(error)).splitlines()[0]
+        raise _bad(f"{text!r} is no SQL expression: {told}") from error
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
 

@@ -4,7 +4,7 @@ Rules: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Log Compactio
 """
 
 from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
-from txlog.log.paths import canonical_keys, decode_path, encode_path
+from txlog.log.paths import canonical_keys, decode_path, encode_path, require_inside
 from txlog.log.segment import Segment, choose_segment
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "encode_path",
     "log_path",
     "parse_name",
+    "require_inside",
 ]

@@ -32,9 +32,19 @@ def decode_path(path: str) -> str:
         return unquote(_LOCAL.sub("", path))
     if _SCHEME.match(path):
         return path
-    decoded = unquote(path)
+    return require_inside(unquote(path))
+
+
+def require_inside(path: str) -> str:
+    """Return a relative path, decoded already, if it does not climb out of the table.
+
+    Raises
+    ------
+    LogCorruptError
+        It does.
+    """
     depth = 0
-    for step in decoded.split("/"):
+    for step in path.split("/"):
         depth += -1 if step == ".." else 0 if step in ("", ".") else 1
         if depth < 0:
             raise LogCorruptError(
@@ -42,7 +52,7 @@ def decode_path(path: str) -> str:
                 reason="a relative path in the log leads out of the table",
                 remedy="Only absolute paths may point outside; the writer of this log is at fault",
             )
-    return decoded
+    return path
 
 
 def encode_path(path: str) -> str:

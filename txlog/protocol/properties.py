@@ -130,4 +130,4 @@ def validate_properties(raw: Mapping[str, str]) -> None:
         )
 
 
-_FREE_PREFIXES = ("delta.constraints.", "delta.universalFormat.", "delta.feature.")
+_FREE_PREFIXES = ("delta.constraints.",)

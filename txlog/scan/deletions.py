@@ -13,7 +13,7 @@ from txlog.fragments import (
     logged_path,
     vector_in_block,
 )
-from txlog.log import decode_path
+from txlog.log import decode_path, require_inside
 from txlog.store import Store, locate
 
 
@@ -49,9 +49,16 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
     assert fragment.deletion is not None
     descriptor = fragment.deletion.descriptor
     offset, length = block_range(descriptor)
+    if offset < 0 or length < 0:
+        raise BadDeletionVectorError(
+            path=path, reason=f"offset {offset} or size {length - 8} is below 0"
+        )
     # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
     relative = descriptor.storage_type == "u"
-    home, name = (store, path) if relative else locate(store, decode_path(path))
+    if relative:
+        home, name = store, require_inside(path.lstrip("/"))
+    else:
+        home, name = locate(store, decode_path(path))
     try:
         with home.open_input(name) as source:
             version = source.read(1)

@@ -148,11 +148,11 @@ def _chosen(schema: StructType, columns: list[str] | None) -> tuple[StructField,
         )
     found = []
     for name in columns:
-        column = schema.get(name)
+        column = schema.get(name) if isinstance(name, str) else None
         if column is None:
             raise InvalidInputError(
                 argument="columns",
-                field=name,
+                field=str(name),
                 reason="the table has no such column",
                 remedy=f"Choose from {', '.join(schema.names())}",
             )

@@ -90,12 +90,12 @@ class FragmentReader:
 
     def _check_rows(self, file: pq.ParquetFile) -> None:
         stated = self._fragment.physical_rows
-        if stated is not None and self._fragment.deletion and stated != file.metadata.num_rows:
+        if stated is not None and stated != file.metadata.num_rows:
             raise DataFileError(
                 path=self._path,
                 version=self._plan.version,
                 reason=f"the log says {stated} rows, the file has {file.metadata.num_rows}, "
-                "so deleted positions have no meaning",
+                "so neither counts nor positions can be trusted",
                 remedy="The log's numRecords is wrong; its writer is at fault",
             )
 

@@ -36,6 +36,12 @@ def open_store(
     InvalidInputError
         The URI is empty, has a NUL, or is a `file:` URI of another host or a relative one.
     """
+    if not isinstance(uri, str | os.PathLike):
+        raise InvalidInputError(
+            argument="uri", reason=f"a path or URI was expected, not {type(uri).__name__}"
+        )
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise InvalidInputError(argument="storage_options", reason="a mapping was expected")
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError(argument="uri", reason="a path or URI was expected, as text")
