@@ -20,8 +20,9 @@ from txlog.errors import (
 from txlog.expressions import Expression, col, lit
 from txlog.fragments import Fragment
 from txlog.scan import Explanation, Scan
-from txlog.table import Table, write
+from txlog.table import Table
 from txlog.version import __version__
+from txlog.write_table import write
 from txlog.writing import Outcome
 
 __all__ = [

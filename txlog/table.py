@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol
 from txlog.errors import (
-    CommitConflictError,
     InvalidInputError,
     LogCorruptError,
     UnsupportedFeatureError,
@@ -21,7 +20,7 @@ from txlog.fragments import Fragment
 from txlog.reconcile import FileState
 from txlog.scan import Scan, plan_scan
 from txlog.scan.files import file_table
-from txlog.schema import StructType, arrow_schema, from_arrow
+from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import (
     OutOfRange,
     Snapshot,
@@ -40,16 +39,16 @@ from txlog.writing import (
     PartitionMode,
     SchemaMode,
     Workplace,
-    WriteOptions,
-    already_exists,
     append,
+    as_names,
+    as_schema,
     checkpoint,
     create,
     delete,
     existing,
     maintain,
     overwrite,
-    write_new_table,
+    write_options,
 )
 
 Where = str | Expression | None
@@ -112,29 +111,37 @@ class Table:
             at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
             snapshot = load_snapshot(store, version=at)
         self._place = Workplace(store)
-        self._move(snapshot, pinned=version is not None or timestamp is not None)
+        self._outcome: Outcome | None = None
+        self._move(snapshot)
 
     @classmethod
     def _of(cls, place: Workplace, snapshot: Snapshot) -> Table:
         table = cls.__new__(cls)
         table._place = place
-        table._move(snapshot, pinned=False)
+        table._outcome = None
+        table._move(snapshot)
         return table
 
-    def _move(self, snapshot: Snapshot, *, pinned: bool) -> None:
+    @classmethod
+    def _made(cls, place: Workplace, done: Done) -> Table:
+        table = cls._of(place, done.snapshot)
+        table._finish(done)
+        return table
+
+    def _move(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._pinned = pinned
         self._file_state: FileState | None = None
 
     def __repr__(self) -> str:
         return f"txlog.Table({self.uri!r}, version={self.version})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"place": self._place, "snapshot": self._snapshot, "pinned": self._pinned}
+        return {"place": self._place, "snapshot": self._snapshot}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._place = state["place"]
-        self._move(state["snapshot"], pinned=state["pinned"])
+        self._outcome = None
+        self._move(state["snapshot"])
 
     # What the table is ---------------------------------------------------------------------
 
@@ -225,6 +232,14 @@ class Table:
     def fragments(self) -> list[Fragment]:
         """Return the fragments of this version, ordered by id."""
         return self.scan().fragments()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the last writing verb of this object did, or None if there was none.
+
+        Also after `txlog.write`, which returns the table.
+        """
+        return self._outcome
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the last version that an application recorded with `txn`, or None."""
@@ -338,7 +353,7 @@ class Table:
         CommitConflictError, OutcomeUnknownError, StoreError
             As their names say.
         """
-        options = _options(target_file_bytes, max_rows_per_file, user_metadata)
+        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
         return self._finish(
             append(
                 self._place,
@@ -375,7 +390,7 @@ class Table:
 
         The other arguments and the errors are those of `append`.
         """
-        options = _options(target_file_bytes, max_rows_per_file, user_metadata)
+        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
         return self._finish(
             overwrite(
                 self._place,
@@ -408,7 +423,7 @@ class Table:
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog.
         """
-        options = _options(None, None, user_metadata)
+        options = write_options(None, None, user_metadata)
         return self._finish(delete(self._place, self._latest(), where, txn=txn, options=options))
 
     def checkpoint(self) -> int:
@@ -418,7 +433,7 @@ class Table:
 
     def refresh(self) -> Table:
         """Move on to the latest version, and return this table."""
-        self._move(self._latest(), pinned=False)
+        self._move(self._latest())
         return self
 
     # Inside --------------------------------------------------------------------------------
@@ -433,140 +448,7 @@ class Table:
 
     def _finish(self, done: Done) -> Outcome:
         """Take over what an operation made, and write a checkpoint when one is due."""
-        self._move(done.snapshot, pinned=False)
+        self._move(done.snapshot)
+        self._outcome = done.outcome
         maintain(self._place, done)
         return done.outcome
-
-
-def as_schema(schema: pa.Schema | StructType) -> StructType:
-    """Return a schema in Delta's terms, whatever it came in."""
-    if isinstance(schema, StructType):
-        return schema
-    if isinstance(schema, pa.Schema):
-        return from_arrow(schema)
-    if hasattr(schema, "__arrow_c_schema__"):
-        return from_arrow(pa.schema(schema))
-    raise InvalidInputError(
-        argument="schema",
-        reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
-    )
-
-
-def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return column names as a tuple; one name may come alone."""
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _options(
-    target_file_bytes: int | None, max_rows_per_file: int | None, user_metadata: str | None
-) -> WriteOptions:
-    if target_file_bytes is None:
-        return WriteOptions(max_rows_per_file=max_rows_per_file, user_metadata=user_metadata)
-    return WriteOptions(target_file_bytes, max_rows_per_file, user_metadata)
-
-
-def write(
-    uri: str | os.PathLike[str],
-    data: Any,
-    mode: WriteMode = "error",
-    *,
-    partition_by: Sequence[str] | str | None = None,
-    where: Where = None,
-    partition_mode: PartitionMode = "static",
-    schema_mode: SchemaMode = None,
-    properties: Mapping[str, str] | None = None,
-    txn: AppTransaction | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    target_file_bytes: int | None = None,
-    max_rows_per_file: int | None = None,
-    user_metadata: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Table:
-    """Write data to a table, making it if there is none, and return it.
-
-    Parameters
-    ----------
-    mode
-        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
-        or `ignore` the call.
-    partition_by, properties, name, description
-        For a table that is made; an existing one must already be partitioned so.
-
-    The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
-    """
-    if mode not in ("append", "overwrite", "error", "ignore"):
-        raise InvalidInputError(
-            argument="mode",
-            reason=f"{mode!r} is none of append, overwrite, error, ignore",
-        )
-    place = Workplace(open_store(uri, storage_options))
-    options = _options(target_file_bytes, max_rows_per_file, user_metadata)
-    snapshot = existing(place.store)
-    if snapshot is None:
-        made = write_new_table(
-            place,
-            data,
-            partition_by=as_names(partition_by),
-            properties=properties or {},
-            name=name,
-            description=description,
-            txn=txn,
-            options=options,
-            allow_existing=mode in ("append", "ignore"),
-        )
-        if made is not None:
-            table = Table._of(place, made.snapshot)
-            table._finish(made)
-            return table
-        if mode == "append" and isinstance(data, pa.RecordBatchReader):
-            raise CommitConflictError(
-                version=0,
-                rule="CON-1",
-                reason="another writer made the table first, and the data was a stream, "
-                "which can be read only once",
-                remedy="Write again, with a new stream",
-            )
-        snapshot = load_snapshot(place.store)
-    table = Table._of(place, snapshot)
-    if mode == "ignore":
-        return table
-    if mode == "error":
-        raise already_exists(place.store)
-    _require_same_partitioning(snapshot, partition_by)
-    if mode == "append":
-        table.append(
-            data,
-            txn,
-            schema_mode=schema_mode,
-            target_file_bytes=target_file_bytes,
-            max_rows_per_file=max_rows_per_file,
-            user_metadata=user_metadata,
-        )
-    else:
-        table.overwrite(
-            data,
-            where,
-            partition_mode=partition_mode,
-            schema_mode=schema_mode,
-            txn=txn,
-            target_file_bytes=target_file_bytes,
-            max_rows_per_file=max_rows_per_file,
-            user_metadata=user_metadata,
-        )
-    return table
-
-
-def _require_same_partitioning(
-    snapshot: Snapshot, partition_by: Sequence[str] | str | None
-) -> None:
-    wanted = as_names(partition_by)
-    if partition_by is not None and list(wanted) != snapshot.partition_columns:
-        raise InvalidInputError(
-            argument="partition_by",
-            reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "
-            f"not by {list(wanted)}",
-            remedy="Leave it out; only a new table can be partitioned",
-        )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.log import LogFile
+from txlog.schema.moments import format_moment
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
@@ -156,4 +157,4 @@ def _stamp(store: Store, latest: Snapshot, file: LogFile) -> int:
 
 
 def _text(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return format_moment(moment_ms * 1000, digits=3, zone="Z")

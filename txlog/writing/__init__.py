@@ -1,6 +1,7 @@
 """Data files and the verbs that change a table."""
 
 from txlog.writing.append import append, commit_append
+from txlog.writing.arguments import as_names, as_schema, write_options
 from txlog.writing.checkpoint import checkpoint, maintain
 from txlog.writing.create import (
     already_exists,
@@ -19,6 +20,8 @@ from txlog.writing.operation import (
     Outcome,
     Workplace,
     require_table_writable,
+    require_transaction,
+    skip_recorded,
 )
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
@@ -36,7 +39,9 @@ __all__ = [
     "WritePlan",
     "already_exists",
     "append",
+    "as_names",
     "as_reader",
+    "as_schema",
     "checkpoint",
     "commit_append",
     "commit_new_table",
@@ -51,7 +56,10 @@ __all__ = [
     "plan_write",
     "require_modes",
     "require_table_writable",
+    "require_transaction",
+    "skip_recorded",
     "target_schema",
     "write_data_files",
     "write_new_table",
+    "write_options",
 ]

@@ -22,6 +22,7 @@ from txlog.writing.operation import (
     is_recorded,
     require_table_writable,
     require_transaction,
+    skip_recorded,
     txn_action,
 )
 from txlog.writing.options import WriteOptions
@@ -49,8 +50,8 @@ def append(
     options = options or WriteOptions()
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=False)
-    if is_recorded(snapshot, txn):
-        return done("WRITE", snapshot, None, skipped=True)
+    if recorded := skip_recorded(snapshot, txn):
+        return recorded
     taken = incoming(data, snapshot.schema, schema_mode)
     plan = plan_write(snapshot.metadata, taken.schema, options)
     adds = plan.write(place, taken.reader)

@@ -87,6 +87,13 @@ def is_recorded(snapshot: Snapshot, txn: AppTransaction | None) -> bool:
     return recorded is not None and txn[1] <= recorded
 
 
+def skip_recorded(snapshot: Snapshot, txn: AppTransaction | None) -> Done | None:
+    """Return the outcome of a write whose transaction is recorded already, or None."""
+    if not is_recorded(snapshot, txn):
+        return None
+    return Done(Outcome("WRITE", None, skipped=True), snapshot)
+
+
 def txn_action(txn: AppTransaction | None, effects: Effects) -> Txn | None:
     """Return the action that records an application's version."""
     if txn is None:

@@ -25,6 +25,7 @@ from txlog.writing.operation import (
     is_recorded,
     require_table_writable,
     require_transaction,
+    skip_recorded,
     txn_action,
 )
 from txlog.writing.options import WriteOptions
@@ -66,8 +67,8 @@ def overwrite(
     require_modes(snapshot, predicate, partition_mode, schema_mode)
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=True)
-    if is_recorded(snapshot, txn):
-        return done("WRITE", snapshot, None, skipped=True)
+    if recorded := skip_recorded(snapshot, txn):
+        return recorded
     taken = incoming(data, snapshot.schema, schema_mode)
     plan = plan_write(snapshot.metadata, taken.schema, options, replaced=predicate)
     adds = plan.write(place, taken.reader)

@@ -1,0 +1,157 @@
+"""`write`: data to a table, whether it is there or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txlog.errors import CommitConflictError, InvalidInputError
+from txlog.expressions import as_expression
+from txlog.snapshot import Snapshot, load_snapshot
+from txlog.store import open_store
+from txlog.table import Table, Where
+from txlog.writing import (
+    AppTransaction,
+    PartitionMode,
+    SchemaMode,
+    Workplace,
+    already_exists,
+    as_names,
+    existing,
+    require_transaction,
+    skip_recorded,
+    write_new_table,
+    write_options,
+)
+
+WriteMode = Literal["append", "overwrite", "error", "ignore"]
+
+
+def write(
+    uri: str | os.PathLike[str],
+    data: Any,
+    mode: WriteMode = "error",
+    *,
+    partition_by: Sequence[str] | str | None = None,
+    where: Where = None,
+    partition_mode: PartitionMode = "static",
+    schema_mode: SchemaMode = None,
+    properties: Mapping[str, str] | None = None,
+    txn: AppTransaction | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    user_metadata: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Write data to a table, making it if there is none, and return it.
+
+    What was done is in the table's `outcome`: None if `ignore` left the table as it was.
+
+    Parameters
+    ----------
+    mode
+        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
+        or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
+    partition_by, properties, name, description
+        For a table that is made; an existing one must already be so.
+
+    The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
+    """
+    _require_modes(mode, where, partition_mode, schema_mode)
+    require_transaction(txn)
+    place = Workplace(open_store(uri, storage_options))
+    snapshot = existing(place.store)
+    if snapshot is None:
+        made = write_new_table(
+            place,
+            data,
+            partition_by=as_names(partition_by),
+            properties=properties or {},
+            name=name,
+            description=description,
+            txn=txn,
+            options=write_options(target_file_bytes, max_rows_per_file, user_metadata),
+            allow_existing=mode != "error",
+            where=as_expression(where),
+        )
+        if made is not None:
+            return Table._made(place, made)
+        if mode != "ignore" and isinstance(data, pa.RecordBatchReader):
+            raise CommitConflictError(
+                version=0,
+                rule="CON-1",
+                reason="another writer made the table first, and the data was a stream, "
+                "which can be read only once",
+                remedy="Write again, with a new stream",
+            )
+        snapshot = load_snapshot(place.store)
+    recorded = skip_recorded(snapshot, txn)
+    if recorded is not None:
+        return Table._made(place, recorded)
+    table = Table._of(place, snapshot)
+    if mode == "ignore":
+        return table
+    if mode == "error":
+        raise already_exists(place.store)
+    _require_same(snapshot, partition_by, properties or {})
+    shared: dict[str, Any] = {
+        "schema_mode": schema_mode,
+        "txn": txn,
+        "target_file_bytes": target_file_bytes,
+        "max_rows_per_file": max_rows_per_file,
+        "user_metadata": user_metadata,
+    }
+    if mode == "append":
+        table.append(data, **shared)
+    else:
+        table.overwrite(data, where, partition_mode=partition_mode, **shared)
+    return table
+
+
+def _require_modes(
+    mode: WriteMode, where: Where, partition_mode: PartitionMode, schema_mode: SchemaMode
+) -> None:
+    """Refuse arguments that would be left without effect."""
+    for argument, value, known in (
+        ("mode", mode, ("append", "overwrite", "error", "ignore")),
+        ("partition_mode", partition_mode, ("static", "dynamic")),
+        ("schema_mode", schema_mode, (None, "merge", "overwrite")),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                argument=argument, reason=f"{value!r} is none of {', '.join(map(repr, known))}"
+            )
+    if mode != "overwrite" and (where is not None or partition_mode != "static"):
+        raise InvalidInputError(
+            argument="mode",
+            reason=f"where and partition_mode say what is replaced, and mode {mode!r} "
+            "replaces nothing",
+            remedy='Use mode="overwrite", or leave them out',
+        )
+
+
+def _require_same(
+    snapshot: Snapshot, partition_by: Sequence[str] | str | None, properties: Mapping[str, str]
+) -> None:
+    """Refuse to write to a table that is other than what the caller would have made."""
+    wanted = list(as_names(partition_by))
+    if partition_by is not None and wanted != snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="partition_by",
+            reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "
+            f"not by {wanted}",
+            remedy="Leave it out; only a new table can be partitioned",
+        )
+    held = snapshot.metadata.configuration
+    other = [name for name, value in properties.items() if held.get(name) != value]
+    if other:
+        raise InvalidInputError(
+            argument="properties",
+            reason=f"the table has other values of {', '.join(other)}",
+            remedy="Leave them out; only a new table can be given properties",
+        )
