@@ -250,7 +250,7 @@ def test_any_text_and_any_name_survive(value: str, name: str) -> None:
 
 @pytest.mark.parametrize("count", [3, 10_000])
 def test_chains_may_be_long(count: int) -> None:
-    table = as_table([{path: None for path in VALUES} | {("long",): 7}])
+    table = as_table([dict.fromkeys(VALUES) | {("long",): 7}])
     text = " OR ".join(f"long = {at}" for at in range(count))
     built: Expression = col("long") == 0
     for at in range(1, count):
@@ -289,10 +289,12 @@ def test_a_long_list_is_looked_up() -> None:
         ("CAST(a AS STRING) = '2'", True), ("CAST(t AS DATE) = DATE '2020-01-31'", True),
         ("a BETWEEN 2 AND 3", True), ("a NOT BETWEEN 2 AND 3", False), ("NOT a = 2", False),
         ("a == 2", True), ("a != 2", False), ("a IS NOT NULL", True), ("b IS TRUE", True),
-        ("b IS NOT TRUE", False), ("b IS FALSE", False), ("s = \"x\"", True), ("s LIKE 'x%'", True),
+        ("b IS NOT TRUE", False), ("b IS FALSE", False), ("s = \"xy\"", True),
+        ("s LIKE 'x%'", True),
         ("s NOT LIKE 'x%'", False), ("a IN (1, 2)", True), ("a NOT IN (1, NULL)", None),
         ("A = 2", True), ("r = X'00ff'", True), ("a = 2L", True), ("f = -1.5D", True),
-        ("d = 1.1BD", True), ("t > '2020-01-31'", True), ("t = TIMESTAMP '2020-01-31 12:00:00'", True),
+        ("d = 1.1BD", True), ("t > '2020-01-31'", True),
+        ("t = TIMESTAMP '2020-01-31 12:00:00'", True),
         ("t = TIMESTAMP '2020-01-31T14:00:00+02:00'", True), ("NULL IS NULL", True),
         ("a = NULL", None), ("TRUE", True), ("a IS DISTINCT FROM 2", False),
         ("a IS NOT DISTINCT FROM 2", True), ("d > 1e0", True), ("b", True), ("!b", False),
@@ -330,7 +332,8 @@ def test_sql_means_what_spark_means(text: str, value: bool | None) -> None:
         ("`a struct` = 1", "struct"), ("`a struct`.z = 1", "z"), ("day = 'soon'", "soon"),
         ("sum(byte) = 1", "(?i)sum"), ("byte IN (SELECT 1)", "(?i)select"), ("byte = ", "SQL"),
         ("rand() > 1", "(?i)rand"), ("long LIKE 'a'", "long"), ("text LIKE 'a\\\\b'", "LIKE"),
-        ("EXISTS (SELECT 1)", "(?i)select"), ("byte = 1; byte = 2", "(?s)."), ("byte > true", "True"),
+        ("EXISTS (SELECT 1)", "(?i)select"), ("byte = 1; byte = 2", "(?s)."),
+        ("byte > true", "True"),
     ],
 )  # fmt: skip
 def test_errors_name_what_is_wrong(text: str, reason: str) -> None:
@@ -363,7 +366,7 @@ def test_operators_build_what_sql_builds() -> None:
 
 
 def test_an_expression_has_no_truth_value() -> None:
-    with pytest.raises(InvalidInputError, match="& | ~"):
+    with pytest.raises(InvalidInputError, match=re.escape("& | ~")):
         bool(col("a") > 1)
 
 

@@ -88,6 +88,4 @@ def test_all_faults_are_in_one_error() -> None:
 
 
 def test_own_and_free_properties_pass() -> None:
-    validate_properties(
-        {"mine": "", "delta.constraints.c": "a > 0", "delta.feature.appendOnly": "supported"}
-    )
+    validate_properties({"mine": "", "delta.constraints.c": "a > 0"})

@@ -174,9 +174,10 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
             kind = DOUBLE
         case Decimal() as value if value.is_finite():
             scale = max(0, -int(value.as_tuple().exponent))
-            if scale > 38 or value.adjusted() + 1 + scale > 38:
+            precision = max(value.adjusted() + 1 + scale, scale, 1)
+            if precision > 38:
                 return Literal(float(value), DOUBLE), DOUBLE
-            kind = DecimalType(38, scale)
+            kind = DecimalType(precision, scale)
         case str():
             kind = PrimitiveType("string")
         case bytes():
@@ -407,9 +408,28 @@ def _arithmetic(
     for side, found in (left, right):
         if not _is_number(found) and found != _VOID:
             raise _bad(f"{node.op} needs numbers, not {type_name(found)}", _label(side))
-    both_integers = {_name(have), _name(other)} <= _INTEGERS
-    kind = LONG if both_integers and node.op != "/" else DOUBLE
-    return Arithmetic(node.op, a, b), kind
+    return Arithmetic(node.op, a, b), _arithmetic_type(node.op, have, other)
+
+
+def _arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
+    """Return the type of a computed number: exact where both sides are, and 38 digits hold it."""
+    if {_name(have), _name(other)} <= _INTEGERS and op != "/":
+        return LONG
+    a, b = _as_decimal(have), _as_decimal(other)
+    if a is None or b is None or op in ("/", "%"):
+        return DOUBLE
+    if op == "*":
+        precision, scale = a.precision + b.precision + 1, a.scale + b.scale
+    else:
+        scale = max(a.scale, b.scale)
+        precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
+    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
+
+
+def _as_decimal(kind: DataType) -> DecimalType | None:
+    if isinstance(kind, DecimalType):
+        return kind
+    return DecimalType(19, 0) if _name(kind) in _INTEGERS else None
 
 
 def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import reduce
 from typing import Any
 
@@ -77,7 +78,9 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             return _in(_value(operand, data), values)
         case Like(operand, pattern):
             text = _value(operand, data)
-            return _all_null(text) if pa.types.is_null(text.type) else pc.match_like(text, pattern)
+            if pa.types.is_null(text.type):
+                return _all_null(text)
+            return pc.match_substring_regex(text, like_regex(pattern))
         case Arithmetic(op, left, right):
             return _arithmetic(op, _value(left, data), _value(right, data))
         case Cast(operand, kind):
@@ -180,10 +183,34 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     return found
 
 
+_EXACT = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_LONG_DIGITS = 19
+
+
+def _fits(op: str, left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether 38 digits hold every result exactly; `bind` says the same of the types."""
+    if not all(pa.types.is_decimal(k) or pa.types.is_integer(k) for k in (left, right)):
+        return False
+    (p, s), (q, t) = (
+        (k.precision, k.scale) if pa.types.is_decimal(k) else (_LONG_DIGITS, 0)
+        for k in (left, right)
+    )
+    digits = p + q if op == "*" else max(p - s, q - t) + max(s, t)
+    return digits + 1 <= 38
+
+
+def _as_decimal(value: Any) -> Any:
+    if pa.types.is_integer(value.type):
+        return value.cast(pa.int64()).cast(pa.decimal128(_LONG_DIGITS, 0))
+    return value
+
+
 def _arithmetic(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
         return pa.scalar(None, pa.float64())
     integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
+    if op in _EXACT and not integers and _fits(op, left.type, right.type):
+        return _EXACT[op](_as_decimal(left), _as_decimal(right))
     kind = pa.int64() if integers and op != "/" else pa.float64()
     left, right = left.cast(kind), right.cast(kind)
     if op in ("/", "%"):
@@ -198,6 +225,22 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
         case "/":
             return pc.divide(left, right)
     return _remainder(left, right, kind)
+
+
+def like_regex(pattern: str) -> str:
+    """Return the regular expression of a LIKE pattern, in which a backslash takes its next one."""
+    parts = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == "%":
+            parts.append(".*")
+        elif character == "_":
+            parts.append(".")
+        else:
+            if character == "\\":
+                character = next(characters, character)
+            parts.append(re.escape(character))
+    return f"(?s)^(?:{''.join(parts)})$"
 
 
 def _remainder(left: Any, right: Any, kind: pa.DataType) -> Any:

@@ -98,7 +98,12 @@ def _converted(node: Any, depth: int) -> Expression:
         pattern = _constant(sub(node.expression)).value
         if not isinstance(pattern, str):
             raise _bad("LIKE needs a constant text")
-        return Like(sub(node.this), pattern)
+        like = Like(sub(node.this), pattern)
+        return Not(like) if node.args.get("negate") else like
+    if kind is exp.NullSafeNEQ:
+        return Not(Comparison("<=>", sub(node.this), sub(node.expression)))
+    if kind in (exp.StartsWith, exp.EndsWith, exp.Contains):
+        return _text_search(node, sub)
     if kind is exp.Neg:
         inner = sub(node.this)
         if isinstance(inner, Literal) and isinstance(inner.value, int | float | Decimal):
@@ -152,6 +157,19 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     return Cast(sub(node.this), PrimitiveType(names[name]))
 
 
+def _text_search(node: Any, sub: Callable[[Any], Expression]) -> Expression:
+    """Read `startswith(a, 'x')` and its like as LIKE."""
+    from sqlglot import exp
+
+    text = _constant(sub(node.expression)).value
+    if not isinstance(text, str):
+        raise _bad(f"{node.sql('spark')} needs a constant text")
+    escaped = re.sub(r"([\\%_])", r"\\\1", text)
+    before = "" if isinstance(node, exp.StartsWith) else "%"
+    after = "" if isinstance(node, exp.EndsWith) else "%"
+    return Like(sub(node.this), f"{before}{escaped}{after}")
+
+
 def _names(node: Any) -> list[str]:
     from sqlglot import exp
 
@@ -198,50 +216,51 @@ def _constant(node: Expression) -> Literal:
 
 
 def to_sql(node: Expression) -> str:
-    """Return SQL text that `parse_sql` reads back to the same tree."""
+    """Return SQL text that `parse_sql` reads back to the same tree; names are quoted.
+
+    Raises
+    ------
+    InvalidInputError
+        The expression is nested too deeply.
+    """
+    try:
+        return _sql(node)
+    except RecursionError as error:
+        raise _bad("the expression is nested too deeply") from error
+
+
+def _sql(node: Expression) -> str:
     match node:
         case Column(path):
             return ".".join(_name(name) for name in path)
         case Literal(value, kind):
             return _text(value, type_name(kind) if kind else None)
         case Comparison(op, left, right):
-            return f"({to_sql(left)} {op} {to_sql(right)})"
+            return f"({_sql(left)} {op} {_sql(right)})"
         case Arithmetic(op, left, right):
-            return f"({to_sql(left)} {op} {to_sql(right)})"
+            return f"({_sql(left)} {op} {_sql(right)})"
         case And(parts):
-            return f"({' AND '.join(map(to_sql, parts))})"
+            return f"({' AND '.join(map(_sql, parts))})"
         case Or(parts):
-            return f"({' OR '.join(map(to_sql, parts))})"
+            return f"({' OR '.join(map(_sql, parts))})"
         case Not(IsNull(operand)):
-            return f"({to_sql(operand)} IS NOT NULL)"
+            return f"({_sql(operand)} IS NOT NULL)"
         case Not(operand):
-            return f"(NOT {to_sql(operand)})"
+            return f"(NOT {_sql(operand)})"
         case IsNull(operand):
-            return f"({to_sql(operand)} IS NULL)"
+            return f"({_sql(operand)} IS NULL)"
         case In(operand, values):
-            return f"({to_sql(operand)} IN ({', '.join(map(to_sql, values))}))"
+            return f"({_sql(operand)} IN ({', '.join(map(_sql, values))}))"
         case Like(operand, pattern):
-            return f"({to_sql(operand)} LIKE {_quoted(pattern)})"
+            return f"({_sql(operand)} LIKE {_quoted(pattern)})"
         case Cast(operand, kind):
-            return f"CAST({to_sql(operand)} AS {_type(kind)})"
+            return f"CAST({_sql(operand)} AS {_type(kind)})"
     raise TypeError(f"{type(node).__name__} has no SQL text")
 
 
 def _name(name: str) -> str:
-    if name.isidentifier() and name.isascii() and name.upper() not in _RESERVED:
-        return name
+    # Always in backticks: what is a word of SQL depends on its version and on the place.
     return "`" + name.replace("`", "``") + "`"
-
-
-_RESERVED = frozenset(
-    {
-        "AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "TRUE", "FALSE", "DATE",
-        "TIMESTAMP", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "SELECT", "FROM", "WHERE",
-        "ALL", "ANY", "SOME", "EXISTS", "INTERVAL", "DISTINCT", "AS", "ON", "USING", "JOIN",
-        "ORDER", "GROUP", "BY", "HAVING", "LIMIT", "UNION", "WITH", "X", "DIV", "RLIKE", "ILIKE",
-        "COLLATE",
-    }
-)  # fmt: skip
 
 
 def _quoted(text: str) -> str:
@@ -281,6 +300,5 @@ def _text(value: Any, kind: str | None) -> str:
             else (f"CAST('{name}' AS DOUBLE)")
         )
     if isinstance(value, Decimal):
-        text = format(value, "f")
-        return text if "." in text else f"{text}.0"
+        return format(value, "f")  # Without a fraction it reads back as an integer: equal.
     return str(value)
