@@ -1,0 +1,225 @@
+"""Skipping, held against the rows themselves.
+
+A file that is left out has no row of which the predicate is true; a file that counts as certain has
+only such rows. Statistics come from what we write, as JSON and as a checkpoint's struct, and from
+Parquet footers.
+"""
+
+import datetime as dt
+import io
+import math
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.expressions import Expression, bind, col, columns_of, mask, parse_sql
+from txlog.schema import arrow_schema, from_arrow
+from txlog.stats import (
+    Bounds,
+    StatsCollector,
+    always,
+    json_bounds,
+    keep,
+    row_group_bounds,
+    stats_json,
+    struct_bounds,
+)
+
+ARROW = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("f", pa.float64()),
+        ("s", pa.string()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("m", pa.decimal128(38, 4)),
+        ("b", pa.bool_()),
+        ("n", pa.struct([("x", pa.int64())])),
+    ]
+)
+SCHEMA = from_arrow(ARROW)
+TIMES = [dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=n)
+         for n in (0, 1, 999, 1000, 1500)]  # fmt: skip
+LONG = "x" * 40
+CONSTANTS: dict[str, list[Any]] = {
+    "i": [-1, 0, 1, 2, 2.5],
+    "f": [-0.0, 0.0, 1.5, math.nan, math.inf, -math.inf],
+    "s": ["", "a", "ab", "b", LONG, LONG + "a", LONG + "\U0010ffff", "x" * 32 + "\x7f"],
+    "d": [dt.date(2020, 1, 1), dt.date(1500, 2, 3)],
+    "t": TIMES,
+    "m": [Decimal("12345678901234567890.1234"), Decimal("12345678901234567890.1235"), Decimal(0)],
+    "b": [True, False],
+    "n.x": [0, 5],
+}
+rows = st.fixed_dictionaries(
+    {
+        name: st.none() | st.sampled_from([v for v in values if name != "i" or type(v) is int])
+        for name, values in CONSTANTS.items()
+    }
+)
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> Expression:
+    name = draw(st.sampled_from(sorted(CONSTANTS)))
+    column = col(name)
+    how = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "in", "null", "like"]))
+    values = st.sampled_from(CONSTANTS[name])
+    if how == "null":
+        return column.is_null()
+    if how == "in":
+        return column.isin(draw(st.lists(st.none() | values, min_size=1, max_size=3)))
+    if how == "like":
+        return col("s").like(draw(st.sampled_from(["a%", "x%", "%b", "", LONG + "%", "a_"])))
+    value = draw(values)
+    return {
+        "=": column == value, "<>": column != value, "<": column < value,
+        "<=": column <= value, ">": column > value, ">=": column >= value,
+    }[how]  # fmt: skip
+
+
+predicates = st.recursive(
+    leaves(),
+    lambda inner: (
+        st.builds(lambda a, b: a & b, inner, inner)
+        | st.builds(lambda a, b: a | b, inner, inner)
+        | st.builds(lambda a: ~a, inner)
+    ),
+    max_leaves=5,
+)
+
+
+def as_table(values: list[dict[str, Any]]) -> pa.Table:
+    out = [
+        {**{k: v for k, v in row.items() if "." not in k},
+         "n": None if row["n.x"] is None and row["b"] else {"x": row["n.x"]}}
+        for row in values
+    ]  # fmt: skip
+    return pa.Table.from_pylist(out, arrow_schema(SCHEMA))
+
+
+def collected(table: pa.Table) -> dict[str, Any]:
+    collector = StatsCollector(SCHEMA, indexed=-1)
+    for batch in table.to_batches(max_chunksize=2):
+        collector.update(batch)
+    return collector.finish()
+
+
+def check(predicate: Expression, bounds: Bounds, table: pa.Table) -> None:
+    truths = mask(predicate, table).to_pylist()
+    (kept,) = keep(predicate, bounds).to_pylist()
+    (certain,) = always(predicate, bounds).to_pylist()
+    assert kept or True not in truths
+    assert not certain or truths == [True] * len(truths)
+
+
+@settings(max_examples=400)
+@given(st.lists(rows, min_size=1, max_size=4), predicates)
+def test_our_statistics_never_lie(values: list[dict[str, Any]], predicate: Expression) -> None:
+    table = as_table(values)
+    bound = bind(predicate, SCHEMA)
+    paths = columns_of(bound)
+    text = stats_json(collected(table))
+    physical = {path: path for path in paths}
+    check(bound, json_bounds(pa.chunked_array([[text]]), SCHEMA, paths, physical), table)
+    # Without statistics nothing is left out, and nothing is certain but constants.
+    nothing = json_bounds(pa.chunked_array([pa.nulls(1, pa.string())]), SCHEMA, paths, physical)
+    check(bound, nothing, table)
+
+
+@settings(max_examples=200)
+@given(st.lists(rows, min_size=1, max_size=4), predicates)
+def test_parquet_footers_never_lie(values: list[dict[str, Any]], predicate: Expression) -> None:
+    table = as_table(values)
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    bound = bind(predicate, SCHEMA)
+    bounds = row_group_bounds(pq.read_metadata(sink), columns_of(bound), SCHEMA.fields)
+    check(bound, bounds, table)
+
+
+@given(st.lists(rows, min_size=1, max_size=4), predicates)
+def test_a_checkpoints_structs_never_lie(
+    values: list[dict[str, Any]], predicate: Expression
+) -> None:
+    table = as_table(values)
+    stats = collected(table)
+    low, high = {}, {}
+    for name in ("i", "d", "t", "m"):
+        column = table[name].combine_chunks()
+        present = [value for value in column.to_pylist() if value is not None]
+        low[name], high[name] = min(present, default=None), max(present, default=None)
+    bounded = pa.struct([ARROW.field(name) for name in ("i", "d", "t", "m")])
+    kind = pa.struct(
+        [("numRecords", pa.int64()), ("minValues", bounded), ("maxValues", bounded),
+         ("nullCount", pa.struct([(name, pa.int64()) for name in ("i", "d", "t", "m")]))]
+    )  # fmt: skip
+    parsed = pa.array(
+        [{"numRecords": len(values), "minValues": low, "maxValues": high,
+          "nullCount": stats["nullCount"]}], kind
+    )  # fmt: skip
+    bound = bind(predicate, SCHEMA)
+    paths = columns_of(bound)
+    physical = {path: path for path in paths}
+    check(bound, struct_bounds(pa.chunked_array([parsed]), SCHEMA, paths, physical), table)
+
+
+@pytest.mark.parametrize(
+    ("stats", "where"),
+    [
+        # NaN is above the greatest value that other writers state.
+        ({"numRecords": 2, "maxValues": {"f": 1.0}, "minValues": {"f": 0.0}}, "f > 5"),
+        # Timestamps are cut to milliseconds.
+        ({"numRecords": 1, "maxValues": {"t": "2020-01-01T00:00:00.001Z"}},
+         "t > '2020-01-01 00:00:00.0012'"),
+        # After a delete, a null count between none and all says nothing.
+        ({"numRecords": 5, "nullCount": {"i": 3}, "tightBounds": False}, "i IS NULL"),
+        # An old mark of truncation is not above every text.
+        ({"numRecords": 1, "minValues": {"s": "a"}, "maxValues": {"s": "a\ufffd"}},
+         "s = 'a\U0001f600'"),
+        # Numbers of more digits than a float holds.
+        ({"numRecords": 1, "minValues": {"m": 12345678901234567890.1234},
+          "maxValues": {"m": 12345678901234567890.1234}}, "m = 12345678901234567890.1234"),
+        # What cannot be read is unknown.
+        ({"numRecords": "many", "minValues": {"i": "7"}, "maxValues": 3, "nullCount": []}, "i = 1"),
+        ({"minValues": {"d": "soon"}, "maxValues": {"d": "2020-99-99"}}, "d = '2020-01-01'"),
+        ({"minValues": {"t": "1900-01-01T01:24:00.000+01:24"}}, "t < '1900-01-01 01:00:00'"),
+    ],
+)  # fmt: skip
+def test_statistics_of_others_leave_nothing_out(stats: dict[str, Any], where: str) -> None:
+    bound = bind(parse_sql(where), SCHEMA)
+    paths = columns_of(bound)
+    text = orjson.dumps(stats).decode()
+    bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, paths, {p: p for p in paths})
+    assert keep(bound, bounds).to_pylist() == [True]
+
+
+@pytest.mark.parametrize("text", ["null", "", "{", "[]", "7", '"x"'])
+def test_broken_texts_leave_nothing_out(text: str) -> None:
+    bound = bind(col("i") == 1, SCHEMA)
+    bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, [("i",)], {("i",): ("i",)})
+    assert keep(bound, bounds).to_pylist() == [True]
+    assert always(bound, bounds).to_pylist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("where", "kept"),
+    [("i > 9", False), ("i > 8", True), ("i = 1", False), ("i IN (1, 10)", False),
+     ("i IS NULL", False), ("s LIKE 'c%'", False), ("s LIKE 'b%'", True), ("NOT i <= 9", False),
+     ("n.x > 5", False), ("i = 5 AND s > 'z'", False), ("i = 1 OR s > 'z'", False)],
+)  # fmt: skip
+def test_files_are_left_out(where: str, kept: bool) -> None:
+    stats = (
+        '{"numRecords":3,"minValues":{"i":3,"s":"a","n":{"x":1}},'
+        '"maxValues":{"i":9,"s":"bz","n":{"x":5}},"nullCount":{"i":0,"s":0,"n":{"x":0}}}'
+    )
+    bound = bind(parse_sql(where), SCHEMA)
+    paths = columns_of(bound)
+    bounds = json_bounds(pa.chunked_array([[stats]]), SCHEMA, paths, {p: p for p in paths})
+    assert keep(bound, bounds).to_pylist() == [kept]
