@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
@@ -378,3 +379,29 @@ def test_history_of_a_commit_without_info(make: Make, log: Path) -> None:
     (newest, _) = table.history()
     stat = (log / commit(1)).stat()
     assert newest == {"version": 1, "timestamp": stat.st_mtime_ns // 1_000_000}
+
+
+def test_a_checkpoint_damaged_in_its_files_is_passed_over(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"a": [0]}))
+    for number in range(1, 4):
+        table.append(pa.table({"a": [number]}))
+    table.checkpoint()
+    table.append(pa.table({"a": [4]}))
+    path = tmp_path / "_delta_log" / "00000000000000000003.checkpoint.parquet"
+    data = bytearray(path.read_bytes())
+    group = pq.read_metadata(path).row_group(1)
+    chunks = [group.column(at) for at in range(group.num_columns)]
+    chunk = next(chunk for chunk in chunks if chunk.path_in_schema == "add.path")
+    start = chunk.data_page_offset
+    data[start : start + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    path.write_bytes(data)
+    again = txlog.Table(tmp_path)
+    with pytest.warns(txlog.TxlogWarning, match=r"3\.checkpoint\.parquet"):
+        assert sorted(again.to_arrow()["a"].to_pylist()) == [0, 1, 2, 3, 4]
+    (tmp_path / "_delta_log" / "00000000000000000001.json").unlink()
+    again = txlog.Table(tmp_path)
+    with (
+        pytest.warns(txlog.TxlogWarning),
+        pytest.raises(txlog.LogCorruptError, match=r"3\.checkpoint\.parquet"),
+    ):
+        again.to_arrow()
