@@ -145,14 +145,14 @@ def _encoded(
 def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
     """Return the highest fragment id given so far.
 
-    The recorded one suffices where txlog has written before; a table of other writers is looked
-    through once.
+    For what a checkpoint covers the recorded one suffices, so that the cost of a commit does not
+    depend on the table's size; a table of other writers is looked through once.
     """
     if snapshot is None or not intent.adds:
         return -1
     recorded = snapshot.transaction_version(ID_APP)
     if recorded is not None:
-        return recorded
+        return highest_id(snapshot.tail, recorded)
     return highest_id(load_files(store, snapshot).live, None)
 
 

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import read_controls, read_files, read_hint
-from txlog.errors import CommitConflictError, LogCorruptError, NotFoundError, TxlogWarning
+from txlog.errors import (
+    CommitConflictError,
+    LogCorruptError,
+    NotFoundError,
+    StoreError,
+    TxlogWarning,
+)
 from txlog.log import (
     LOG_FOLDER,
     LogFile,
@@ -26,11 +32,15 @@ from txlog.store import Store
 
 def list_log(store: Store, *, since: int = 0) -> list[LogFile]:
     """Return the log's files of versions from `since` on; whatever has another name is ignored."""
-    return [
-        file
-        for info in store.list_after(LOG_FOLDER, f"{since:020d}")
-        if (file := parse_name(info.name, size=info.size, modified_ms=info.modified_ms))
-    ]
+    try:
+        return [
+            file
+            for info in store.list_after(LOG_FOLDER, f"{since:020d}")
+            if (file := parse_name(info.name, size=info.size, modified_ms=info.modified_ms))
+        ]
+    except StoreError as error:
+        error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
+        raise
 
 
 def load_snapshot(

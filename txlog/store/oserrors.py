@@ -12,7 +12,10 @@ _FULL = "Free some space and try again"
 _PERMISSION = "Check the owner and mode of the file and of the folders above it"
 _DEFAULT = "Try again; if it stays so, look into the disk"
 
+_MAKES = ("create", "replace")  # What is missing then is the folder, and it cannot be made.
+
 REMEDIES = {
+    errno.ENOENT: "No folder can be made there. Check the path",
     errno.ENOSPC: f"The disk is full. {_FULL}",
     errno.EDQUOT: f"The quota is used up. {_FULL}",
     errno.EFBIG: "The file system takes no file of this size",
@@ -33,7 +36,7 @@ REMEDIES = {
 
 def store_error(error: OSError, operation: str, path: str) -> TxlogError:
     """Return our error for one of the operating system: `NotFoundError` or `StoreError`."""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and operation not in _MAKES:
         return NotFoundError(path=path, reason="there is no such file")
     return StoreError(
         operation=operation,

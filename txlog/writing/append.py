@@ -8,12 +8,12 @@ import orjson
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, run
-from txlog.errors import OutcomeUnknownError, TxlogError, UnsupportedFeatureError
+from txlog.errors import UnsupportedFeatureError
 from txlog.protocol import new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.data import SchemaMode, incoming, merged_schema
-from txlog.writing.files import discard_files
+from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -100,13 +100,8 @@ def commit_append(
             user_metadata=options.user_metadata,
         )
 
-    try:
+    with discarding(lambda: discard_files(place.store, adds)):
         after, committed = run(place.store, snapshot, build, effects=place.effects)
-    except OutcomeUnknownError:
-        raise  # The commit may have landed, so its files must stay.
-    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
-        discard_files(place.store, adds)
-        raise
     if committed is None:
         discard_files(place.store, adds)
     return done("WRITE", after, committed, skipped=skipped)

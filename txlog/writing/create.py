@@ -12,8 +12,6 @@ from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
-    OutcomeUnknownError,
-    TxlogError,
     UnsupportedFeatureError,
 )
 from txlog.expressions import Expression
@@ -25,7 +23,7 @@ from txlog.store import Store
 from txlog.writing.append import write_metrics
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import incoming, require_columns
-from txlog.writing.files import check_partitioning, discard_files
+from txlog.writing.files import check_partitioning, discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -226,13 +224,8 @@ def commit_new_table(
         metrics=write_metrics(adds),
         user_metadata=options.user_metadata,
     )
-    try:
+    with discarding(lambda: discard_files(place.store, adds)):
         outcome = commit(place.store, None, intent, effects=place.effects)
-    except OutcomeUnknownError:
-        raise  # The commit may have landed, so its files must stay.
-    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
-        discard_files(place.store, adds)
-        raise
     if isinstance(outcome, Committed):
         return done(intent.operation, outcome.snapshot, outcome, skipped=False)
     discard_files(place.store, adds)

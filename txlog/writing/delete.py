@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
-from txlog.errors import OutcomeUnknownError, TxlogError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment, alive_mask, logged_path
 from txlog.protocol import supports
 from txlog.scan import FragmentReader, ScanPlan, plan_scan
 from txlog.scan.read import BATCH_ROWS
 from txlog.snapshot import Snapshot, load_files
-from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -105,13 +104,8 @@ def delete(
             user_metadata=options.user_metadata,
         )
 
-    try:
+    with discarding(lambda: discard_gone(place, gone)):
         after, committed = run(place.store, snapshot, build, effects=place.effects)
-    except OutcomeUnknownError:
-        raise  # The commit may have landed, so its files must stay.
-    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
-        discard_gone(place, gone)
-        raise
     return done("DELETE", after, committed, skipped=skipped)
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, Reads, run
-from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
+from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.schema import DataType, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
@@ -16,7 +16,7 @@ from txlog.stats import format_partition_values, parse_partition_values, partiti
 from txlog.writing.append import evolved, require_supported_types, write_metrics
 from txlog.writing.data import SchemaMode, incoming
 from txlog.writing.delete import RowsGone, discard_gone, take_rows
-from txlog.writing.files import discard_files
+from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -138,14 +138,12 @@ def commit_overwrite(
             user_metadata=options.user_metadata,
         )
 
-    try:
-        after, committed = run(place.store, snapshot, build, effects=place.effects)
-    except OutcomeUnknownError:
-        raise  # The commit may have landed, so its files must stay.
-    except TxlogError:  # An interrupt proves nothing, so it leaves the files too.
+    def discard() -> None:
         discard_gone(place, gone)
         discard_files(place.store, adds)
-        raise
+
+    with discarding(discard):
+        after, committed = run(place.store, snapshot, build, effects=place.effects)
     if committed is None:
         discard_files(place.store, adds)
     return done("WRITE", after, committed, skipped=skipped)
