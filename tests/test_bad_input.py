@@ -1,0 +1,128 @@
+"""What people get wrong: one error of ours, which names the thing, and nothing half-written."""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import txlog
+
+ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
+Call = Callable[[Path], object]
+
+
+def table(path: Path) -> txlog.Table:
+    return txlog.Table(path / "t")
+
+
+CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
+    "no table": (txlog.NotFoundError, "no Delta table here", lambda p: txlog.Table(p / "no")),
+    "a file": (txlog.StoreError, "file.txt", lambda p: txlog.Table(p / "file.txt")),
+    "a folder that cannot be": (
+        txlog.StoreError, "Check the path", lambda _: txlog.write("/proc/txlog", ROWS)
+    ),
+    "no path": (txlog.InvalidInputError, "NoneType", lambda _: txlog.Table(None)),  # type: ignore[arg-type]
+    "an empty path": (txlog.InvalidInputError, "uri", lambda _: txlog.Table(" ")),
+    "options": (
+        txlog.InvalidInputError, "storage_options",
+        lambda p: txlog.Table(p / "t", storage_options=5),  # type: ignore[arg-type]
+    ),
+    "a scheme": (
+        txlog.UnsupportedFeatureError, "xyz", lambda _: txlog.Table("xyz://bucket/t")
+    ),
+    "another host": (txlog.InvalidInputError, "host", lambda _: txlog.Table("file://host/t")),
+    "a version": (txlog.NotFoundError, "latest is 0", lambda p: txlog.Table(p / "t", version=7)),
+    "a negative version": (
+        txlog.InvalidInputError, "version", lambda p: txlog.Table(p / "t", version=-1)
+    ),
+    "version and time": (
+        txlog.InvalidInputError, "only one", lambda p: txlog.Table(p / "t", 0, "2020-01-01")
+    ),
+    "too early": (
+        txlog.NotFoundError, "before the first", lambda p: txlog.Table(p / "t", timestamp=-(10**18))
+    ),
+    "too late": (
+        txlog.NotFoundError, "after the last",
+        lambda p: txlog.Table(p / "t", timestamp=datetime.max),
+    ),
+    "far too late": (
+        txlog.NotFoundError, "after the last", lambda p: txlog.Table(p / "t", timestamp=10**30)
+    ),
+    "no time": (
+        txlog.InvalidInputError, "soon", lambda p: txlog.Table(p / "t", timestamp="soon")
+    ),
+    "a float for a time": (
+        txlog.InvalidInputError, "float",
+        lambda p: txlog.Table(p / "t", timestamp=1.5),  # type: ignore[arg-type]
+    ),
+    "a column": (txlog.InvalidInputError, "Choose from a, s", lambda p: table(p).scan(["z"])),
+    "no names": (
+        txlog.InvalidInputError, "columns",
+        lambda p: table(p).scan([1]),  # type: ignore[list-item]
+    ),
+    "text for a list": (
+        txlog.InvalidInputError, "list of names",
+        lambda p: table(p).scan("a"),  # type: ignore[arg-type]
+    ),
+    "torn SQL": (txlog.InvalidInputError, "no SQL", lambda p: table(p).delete("a = ")),
+    "a predicate's column": (txlog.InvalidInputError, "z", lambda p: table(p).delete("z = 1")),
+    "a predicate's type": (txlog.InvalidInputError, "long", lambda p: table(p).delete("a = 'x'")),
+    "no predicate": (
+        txlog.InvalidInputError, "5",
+        lambda p: table(p).count(5),  # type: ignore[arg-type]
+    ),
+    "no data": (txlog.InvalidInputError, "Arrow", lambda p: table(p).append({"a": [1]})),
+    "a transaction": (
+        txlog.InvalidInputError, "txn",
+        lambda p: table(p).append(ROWS, txn="job"),  # type: ignore[arg-type]
+    ),
+    "our own application": (
+        txlog.InvalidInputError, "reserved",
+        lambda p: table(p).append(ROWS, txn=("txlog.fragments", 1)),
+    ),
+    "a table that is there": (
+        txlog.AlreadyExistsError, "already", lambda p: txlog.Table.create(p / "t", ROWS.schema)
+    ),
+    "no schema": (
+        txlog.InvalidInputError, "Schema",
+        lambda p: txlog.Table.create(p / "u", {"a": int}),  # type: ignore[arg-type]
+    ),
+    "no columns": (
+        txlog.InvalidInputError, "column", lambda p: txlog.Table.create(p / "u", pa.schema([]))
+    ),
+    "a type": (
+        txlog.InvalidInputError, "time64",
+        lambda p: txlog.Table.create(p / "u", pa.schema([("t", pa.time64("us"))])),
+    ),
+    "a partition column": (
+        txlog.InvalidInputError, "zz",
+        lambda p: txlog.Table.create(p / "u", ROWS.schema, partition_by=["zz"]),
+    ),
+    "properties": (
+        txlog.InvalidInputError, "maybe.*delta.zz",
+        lambda p: txlog.Table.create(
+            p / "u", ROWS.schema, properties={"delta.appendOnly": "maybe", "delta.zz": "1"}
+        ),
+    ),
+    "a feature by property": (
+        txlog.InvalidInputError, "changeDataFeed",
+        lambda p: txlog.Table.create(
+            p / "u", ROWS.schema, properties={"delta.enableChangeDataFeed": "true"}
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_error_names_it_and_nothing_changes(tmp_path: Path, name: str) -> None:
+    expected, says, call = CASES[name]
+    txlog.write(tmp_path / "t", ROWS)
+    (tmp_path / "file.txt").write_text("x")
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    with pytest.raises(expected, match=f"(?s){says}") as caught:
+        call(tmp_path)
+    assert type(caught.value) is expected
+    assert "\x1b" not in str(caught.value)
+    assert sorted(str(path) for path in tmp_path.rglob("*")) == before
