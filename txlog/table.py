@@ -37,8 +37,8 @@ from txlog.writing import (
     Done,
     Outcome,
     PartitionMode,
+    Place,
     SchemaMode,
-    Workplace,
     append,
     as_names,
     as_schema,
@@ -110,12 +110,12 @@ class Table:
         if timestamp is not None:
             at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
             snapshot = load_snapshot(store, version=at)
-        self._place = Workplace(store)
+        self._place = Place(store)
         self._outcome: Outcome | None = None
         self._move(snapshot)
 
     @classmethod
-    def _of(cls, place: Workplace, snapshot: Snapshot) -> Table:
+    def _of(cls, place: Place, snapshot: Snapshot) -> Table:
         table = cls.__new__(cls)
         table._place = place
         table._outcome = None
@@ -123,7 +123,7 @@ class Table:
         return table
 
     @classmethod
-    def _made(cls, place: Workplace, done: Done) -> Table:
+    def _made(cls, place: Place, done: Done) -> Table:
         table = cls._of(place, done.snapshot)
         table._finish(done)
         return table
@@ -311,7 +311,7 @@ class Table:
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        place = Workplace(open_store(uri, storage_options))
+        place = Place(open_store(uri, storage_options))
         snapshot = create(
             place,
             as_schema(schema),

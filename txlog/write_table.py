@@ -16,8 +16,8 @@ from txlog.table import Table, Where
 from txlog.writing import (
     AppTransaction,
     PartitionMode,
+    Place,
     SchemaMode,
-    Workplace,
     already_exists,
     as_names,
     existing,
@@ -64,7 +64,7 @@ def write(
     """
     _require_modes(mode, where, partition_mode, schema_mode)
     require_transaction(txn)
-    place = Workplace(open_store(uri, storage_options))
+    place = Place(open_store(uri, storage_options))
     snapshot = existing(place.store)
     if snapshot is None:
         made = write_new_table(

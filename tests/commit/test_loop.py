@@ -19,7 +19,7 @@ from txlog.scan import Threads
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import LocalStore
 from txlog.table import as_schema
-from txlog.writing import Workplace, WriteOptions, append, create, delete, overwrite
+from txlog.writing import Place, WriteOptions, append, create, delete, overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -29,19 +29,19 @@ def xs(*values: int) -> pa.Table:
 
 
 @pytest.fixture
-def place(tmp_path: Path, effects: Effects) -> Workplace:
-    place = Workplace(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+def place(tmp_path: Path, effects: Effects) -> Place:
+    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA))
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     append(place, load_snapshot(place.store), xs(11, 12, 13))
     return place
 
 
-def rows(place: Workplace) -> list[int]:
+def rows(place: Place) -> list[int]:
     return sorted(txlog.Table(place.store.root).to_arrow()["x"].to_pylist())
 
 
-def data_files(place: Workplace) -> set[str]:
+def data_files(place: Place) -> set[str]:
     return {
         info.name
         for info in place.store.list_tree("")
@@ -49,11 +49,11 @@ def data_files(place: Workplace) -> set[str]:
     }
 
 
-def live_files(place: Workplace) -> set[str]:
+def live_files(place: Place) -> set[str]:
     return set(txlog.Table(place.store.root).files()["path"].to_pylist())
 
 
-def test_two_appends_from_one_version_both_land(place: Workplace) -> None:
+def test_two_appends_from_one_version_both_land(place: Place) -> None:
     seen = load_snapshot(place.store)
     first = append(place, seen, xs(21))
     second = append(place, seen, xs(22))
@@ -62,7 +62,7 @@ def test_two_appends_from_one_version_both_land(place: Workplace) -> None:
     assert rows(place) == [1, 2, 3, 11, 12, 13, 21, 22]
 
 
-def test_fragment_ids_of_two_writers_differ(place: Workplace) -> None:
+def test_fragment_ids_of_two_writers_differ(place: Place) -> None:
     seen = load_snapshot(place.store)
     for value in (21, 22, 23):
         append(place, seen, xs(value))
@@ -71,7 +71,7 @@ def test_fragment_ids_of_two_writers_differ(place: Workplace) -> None:
     assert table.transaction_version(ID_APP) == 4
 
 
-def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Workplace) -> None:
+def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Place) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(1000))
     assert delete(place, seen, "x < 3").outcome.version == 4
@@ -80,7 +80,7 @@ def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Workplace) ->
     assert history["readVersion"] == 2  # Nothing was decided anew.
 
 
-def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Workplace) -> None:
+def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Place) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(0, 50))
     assert delete(place, seen, "x < 3").outcome.metrics["numDeletedRows"] == 3
@@ -90,7 +90,7 @@ def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Workplace)
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, vectors: str) -> None:
-    place = Workplace(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(place, load_snapshot(place.store), xs(1, 2, 3, 4))
     seen = load_snapshot(place.store)
@@ -105,7 +105,7 @@ def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, ve
     assert txlog.Table(place.store.root, version=2).count() == 3
 
 
-def test_a_delete_of_rows_that_are_gone_does_nothing(place: Workplace) -> None:
+def test_a_delete_of_rows_that_are_gone_does_nothing(place: Place) -> None:
     seen = load_snapshot(place.store)
     delete(place, seen, "x = 1")
     second = delete(place, seen, "x = 1")
@@ -114,7 +114,7 @@ def test_a_delete_of_rows_that_are_gone_does_nothing(place: Workplace) -> None:
     assert load_snapshot(place.store).version == 3
 
 
-def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Workplace) -> None:
+def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Place) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(99))
     overwrite(place, seen, xs(7))
@@ -123,7 +123,7 @@ def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Workplace) -> 
 
 
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
-def test_one_transaction_by_two_writers_lands_once(place: Workplace, verb: str) -> None:
+def test_one_transaction_by_two_writers_lands_once(place: Place, verb: str) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(21), txn=("job", 5))
     before = data_files(place)
@@ -140,14 +140,14 @@ def test_one_transaction_by_two_writers_lands_once(place: Workplace, verb: str) 
     assert data_files(place) == before
 
 
-def test_a_later_transaction_of_the_same_application_lands(place: Workplace) -> None:
+def test_a_later_transaction_of_the_same_application_lands(place: Place) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(21), txn=("job", 5))
     assert append(place, seen, xs(22), txn=("job", 6)).outcome.version == 4
     assert load_snapshot(place.store).transaction_version("job") == 6
 
 
-def test_a_new_schema_makes_an_append_check_again(place: Workplace) -> None:
+def test_a_new_schema_makes_an_append_check_again(place: Place) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -156,7 +156,7 @@ def test_a_new_schema_makes_an_append_check_again(place: Workplace) -> None:
     assert found == [{"x": 5, "y": "b"}, {"x": 6, "y": None}]
 
 
-def test_two_new_columns_both_come(place: Workplace) -> None:
+def test_two_new_columns_both_come(place: Place) -> None:
     seen = load_snapshot(place.store)
     for name in "yz":
         data = pa.table({"x": pa.array([5], pa.int64()), name: ["b"]})
@@ -164,7 +164,7 @@ def test_two_new_columns_both_come(place: Workplace) -> None:
     assert txlog.Table(place.store.root).schema.names == ["x", "y", "z"]
 
 
-def test_an_append_that_a_new_rule_forbids_is_refused(place: Workplace) -> None:
+def test_an_append_that_a_new_rule_forbids_is_refused(place: Place) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -180,7 +180,7 @@ def intent_of(snapshot: Snapshot, path: str) -> Intent:
     return Intent("WRITE", snapshot.version, adds=(file,))
 
 
-def test_the_loop_says_how_often_it_tried(place: Workplace) -> None:
+def test_the_loop_says_how_often_it_tried(place: Place) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(4))
     append(place, seen, xs(5))
@@ -189,7 +189,7 @@ def test_the_loop_says_how_often_it_tried(place: Workplace) -> None:
     assert (done.attempts, done.snapshot.version) == (2, 5)  # One look passes all winners.
 
 
-def test_a_redo_comes_with_the_newest_snapshot(place: Workplace) -> None:
+def test_a_redo_comes_with_the_newest_snapshot(place: Place) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -215,7 +215,7 @@ class _Busy:
         return self._inner.put_if_absent(path, data)
 
 
-def busy(place: Workplace) -> Workplace:
+def busy(place: Place) -> Place:
     def others() -> Iterator[bytes]:
         count = 0
         while True:
@@ -223,10 +223,10 @@ def busy(place: Workplace) -> Workplace:
             yield encode(list(intent_of(load_snapshot(place.store), f"other-{count}").adds))
 
     store: Any = _Busy(LocalStore(place.store.root), others())
-    return Workplace(store, place.effects, place.engine)
+    return Place(store, place.effects, place.engine)
 
 
-def test_attempts_end_at_the_deadline(place: Workplace, effects: Any) -> None:
+def test_attempts_end_at_the_deadline(place: Place, effects: Any) -> None:
     seen = load_snapshot(place.store)
     crowded = busy(place)
     with pytest.raises(RetriesExhaustedError) as caught:
@@ -237,7 +237,7 @@ def test_attempts_end_at_the_deadline(place: Workplace, effects: Any) -> None:
     assert load_snapshot(place.store).version == caught.value.version
 
 
-def test_an_append_that_never_wins_leaves_no_file(place: Workplace) -> None:
+def test_an_append_that_never_wins_leaves_no_file(place: Place) -> None:
     before = data_files(place)
     with pytest.raises(RetriesExhaustedError):
         append(busy(place), load_snapshot(place.store), xs(9))
@@ -268,7 +268,7 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
 
 
 def test_in_commit_timestamps_only_rise(tmp_path: Path, effects: Any) -> None:
-    place = Workplace(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     properties = {"delta.enableInCommitTimestamps": "true"}
     create(place, as_schema(SCHEMA), properties=properties)
     first = load_snapshot(place.store).timestamp_ms

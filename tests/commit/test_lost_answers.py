@@ -16,7 +16,7 @@ from txlog.scan import Threads
 from txlog.snapshot import load_snapshot
 from txlog.store import LocalStore, MemoryStore
 from txlog.table import as_schema
-from txlog.writing import Workplace, append, create, delete, overwrite, write_new_table
+from txlog.writing import Place, append, create, delete, overwrite, write_new_table
 from txlog.writing.options import WriteOptions
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -67,9 +67,9 @@ def xs(*values: int) -> pa.Table:
     return pa.table({"x": pa.array(values, pa.int64())})
 
 
-def flaky(root: str, effects: Effects, *faults: str) -> tuple[Workplace, Any]:
+def flaky(root: str, effects: Effects, *faults: str) -> tuple[Place, Any]:
     store: Any = Flaky(LocalStore(root), *faults)
-    return Workplace(store, effects, Threads(1)), store
+    return Place(store, effects, Threads(1)), store
 
 
 def rows(root: str, version: int | None = None) -> list[int]:
@@ -83,7 +83,7 @@ def parquet_files(root: str) -> set[str]:
 @pytest.fixture
 def root(tmp_path: Path, effects: Effects) -> str:
     root = str(tmp_path / "t")
-    place = Workplace(LocalStore(root), effects, Threads(1))
+    place = Place(LocalStore(root), effects, Threads(1))
     create(place, as_schema(SCHEMA))
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     return root
@@ -124,7 +124,7 @@ def test_a_lost_answer_does_not_hide_another_winner(root: str, effects: Effects)
 
     def other_first(path: str, data: bytes) -> str:
         if not store.puts:
-            plain = Workplace(LocalStore(root), effects, Threads(1))
+            plain = Place(LocalStore(root), effects, Threads(1))
             append(plain, seen, xs(8))
         return str(inner(path, data))
 
@@ -168,7 +168,7 @@ def test_an_answer_that_never_comes_is_unknown_in_the_end(root: str, effects: Ef
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_refused_commit_leaves_no_file(tmp_path: Path, effects: Effects, vectors: str) -> None:
     root = str(tmp_path / "t")
-    plain = Workplace(LocalStore(root), effects, Threads(1))
+    plain = Place(LocalStore(root), effects, Threads(1))
     create(plain, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(plain, load_snapshot(plain.store), xs(*range(40_000)))
     place, store = flaky(root, effects)

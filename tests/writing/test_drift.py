@@ -13,7 +13,7 @@ from txlog.commit import Committed, Intent, commit
 from txlog.effects import REAL
 from txlog.schema import PrimitiveType, StructField, StructType, schema_json
 from txlog.snapshot import load_snapshot
-from txlog.writing import Workplace, append, overwrite
+from txlog.writing import Place, append, overwrite
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 
@@ -65,9 +65,9 @@ def test_rows_are_not_committed_under_a_rule_that_they_never_saw(tmp_path: Path)
     )
     before = parquet_files(tmp_path)
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        append(Workplace(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        append(Place(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        overwrite(Workplace(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        overwrite(Place(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
     assert txlog.Table(tmp_path).count() == 2
     assert parquet_files(tmp_path) == before
 
@@ -79,7 +79,7 @@ def test_a_column_that_was_dropped_does_not_come_back(tmp_path: Path, mode: str 
     stale = table.snapshot
     table.overwrite(pa.table({"a": [7]}), schema_mode="overwrite")
     with pytest.raises(txlog.CommitConflictError, match="columns s"):
-        append(Workplace(table.store), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
+        append(Place(table.store), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a"]
     assert again.count() == 1
@@ -89,8 +89,8 @@ def test_a_new_nullable_column_does_no_harm(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     stale = table.snapshot
     table.append(pa.table({"a": [3], "new": [1.5]}), schema_mode="merge")
-    append(Workplace(table.store), stale, ROWS)
-    append(Workplace(table.store), stale, pa.table({"a": [4], "mine": [True]}),
+    append(Place(table.store), stale, ROWS)
+    append(Place(table.store), stale, pa.table({"a": [4], "mine": [True]}),
            schema_mode="merge")  # fmt: skip
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a", "s", "new", "mine"]
@@ -104,7 +104,7 @@ def test_files_for_other_partitions_are_not_committed(tmp_path: Path) -> None:
     table.delete()
     change_metadata(table, partition_columns=["s"])
     with pytest.raises(txlog.CommitConflictError, match="partitioning"):
-        append(Workplace(table.store), stale, ROWS)
+        append(Place(table.store), stale, ROWS)
 
 
 def test_a_schema_that_could_not_be_opened_makes_no_table(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from txlog.scan import Threads
 from txlog.snapshot import load_snapshot
 from txlog.store import LocalStore
 from txlog.table import as_schema
-from txlog.writing import Workplace, WriteOptions, append, create, delete, write_new_table
+from txlog.writing import Place, WriteOptions, append, create, delete, write_new_table
 
 DATA = pa.table({"x": [1, 2, 3], "t": ["a", None, "ü"], "f": [0.5, None, 2.0]})
 
@@ -156,9 +156,9 @@ def files_below(root: Path) -> set[Path]:
 @pytest.mark.parametrize("room", range(4))
 def test_a_full_disk_leaves_nothing(tmp_path: Path, room: int) -> None:
     root = tmp_path / "t"
-    plain = Workplace(LocalStore(str(root)), engine=Threads(1))
+    plain = Place(LocalStore(str(root)), engine=Threads(1))
     store: Any = _Full(LocalStore(str(root)), room)
-    place = Workplace(store, engine=Threads(1))
+    place = Place(store, engine=Threads(1))
     options = WriteOptions(max_rows_per_file=1)  # Three files, and the commit.
 
     def make() -> None:
@@ -191,7 +191,7 @@ def test_a_full_disk_while_deleting_leaves_nothing(tmp_path: Path, room: int, ve
     before = files_below(tmp_path)
     store: Any = _Full(LocalStore(str(tmp_path)), room)
     with pytest.raises(StoreError, match="No space"):
-        delete(Workplace(store, engine=Threads(1)), load_snapshot(store), "x % 3 = 0 or x % 7 = 0")
+        delete(Place(store, engine=Threads(1)), load_snapshot(store), "x % 3 = 0 or x % 7 = 0")
     assert files_below(tmp_path) == before
     assert txlog.Table(tmp_path).count() == 20_000
 

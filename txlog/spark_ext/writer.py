@@ -27,8 +27,8 @@ from txlog.writing import (
     AppTransaction,
     Outcome,
     PartitionMode,
+    Place,
     SchemaMode,
-    Workplace,
     WritePlan,
     commit_append,
     commit_new_table,
@@ -153,7 +153,7 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
     context = TaskContext.get()
     query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
     reader = _reader(batches)
-    adds = [] if reader is None else target.plan.write(Workplace(target.store), reader)
+    adds = [] if reader is None else target.plan.write(Place(target.store), reader)
     return Written([add.to_json() for add in adds], query_id, target.written_for)
 
 
@@ -182,7 +182,7 @@ def commit_task_files(
     """
     written = [message for message in messages if message is not None]
     adds = [Add.model_validate(add) for message in written for add in message.adds]
-    place = Workplace(target.store)
+    place = Place(target.store)
     cut = target.options.write_options()
     snapshot = target.snapshot
     if snapshot is None and not target.makes_table:

@@ -17,7 +17,7 @@ from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
-    Workplace,
+    Place,
     done,
     is_recorded,
     require_table_writable,
@@ -30,7 +30,7 @@ from txlog.writing.plan import plan_write, require_still_fits
 
 
 def append(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     data: Any,
     *,
@@ -61,7 +61,7 @@ def append(
 
 
 def commit_append(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     adds: list[Add],
     schema: StructType,

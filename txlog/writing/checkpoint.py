@@ -8,10 +8,10 @@ from txlog.checkpoint import checkpoint_rows, write_checkpoint
 from txlog.errors import TxlogWarning
 from txlog.reconcile import TableState
 from txlog.snapshot import Snapshot, load_files
-from txlog.writing.operation import Done, Workplace, require_table_writable
+from txlog.writing.operation import Done, Place, require_table_writable
 
 
-def checkpoint(place: Workplace, snapshot: Snapshot) -> None:
+def checkpoint(place: Place, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version, and point `_last_checkpoint` at it.
 
     Raises
@@ -31,7 +31,7 @@ def checkpoint(place: Workplace, snapshot: Snapshot) -> None:
     write_checkpoint(place.store, snapshot.version, groups)
 
 
-def maintain(place: Workplace, done: Done) -> None:
+def maintain(place: Place, done: Done) -> None:
     """Write a checkpoint if the table's `delta.checkpointInterval` says that one is due.
 
     A checkpoint that fails is a `TxlogWarning`: the commit stands without it.

@@ -27,7 +27,7 @@ from txlog.writing.files import check_partitioning, discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
-    Workplace,
+    Place,
     done,
     require_transaction,
     txn_action,
@@ -112,7 +112,7 @@ def _parameters(metadata: Metadata) -> dict[str, Any]:
 
 
 def create(
-    place: Workplace,
+    place: Place,
     schema: StructType,
     *,
     partition_by: Sequence[str] = (),
@@ -152,7 +152,7 @@ def create(
 
 
 def write_new_table(
-    place: Workplace,
+    place: Place,
     data: Any,
     *,
     partition_by: Sequence[str],
@@ -201,7 +201,7 @@ def write_new_table(
 
 
 def commit_new_table(
-    place: Workplace,
+    place: Place,
     metadata: Metadata,
     schema: StructType,
     adds: list[Add],

@@ -20,7 +20,7 @@ from txlog.writing.files import FileLayout, discard_files, discarding, write_dat
 from txlog.writing.operation import (
     AppTransaction,
     Done,
-    Workplace,
+    Place,
     done,
     is_recorded,
     require_table_writable,
@@ -53,7 +53,7 @@ class RowsGone:
 
 
 def delete(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     where: str | Expression | None,
     *,
@@ -109,7 +109,7 @@ def delete(
     return done("DELETE", after, committed, skipped=skipped)
 
 
-def discard_gone(place: Workplace, gone: RowsGone | None) -> None:
+def discard_gone(place: Place, gone: RowsGone | None) -> None:
     """Delete what was written for an attempt that was not committed."""
     if gone is not None:
         discard_files(place.store, gone.written)
@@ -117,7 +117,7 @@ def discard_gone(place: Workplace, gone: RowsGone | None) -> None:
 
 
 def take_rows(
-    place: Workplace, snapshot: Snapshot, where: Expression | None, options: WriteOptions
+    place: Place, snapshot: Snapshot, where: Expression | None, options: WriteOptions
 ) -> RowsGone:
     """Find a predicate's rows, and write the vectors or files that leave them out."""
     files = load_files(place.store, snapshot).live
@@ -172,7 +172,7 @@ def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:
     return files.filter(pc.is_in(files["path"], value_set=paths))
 
 
-def _rows_left(place: Workplace, plan: ScanPlan, fragment: Fragment) -> int:
+def _rows_left(place: Place, plan: ScanPlan, fragment: Fragment) -> int:
     if fragment.num_rows is not None:
         return fragment.num_rows
     reader = FragmentReader(place.store, plan, fragment)
@@ -180,7 +180,7 @@ def _rows_left(place: Workplace, plan: ScanPlan, fragment: Fragment) -> int:
 
 
 def _rewrite(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     plan: ScanPlan,
     hits: Sequence[Hit],
@@ -199,7 +199,7 @@ def _rewrite(
 
 
 def _rows_that_stay(
-    place: Workplace, snapshot: Snapshot, plan: ScanPlan, hit: Hit
+    place: Place, snapshot: Snapshot, plan: ScanPlan, hit: Hit
 ) -> Iterator[pa.RecordBatch]:
     gone = hit.going | hit.gone
     reader = FragmentReader(place.store, plan, hit.fragment)

@@ -17,7 +17,7 @@ from txlog.store import Store
 
 
 @dataclass(frozen=True)
-class Workplace:
+class Place:
     """Where an operation does its work: the table's bytes, time and chance, many hands."""
 
     store: Store

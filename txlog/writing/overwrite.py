@@ -20,7 +20,7 @@ from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
-    Workplace,
+    Place,
     done,
     is_recorded,
     require_table_writable,
@@ -36,7 +36,7 @@ PartitionMode = Literal["static", "dynamic"]
 
 
 def overwrite(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     data: Any,
     *,
@@ -86,7 +86,7 @@ def overwrite(
 
 
 def commit_overwrite(
-    place: Workplace,
+    place: Place,
     snapshot: Snapshot,
     adds: list[Add],
     schema: StructType,

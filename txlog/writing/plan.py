@@ -17,7 +17,7 @@ from txlog.snapshot import Snapshot
 from txlog.writing.constraints import Constraint, checked, constraints_of
 from txlog.writing.data import fitted
 from txlog.writing.files import FileLayout, check_partitioning, write_data_files
-from txlog.writing.operation import Workplace
+from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 
 
@@ -34,7 +34,7 @@ class WritePlan:
         """The table's schema after the write."""
         return self.layout.schema
 
-    def write(self, place: Workplace, reader: pa.RecordBatchReader) -> list[Add]:
+    def write(self, place: Place, reader: pa.RecordBatchReader) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
 
         Raises
