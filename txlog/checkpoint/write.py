@@ -93,15 +93,24 @@ _COLUMNS = {
 
 
 def checkpoint_rows(
-    state: TableState, *, now_ms: int, file_retention_ms: int, txn_retention_ms: int | None = None
+    state: TableState,
+    *,
+    now_ms: int,
+    file_retention_ms: int,
+    txn_retention_ms: int | None = None,
+    with_stats: bool = True,
 ) -> list[pa.Table]:
     """Return the rows of a classic checkpoint, one table for each kind of row group.
 
-    Pure. Tombstones past their retention, removed domains and expired transactions are left out.
+    Pure. Tombstones past their retention, removed domains and expired transactions are left out,
+    and so are statistics without `with_stats`.
     """
+    live = _sorted(state.files.live)
+    if not with_stats:
+        live = _without_stats(live)
     return [
         _control_rows(_kept_controls(state, now_ms, txn_retention_ms)),
-        _file_structs(_sorted(state.files.live), "add"),
+        _file_structs(live, "add"),
         _file_structs(
             _kept_tombstones(state.files.tombstones, now_ms, file_retention_ms), "remove"
         ),
@@ -173,6 +182,12 @@ def _control_rows(actions: Iterable[Action]) -> pa.Table:
 def _kept_tombstones(rows: pa.Table, now_ms: int, retention_ms: int) -> pa.Table:
     deleted_ms = pc.fill_null(rows["deletion_timestamp"], 0)
     return rows.filter(pc.greater_equal(pc.add(deleted_ms, retention_ms), now_ms))
+
+
+def _without_stats(rows: pa.Table) -> pa.Table:
+    rows = rows.select([name for name in rows.column_names if name != "stats_parsed"])
+    at = rows.column_names.index("stats")
+    return rows.set_column(at, "stats", pa.nulls(rows.num_rows, pa.string()))
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

@@ -66,6 +66,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
     "delta.checkpointInterval": (_positive, 10),
     "delta.checkpoint.writeStatsAsJson": (_flag, True),
+    "delta.checkpoint.writeStatsAsStruct": (_flag, False),
     "delta.columnMapping.mode": (_mapping_mode, "none"),
     "delta.dataSkippingNumIndexedCols": (_count_or_all, 32),
     "delta.deletedFileRetentionDuration": (_interval_ms, 7 * 86_400_000),

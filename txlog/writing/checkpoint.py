@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 from txlog.checkpoint import checkpoint_rows, write_checkpoint
-from txlog.errors import TxlogWarning
+from txlog.errors import TxlogWarning, UnsupportedFeatureError
 from txlog.reconcile import TableState
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing.operation import Done, Place, require_table_writable
@@ -21,12 +21,21 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
     """
     place.store.require_writable()
     require_table_writable(snapshot, removes_rows=False)
+    if snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("delta.checkpoint.writeStatsAsStruct",),
+            reason="the table wants statistics as structs in its checkpoints, "
+            "which txlog does not write",
+            remedy="Set the property to false, or let another engine write checkpoints",
+        )
     state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
     groups = checkpoint_rows(
         state,
         now_ms=place.effects.now_ms(),
         file_retention_ms=snapshot.properties.get("delta.deletedFileRetentionDuration"),
         txn_retention_ms=snapshot.properties.get("delta.setTransactionRetentionDuration"),
+        with_stats=snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
     )
     write_checkpoint(place.store, snapshot.version, groups)
 
