@@ -69,6 +69,21 @@ def test_years_beyond_python_are_read() -> None:
     assert found.cast(pa.int64()).to_pylist() == [253402300800000000]
 
 
+@pytest.mark.parametrize("kind", ["date", "timestamp", "timestamp_ntz"])
+def test_years_of_any_sign_come_back(kind: str) -> None:
+    days = pa.array([-720_000, -719_528, 3_000_000], pa.int32())  # Years -2, 0 and 10183.
+    target = arrow_type(PrimitiveType(kind))
+    values = days.cast(target) if kind == "date" else days.cast(pa.date32()).cast(target)
+    texts = format_partition_values(values, PrimitiveType(kind))
+    assert parse_partition_values(texts, PrimitiveType(kind)).equals(values)
+
+
+def test_a_date_too_far_off_is_refused() -> None:
+    far = pa.array([2**31 - 1], pa.int32()).cast(pa.date32())
+    with pytest.raises(InvalidInputError, match="digits"):
+        format_partition_values(far, PrimitiveType("date"))
+
+
 def test_a_decimal_of_another_scale_is_read() -> None:
     found = parse_partition_values(pa.array(["1", "2.5", "1E+2"]), DecimalType(12, 2))
     assert found.to_pylist() == [Decimal("1.00"), Decimal("2.50"), Decimal("100.00")]

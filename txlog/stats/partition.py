@@ -17,6 +17,7 @@ from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type, type_
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_YEAR_DIGITS = 6
 
 
 def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
@@ -105,7 +106,7 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     Raises
     ------
     InvalidInputError
-        A binary value is no UTF-8, which the log's text cannot hold.
+        A binary value is no UTF-8, which the log's text cannot hold, or a date is too far off.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -113,17 +114,30 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     distinct = encoded.dictionary
     match kind:
         case PrimitiveType("date"):
-            texts = [format_date(days) for days in distinct.cast(pa.int32()).to_pylist()]
+            texts = [_year(format_date(days)) for days in distinct.cast(pa.int32()).to_pylist()]
         case PrimitiveType("timestamp"):
             micros = distinct.cast(pa.int64()).to_pylist()
-            texts = [format_moment(value, digits=6, zone="Z") for value in micros]
+            texts = [_year(format_moment(value, digits=6, zone="Z")) for value in micros]
         case PrimitiveType("timestamp_ntz"):
             micros = distinct.cast(pa.int64()).to_pylist()
-            texts = [format_moment(value, digits=6, separator=" ") for value in micros]
+            texts = [_year(format_moment(value, digits=6, separator=" ")) for value in micros]
         case _:
             texts = [_text(value) for value in distinct.to_pylist()]
     found = pa.array(texts, pa.string()).take(encoded.indices)
     return pc.if_else(pc.equal(found, ""), None, found)
+
+
+def _year(text: str) -> str:
+    """Return a formatted date or moment with a year that can be read back."""
+    sign = "-" if text.startswith("-") else ""
+    year, rest = text.removeprefix("-").split("-", 1)
+    if len(year) > _YEAR_DIGITS:
+        raise InvalidInputError(
+            argument="data",
+            reason=f"the year of the partition value {text} has more than {_YEAR_DIGITS} digits",
+            remedy="Partition by another column",
+        )
+    return f"{sign}{year:0>4}-{rest}"
 
 
 def _text(value: Any) -> str:
