@@ -13,10 +13,12 @@ from txlog.schema import (
     ArrayType,
     DataType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     arrow_type,
 )
+from txlog.variant import unshred
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -25,14 +27,14 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
     """Return the index of the file's column for a table column, or None if the file has none.
 
     `mode` is the table's column mapping: `id` goes by Parquet field ids, `name` by physical
-    names, `none` by names.
+    names, `none` by names. A column without an id goes by its name.
     """
-    if mode == "id":
+    if mode == "id" and want.field_id is not None:
         for index, field in enumerate(fields):
             if (field.metadata or {}).get(_FIELD_ID) == str(want.field_id).encode():
                 return index
         return None
-    name = want.physical_name if mode == "name" else want.name
+    name = want.name if mode == "none" else want.physical_name
     folded = None
     for index, field in enumerate(fields):
         if field.name == name:
@@ -55,6 +57,10 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
         return array
     try:
         return _conform(array, want, target, mode)
+    except DataFileError as error:
+        error.path = error.path or path
+        error.reason = f"column {column}: {error.reason}"
+        raise
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise DataFileError(
             path=path,
@@ -69,6 +75,8 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     match want:
+        case PrimitiveType("variant"):
+            return unshred(array)
         case StructType(fields) if pa.types.is_struct(array.type):
             children = [_child(array, field, mode) for field in fields]
             return _struct(children, target, array)

@@ -1,0 +1,168 @@
+"""Arrow columns of variants, and what each of their rows says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError
+from txlog.variant.encoding import Form, decode, decode_names
+from txlog.variant.json import JSON, date_text, uuid_text
+from txlog.variant.kinds import Kind, MalformedError
+
+T = TypeVar("T")
+
+_DAY = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1)
+_WIDE = Context(prec=38)
+
+
+def decode_variant(metadata: bytes, value: bytes) -> Any:
+    """Return the Python value of one variant.
+
+    Objects become dictionaries in stored order, arrays lists, a timestamp a `datetime` in UTC, a
+    timestamp_ntz one without zone, a UUID its text. Nanoseconds are rounded down to microseconds.
+
+    Raises
+    ------
+    InvalidInputError
+        The bytes are no variant, or hold a date that Python cannot (`variant_to_json` can).
+    """
+    try:
+        return decode(value, decode_names(metadata), PYTHON)
+    except MalformedError as error:
+        raise _invalid(str(error)) from error
+
+
+def variant_to_python(array: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the Python value of each row of a variant column, as `decode_variant` does.
+
+    A null row and a row that holds variant null are both None.
+
+    Raises
+    ------
+    InvalidInputError
+        The array is no column of variants, or a row is no variant.
+    """
+    return [found for chunk in _chunks(array) for found in _rows(chunk, PYTHON)]
+
+
+def variant_to_json(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return each row of a variant column as JSON text, as Spark's `to_json` writes it in UTC.
+
+    Parameters
+    ----------
+    array
+        Structs of `value` and `metadata`, such as a table of txlog holds, chunked or not.
+
+    Returns
+    -------
+    Strings, null where the row is null and `null` where it holds variant null. Chunked as the
+    input is.
+
+    Raises
+    ------
+    InvalidInputError
+        The array is no column of variants, or a row is no variant.
+
+    Notes
+    -----
+    Floating point is written as by Java 19 and later; Spark on an older Java adds digits to some
+    numbers (`1.9999999999999998E23` for `2.0E23`). Times and nanoseconds, which Spark refuses,
+    are written like its timestamps. A field that an object has twice is an error.
+    """
+    texts = [pa.array(_rows(chunk, JSON), pa.string()) for chunk in _chunks(array)]
+    return pa.chunked_array(texts, pa.string()) if _is_chunked(array) else texts[0]
+
+
+def _rows(array: pa.Array, form: Form[T]) -> Iterator[T | None]:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if not pa.types.is_struct(array.type) or {"value", "metadata"} != {f.name for f in array.type}:
+        raise _invalid(f"its type is {array.type}, which is not that of a variant")
+    valid = array.is_valid().to_pylist()
+    values = array.field("value").to_pylist()
+    metadata = array.field("metadata").to_pylist()
+    known: dict[bytes, list[str]] = {}
+    for row, there in enumerate(valid):
+        if not there:
+            yield None
+            continue
+        try:
+            if values[row] is None or metadata[row] is None:
+                raise MalformedError("value or metadata is null")
+            yield decode(values[row], _names(metadata[row], known), form)
+        except MalformedError as error:
+            raise _invalid(f"row {row}: {error}") from error
+
+
+def _names(metadata: bytes, known: dict[bytes, list[str]]) -> list[str]:
+    names = known.get(metadata)
+    if names is None:
+        names = known[metadata] = decode_names(metadata)
+    return names
+
+
+def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return list(array.chunks) if _is_chunked(array) else [array]
+
+
+def _is_chunked(array: pa.Array | pa.ChunkedArray) -> bool:
+    return isinstance(array, pa.ChunkedArray)
+
+
+def _decimal(number: tuple[int, int]) -> Decimal:
+    unscaled, scale = number
+    return Decimal(unscaled).scaleb(-scale, _WIDE)
+
+
+def _time(micros: int) -> time:
+    seconds, rest = divmod(micros, 1_000_000)
+    return time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest)
+
+
+def _date(days: int) -> date:
+    try:
+        return date.fromordinal(_DAY + days)
+    except (ValueError, OverflowError) as error:
+        raise MalformedError(f"Python has no date {date_text(days)}") from error
+
+
+def _moment(micros: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError as error:
+        raise MalformedError(f"Python has no timestamp {micros} µs from the epoch") from error
+
+
+def _same(plain: Any) -> Any:
+    return plain
+
+
+PYTHON: Form[Any] = Form(
+    scalars={
+        **dict.fromkeys(Kind, _same),
+        **dict.fromkeys((Kind.DECIMAL4, Kind.DECIMAL8, Kind.DECIMAL16), _decimal),
+        Kind.UUID: uuid_text,
+        Kind.DATE: _date,
+        Kind.TIME: _time,
+        Kind.TIMESTAMP: lambda micros: _moment(micros).replace(tzinfo=UTC),
+        Kind.TIMESTAMP_NTZ: _moment,
+        Kind.TIMESTAMP_NS: lambda nanos: _moment(nanos // 1000).replace(tzinfo=UTC),
+        Kind.TIMESTAMP_NTZ_NS: lambda nanos: _moment(nanos // 1000),
+    },
+    array=_same,
+    object=_same,
+)
+
+
+def _invalid(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        reason=f"the variant cannot be read: {reason}",
+        argument="array",
+        remedy="Restore the data from its source, or leave the row out",
+    )

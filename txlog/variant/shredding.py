@@ -1,0 +1,268 @@
+"""Variants that a file spreads over typed columns, put together again.
+
+Rules: the Parquet format, "Variant Shredding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import DataFileError, InvalidInputError
+from txlog.schema import PrimitiveType, arrow_type
+from txlog.variant.builder import encode_array, encode_names, encode_object
+from txlog.variant.encoding import NO_NAMES, NULL_VALUE, decode_names, object_parts
+from txlog.variant.kinds import MalformedError
+from txlog.variant.typed import encode_typed
+
+_VARIANT = arrow_type(PrimitiveType("variant"))
+_Values = Sequence[bytes | None]  # Encoded values; None where one is missing.
+
+
+def unshred(array: pa.Array, *, path: str = "", column: str = "") -> pa.StructArray:
+    """Return a file's variant column in the type of a table's variants.
+
+    Pure. A column that is not shredded keeps its bytes and costs nothing for each row.
+
+    Parameters
+    ----------
+    array
+        Structs of `metadata`, `value` and perhaps `typed_value`, in any order, as Arrow reads
+        them from Parquet.
+    path, column
+        What to name in an error.
+
+    Returns
+    -------
+    Structs of `value` and `metadata`, null where `array` is. A row with neither value nor typed
+    value holds variant null. Where a row's metadata lacks names of its fields, they are added.
+
+    Raises
+    ------
+    DataFileError
+        The column is no variant, or its parts contradict each other: a field both in `value`
+        and in `typed_value`, or two values where there can be one.
+
+    Notes
+    -----
+    Bytes under `value` are passed on and not checked, but for those of an object that is to be
+    merged with shredded fields.
+    """
+    try:
+        return _unshred(_plain(array))
+    except (MalformedError, InvalidInputError, pa.ArrowException, UnicodeError) as error:
+        reason = error.reason if isinstance(error, InvalidInputError) else str(error)
+        raise _bad(reason, path, column) from error
+    except RecursionError as error:
+        raise _bad("its type is nested too deeply", path, column) from error
+
+
+def _unshred(array: pa.Array) -> pa.StructArray:
+    children = _children(array)
+    metadata = _binary(children.get("metadata"), array)
+    value = _binary(children.get("value"), array)
+    if metadata is None:
+        raise MalformedError(f"a {array.type} is no variant: it has no metadata")
+    if metadata.null_count > array.null_count:
+        raise MalformedError("the metadata of a row is null")
+    if "typed_value" in children:
+        rows = _Rows(metadata)
+        value = pa.array(rows.group(array, range(len(array))), pa.binary())
+        metadata = rows.metadata() or metadata
+    if value is None:
+        raise MalformedError(f"a {array.type} is no variant: it has no value")
+    parts = [
+        child.fill_null(default) if child.null_count else child
+        for child, default in ((value, NULL_VALUE), (metadata, NO_NAMES))
+    ]
+    null = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(parts, fields=list(_VARIANT), mask=null)
+
+
+class _Dictionary:
+    """The names of a metadata, and those added to them. Ids that are given out stay."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.size = len(names)
+        # The first of two equal names counts.
+        self.ids = {name: len(names) - 1 - at for at, name in enumerate(reversed(names))}
+
+    def id_of(self, name: str) -> int:
+        """Return a name's id; a new name is added."""
+        found = self.ids.get(name)
+        if found is None:
+            found = self.ids[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+    @property
+    def has_grown(self) -> bool:
+        return len(self.names) > self.size
+
+
+class _Rows:
+    """Puts the rows of one array together, column by column.
+
+    The methods return one value for each position of the array in hand; `rows` says to which row
+    of the whole each position belongs.
+    """
+
+    def __init__(self, metadata: pa.Array) -> None:
+        self.stored: list[bytes | None] = metadata.to_pylist()
+        self.known: dict[bytes | None, _Dictionary] = {}
+
+    def names(self, row: int) -> _Dictionary:
+        """Return the dictionary of a row; rows of the same metadata share one."""
+        stored = self.stored[row]
+        found = self.known.get(stored)
+        if found is None:
+            try:
+                found = self.known[stored] = _Dictionary(decode_names(stored or b""))
+            except MalformedError as error:
+                raise MalformedError(f"row {row}: {error}") from error
+        return found
+
+    def metadata(self) -> pa.Array | None:
+        """Return the metadata of all rows if any has grown."""
+        grown = {
+            stored: encode_names(names.names)
+            for stored, names in self.known.items()
+            if names.has_grown
+        }
+        if not grown:
+            return None
+        return pa.array([grown.get(stored, stored) for stored in self.stored], pa.binary())
+
+    def group(self, group: pa.Array, rows: Sequence[int]) -> _Values:
+        """Return the values that a pair of `value` and `typed_value` spells."""
+        children = _children(group)
+        if not {"value", "typed_value"} & children.keys():
+            raise MalformedError(f"a {group.type} has neither value nor typed_value")
+        stored = _binary(children.get("value"), group)
+        values: _Values = [None] * len(group) if stored is None else stored.to_pylist()
+        typed = children.get("typed_value")
+        if typed is not None:
+            typed = _plain(typed)
+            if pa.types.is_struct(typed.type):
+                values = self.objects(typed, values, rows)
+            elif _is_list(typed.type):
+                values = _either(values, self.arrays(typed, rows), rows)
+            else:
+                values = _either(values, encode_typed(typed), rows)
+        return values
+
+    def objects(self, typed: pa.Array, values: _Values, rows: Sequence[int]) -> _Values:
+        """Return the objects of shredded fields and of those left in `values`."""
+        columns = {name: self.group(_plain(child), rows) for name, child in _fields(typed)}
+        shredded = sorted(columns.items())  # By code point, which is the order of UTF-8 too.
+        found: list[bytes | None] = []
+        for at, is_object in enumerate(typed.is_valid().to_pylist()):
+            left = values[at]
+            if not is_object:
+                found.append(left)
+                continue
+            names = self.names(rows[at])
+            parts = [(name, part) for name, column in shredded if (part := column[at]) is not None]
+            if left is not None:
+                try:
+                    others = object_parts(left, names.names)
+                except MalformedError as error:
+                    raise MalformedError(f"row {rows[at]}: {error}") from error
+                for name in others:
+                    if name in columns:
+                        raise MalformedError(
+                            f"row {rows[at]} has the field {name!r} in value and in typed_value"
+                        )
+                parts = sorted([*parts, *others.items()])
+            found.append(encode_object([(names.id_of(name), part) for name, part in parts]))
+        return found
+
+    def arrays(self, typed: pa.Array, rows: Sequence[int]) -> _Values:
+        """Return the arrays of shredded elements; a missing element is variant null."""
+        lengths = pc.list_value_length(typed).to_pylist()
+        inner: list[int] = []
+        for row, length in zip(rows, lengths, strict=True):
+            inner.extend(repeat(row, length or 0))
+        elements = [part or NULL_VALUE for part in self.group(_plain(typed.flatten()), inner)]
+        found: list[bytes | None] = []
+        at = 0
+        for length in lengths:
+            if length is None:
+                found.append(None)
+            else:
+                found.append(encode_array(elements[at : at + length]))
+                at += length
+        return found
+
+
+def _either(values: _Values, typed: _Values, rows: Sequence[int]) -> _Values:
+    found = []
+    for at, (value, part) in enumerate(zip(values, typed, strict=True)):
+        if value is not None and part is not None:
+            raise MalformedError(f"row {rows[at]} has both a value and a typed value")
+        found.append(part if value is None else value)
+    return found
+
+
+def _children(group: pa.Array) -> dict[str, pa.Array]:
+    if not pa.types.is_struct(group.type):
+        raise MalformedError(f"a {group.type} is no part of a variant")
+    found = dict(_fields(group))
+    if unknown := sorted(found.keys() - {"metadata", "value", "typed_value"}):
+        raise MalformedError(f"{unknown[0]!r} is no part of a variant")
+    return found
+
+
+def _fields(group: pa.Array) -> list[tuple[str, pa.Array]]:
+    """Return names and columns of a group's fields, which are null where it is."""
+    names = [f.name for f in group.type]
+    if len(set(names)) < len(names):
+        raise MalformedError(f"a {group.type} has two fields of one name")
+    if group.null_count:
+        return list(zip(names, group.flatten(), strict=True))
+    return [(name, group.field(at)) for at, name in enumerate(names)]
+
+
+def _binary(child: pa.Array | None, group: pa.Array) -> pa.Array | None:
+    if child is None:
+        return None
+    child = _plain(child)
+    if not _is_binary(child.type):
+        raise MalformedError(f"a {group.type} is no variant: its parts are not binary")
+    return child if child.type == pa.binary() else child.cast(pa.binary())
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """Return an array without dictionary or extension around its values."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _bad(reason: str, path: str, column: str) -> DataFileError:
+    named = f"variant column {column}" if column else "a variant column"
+    return DataFileError(
+        path=path,
+        reason=f"{named} cannot be put together: {reason}",
+        remedy="The file breaks the Parquet rules of variants; its writer is at fault",
+    )
