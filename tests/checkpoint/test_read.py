@@ -107,7 +107,7 @@ SIDECAR_TYPE = pa.struct(
 
 def test_columns_that_are_missing_are_null() -> None:
     store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
-    put(store, file.path, [{"add": ADD}, {"add": None}], pa.schema([("add", ADD_TYPE)]))
+    put(store, file.path, [{"add": ADD}], pa.schema([("add", ADD_TYPE)]))
     table = read_files(store, [file])
     assert table.schema == FILE_ROWS
     (row,) = table.to_pylist(maps_as_pydicts="strict")
@@ -115,6 +115,18 @@ def test_columns_that_are_missing_are_null() -> None:
     assert row["partition_values"] == {"p": "1"}
     assert row["stats"] is row["deletion_vector"] is row["dv_id"] is None
     assert read_controls(store, [file]) == ()
+
+
+def test_a_row_that_is_no_action_is_damage() -> None:
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    put(store, file.path, [{"add": ADD}, {"add": None}], pa.schema([("add", ADD_TYPE)]))
+    with pytest.raises(LogCorruptError, match=r"2 rows hold 1 actions.*4\.checkpoint\.parquet"):
+        read_files(store, [file])
+    # Unless it may be one that nobody here knows of.
+    schema = pa.schema([("add", ADD_TYPE), ("novel", pa.string())])
+    store.delete([file.path])
+    put(store, file.path, [{"add": ADD}, {"novel": "x"}], schema)
+    assert read_files(store, [file]).num_rows == 1
 
 
 def test_an_empty_vector_struct_is_no_vector() -> None:
@@ -134,6 +146,7 @@ def test_sidecars_are_read_with_a_json_checkpoint() -> None:
     lines = [
         {"checkpointMetadata": {"version": 4}},
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "1", "format": {}, "schemaString": "{}"}},
         {"txn": {"appId": "x", "version": 9}},
         {"sidecar": {"path": "a%20b.parquet", "sizeInBytes": 1, "modificationTime": 0}},
     ]
@@ -145,6 +158,10 @@ def test_sidecars_are_read_with_a_json_checkpoint() -> None:
     assert Protocol(min_reader_version=1, min_writer_version=2) in found
     assert Txn(app_id="x", version=9) in found
     assert read_files(store, [file], sidecars)["path"].to_pylist() == ["a"]
+    for lines_left in (0, 1, 2):  # Torn between lines.
+        store.replace(file.path, "\n".join(map(json.dumps, lines[:lines_left])).encode())
+        with pytest.raises(LogCorruptError, match=rf"{UUID}\.json"):
+            read_controls(store, [file])
 
 
 @pytest.mark.parametrize("data", [None, b"", b"PAR1", b"x" * 100], ids=repr)

@@ -104,31 +104,72 @@ def test_what_cannot_be_made_is_an_error() -> None:
         choose_segment(files(commit(5), checkpoint(5)), version=4)
 
 
+def test_commits_count_where_a_compaction_is_not_needed() -> None:
+    compaction = "00000000000000000001.00000000000000000003.compacted.json"
+    log = files(*map(commit, range(5)), compaction)
+    assert names(choose_segment(log, version=None)) == list(map(commit, range(5)))
+
+
+def test_a_damaged_commit_is_stood_for_by_a_compaction() -> None:
+    compaction = "00000000000000000001.00000000000000000003.compacted.json"
+    log = files(*map(commit, range(5)), compaction)
+    segment = choose_segment(log, version=None, unusable=[commit(2)])
+    assert names(segment) == [commit(0), compaction, commit(4)]
+
+
+@pytest.mark.parametrize(
+    "newest",
+    [
+        commit(3),
+        checkpoint(3),
+        f"{3:020d}.checkpoint.0000000001.0000000002.parquet",
+        "00000000000000000001.00000000000000000003.compacted.json",
+    ],
+)
+def test_a_damaged_file_shows_that_its_version_exists(newest: str) -> None:
+    log = files(*map(commit, range(3)), newest)
+    with pytest.raises(LogCorruptError, match=commit(3)):
+        choose_segment(log, version=None, unusable=[newest])
+    assert choose_segment(log, version=2, unusable=[newest]).version == 2
+
+
 @given(
     st.sets(st.integers(0, 8)),
     st.sets(st.integers(0, 8)),
     st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda p: p[0] < p[1])),
     st.none() | st.integers(0, 8),
 )
-def test_a_segment_covers_every_version_once(commits, checkpoints, compactions, version) -> None:
+def test_a_segment_covers_every_version_once(
+    commits: set[int],
+    checkpoints: set[int],
+    compactions: set[tuple[int, int]],
+    version: int | None,
+) -> None:
     log = files(
         *map(commit, commits),
         *map(checkpoint, checkpoints),
         *(f"{a:020d}.{b:020d}.compacted.json" for a, b in compactions),
     )
+    latest = max({*commits, *checkpoints, *(end for _, end in compactions)}, default=-1)
+    target = latest if version is None else version
+    base = max((c for c in checkpoints if c <= target), default=-1)
+    reached = {base}  # The oracle: every version that steps lead to.
+    for at in range(base, target):
+        if at in reached:
+            reached |= {at + 1} & commits
+            reached |= {end for start, end in compactions if start == at + 1 and end <= target}
+    possible = target in reached and bool(commits | checkpoints) and 0 <= target <= latest
     try:
         segment = choose_segment(log, version=version)
     except (NotFoundError, LogCorruptError):
-        if not commits | checkpoints:
-            return
-        target = max(commits | checkpoints, default=-1) if version is None else version
-        base = max((c for c in checkpoints if c <= target), default=-1)
-        assert target > max(commits | checkpoints, default=-1) or any(
-            at not in commits for at in range(base + 1, target + 1)
-        )
+        assert not possible
         return
+    assert possible
     covered = [segment.checkpoint_version] if segment.checkpoint else []
     for file in segment.deltas:
         covered.extend(range(file.version, max(file.end, file.version) + 1))
     assert covered == list(range(covered[0], segment.version + 1))
+    assert segment.version == target
     assert segment.checkpoint or covered[0] == 0
+    if set(range(base + 1, target + 1)) <= commits:
+        assert all(file.kind == "commit" for file in segment.deltas)

@@ -27,6 +27,7 @@ from txlog.snapshot import (
 )
 from txlog.snapshot.load import list_log
 from txlog.store import open_store
+from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]
 
@@ -108,10 +109,7 @@ def test_a_checkpoint_that_is_needed_is_an_error_that_names_it(make: Make, log: 
         (log / commit(version)).unlink()
     assert values(txlog.Table(table.uri)) == [1, 2]
     (log / checkpoint(2)).write_bytes(b"torn")
-    with (
-        pytest.warns(TxlogWarning, match=checkpoint(2)),
-        pytest.raises(LogCorruptError, match=checkpoint(2)) as caught,
-    ):
+    with pytest.raises(LogCorruptError, match=checkpoint(2)) as caught:
         txlog.Table(table.uri)
     assert caught.value.path is not None
     assert caught.value.path.endswith(checkpoint(2))
@@ -193,7 +191,7 @@ def test_a_version_out_of_range(make: Make, log: Path) -> None:
 @pytest.mark.parametrize("missing", ["protocol", "metaData"])
 def test_a_log_without_protocol_or_metadata(make: Make, log: Path, missing: str) -> None:
     table = make(1)
-    lines = (log / commit(0)).read_bytes().splitlines()
+    lines = unsealed((log / commit(0)).read_bytes()).splitlines()
     kept = [line for line in lines if missing not in orjson.loads(line)]
     (log / commit(0)).write_bytes(b"\n".join(kept))
     with pytest.raises(LogCorruptError) as caught:
@@ -203,7 +201,7 @@ def test_a_log_without_protocol_or_metadata(make: Make, log: Path, missing: str)
 
 def rewritten(log: Path, action: str, change: Callable[[dict[str, Any]], None]) -> None:
     """Change an action of the first commit."""
-    rows = [orjson.loads(line) for line in (log / commit(0)).read_bytes().splitlines()]
+    rows = [orjson.loads(line) for line in unsealed((log / commit(0)).read_bytes()).splitlines()]
     for row in rows:
         if action in row:
             change(row[action])
@@ -273,7 +271,7 @@ def compacted(log: Path, first: int, last: int) -> Path:
     rows = [
         line
         for version in range(first, last + 1)
-        for line in (log / commit(version)).read_bytes().splitlines()
+        for line in unsealed((log / commit(version)).read_bytes()).splitlines()
         if b'"add"' in line[:6]
     ]
     path = log / f"{first:020d}.{last:020d}.compacted.json"
@@ -281,19 +279,22 @@ def compacted(log: Path, first: int, last: int) -> Path:
     return path
 
 
-def test_a_compaction_is_read_and_a_damaged_one_passed_over(make: Make, log: Path) -> None:
+def test_a_compaction_stands_for_a_commit_that_is_missing_or_damaged(make: Make, log: Path) -> None:
     table = make(5)
     path = compacted(log, 1, 3)
-    held = txlog.Table(table.uri)
-    assert values(held) == [1, 2, 3, 4]
+    whole = path.read_bytes()
     path.write_bytes(b"{")
-    with pytest.warns(TxlogWarning, match=path.name):
+    assert values(txlog.Table(table.uri)) == [1, 2, 3, 4]  # The commits are there.
+    (log / commit(2)).write_bytes(b"{")
+    with pytest.raises(LogCorruptError, match=commit(2)):
+        txlog.Table(table.uri)
+    path.write_bytes(whole)
+    with pytest.warns(TxlogWarning, match=commit(2)):
         assert values(txlog.Table(table.uri)) == [1, 2, 3, 4]
     (log / commit(2)).unlink()
-    with (
-        pytest.warns(TxlogWarning, match=path.name),
-        pytest.raises(LogCorruptError, match=path.name),
-    ):
+    assert values(txlog.Table(table.uri)) == [1, 2, 3, 4]
+    path.write_bytes(b"{")
+    with pytest.raises(LogCorruptError, match=path.name):
         txlog.Table(table.uri)
 
 
@@ -374,7 +375,7 @@ def test_history(make: Make, log: Path) -> None:
 
 def test_history_of_a_commit_without_info(make: Make, log: Path) -> None:
     table = make(2)
-    rows = (log / commit(1)).read_bytes().splitlines()
+    rows = unsealed((log / commit(1)).read_bytes()).splitlines()
     (log / commit(1)).write_bytes(b"\n".join(row for row in rows if b"commitInfo" not in row))
     (newest, _) = table.history()
     stat = (log / commit(1)).stat()
@@ -400,8 +401,5 @@ def test_a_checkpoint_damaged_in_its_files_is_passed_over(tmp_path: Path) -> Non
         assert sorted(again.to_arrow()["a"].to_pylist()) == [0, 1, 2, 3, 4]
     (tmp_path / "_delta_log" / "00000000000000000001.json").unlink()
     again = txlog.Table(tmp_path)
-    with (
-        pytest.warns(txlog.TxlogWarning),
-        pytest.raises(txlog.LogCorruptError, match=r"3\.checkpoint\.parquet"),
-    ):
+    with pytest.raises(txlog.LogCorruptError, match=r"3\.checkpoint\.parquet"):
         again.to_arrow()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.snapshot import load_snapshot, parse_timestamp, pick_version, version_at
+from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]
 T0 = 1_700_000_000_000  # Milliseconds.
@@ -100,7 +101,7 @@ def test_a_log_of_checkpoints_alone_has_no_times(make: Make, log: Path) -> None:
 def stamp(log: Path, version: int, stamp_ms: int) -> None:
     """Set a commit's in-commit timestamp."""
     path = log / f"{version:020d}.json"
-    rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    rows = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
     rows[0]["commitInfo"]["inCommitTimestamp"] = stamp_ms
     path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
 
@@ -128,13 +129,17 @@ def test_writers_make_in_commit_timestamps_ascend(make: Make) -> None:
 def test_versions_before_in_commit_timestamps_go_by_file_times(make: Make, log: Path) -> None:
     table = make(4, delta__enableInCommitTimestamps="true")
     path = log / f"{3:020d}.json"
-    rows = [orjson.loads(line) for line in (log / f"{0:020d}.json").read_bytes().splitlines()]
+    rows = [
+        orjson.loads(line) for line in unsealed((log / f"{0:020d}.json").read_bytes()).splitlines()
+    ]
     (metadata,) = [row["metaData"] for row in rows if "metaData" in row]
     metadata["configuration"] |= {
         "delta.inCommitTimestampEnablementVersion": "2",
         "delta.inCommitTimestampEnablementTimestamp": str(T0 + 20),
     }
-    path.write_bytes(path.read_bytes().rstrip() + b"\n" + orjson.dumps({"metaData": metadata}))
+    path.write_bytes(
+        unsealed(path.read_bytes()).rstrip() + b"\n" + orjson.dumps({"metaData": metadata})
+    )
     for version in (2, 3):
         stamp(log, version, T0 + 10 * version)
     set_times(log, T0, T0 + 10, T0 + 900, T0 + 901)

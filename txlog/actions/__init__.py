@@ -5,6 +5,7 @@ Rules: the Delta protocol, "Actions" and "Action Reconciliation".
 
 from txlog.actions.base import Action
 from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
+from txlog.actions.checksum import VersionChecksum, decode_checksum
 from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
@@ -29,8 +30,10 @@ __all__ = [
     "Remove",
     "Sidecar",
     "Txn",
+    "VersionChecksum",
     "decode",
     "decode_action",
+    "decode_checksum",
     "decode_rows",
     "empty_rows",
     "encode",

@@ -32,6 +32,7 @@ class CommitInfo(Action):
     user_metadata: Any = None
     txn_id: str | None = None
     in_commit_timestamp: Long | None = None
+    txlog_crc32: str | None = None  # Of the commit's bytes; `txlog.log.seal` says how.
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, unknown fields included."""

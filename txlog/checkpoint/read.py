@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from txlog.actions import (
     DELETION_VECTOR,
     FILE_ROWS,
     Action,
+    Metadata,
+    Protocol,
     Sidecar,
     decode_action,
     decode_rows,
@@ -21,11 +23,18 @@ from txlog.actions import (
     rows,
 )
 from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.checkpoint.footer import read_footer
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import LogFile, decode_path, log_path
 from txlog.store import Store, locate
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
+# Of each action that a checkpoint may hold, a field that it always has.
+_KEYS = {
+    "add": "path", "remove": "path", "protocol": "minReaderVersion", "metaData": "id",
+    "txn": "appId", "domainMetadata": "domain", "sidecar": "path",
+    "checkpointMetadata": "version",
+}  # fmt: skip
 _REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
 
 
@@ -50,7 +59,20 @@ def read_controls(store: Store, parts: Sequence[LogFile]) -> tuple[Action, ...]:
                 for body in _present(table[name]).to_pylist(maps_as_pydicts="strict")
             ]
         found.extend(decode_action(name, body, path=part.path) for name, body in pairs)
+        if part.name.endswith(".json"):
+            _require_whole(found, part)
     return tuple(found)
+
+
+def _require_whole(found: Sequence[Action], part: LogFile) -> None:
+    """Refuse a checkpoint in JSON that was torn between two lines, as far as that shows."""
+    for name, kind in (("protocol", Protocol), ("metaData", Metadata)):
+        if not any(isinstance(action, kind) for action in found):
+            raise LogCorruptError(
+                path=part.path,
+                reason=f"the checkpoint was torn: it holds no {name} action",
+                remedy=_REMEDY,
+            )
 
 
 def read_files(
@@ -107,20 +129,45 @@ def _read(store: Store, path: str) -> bytes:
 
 
 def _columns(store: Store, path: str, wanted: Sequence[str]) -> pa.Table:
-    home, name = locate(store, path)
-    with _named(path), home.open_input(name) as source:
-        file = pq.ParquetFile(source)
+    with _opened(store, path) as file:
         names = [name for name in file.schema_arrow.names if name in wanted]
         return file.read(columns=names, use_threads=True)
 
 
+@contextmanager
+def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of a checkpoint; its own checksums are verified where it has them."""
+    home, name = locate(store, path)
+    with _named(path), home.open_input(name) as source:
+        footer = read_footer(source)
+        yield pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
+
+
 def _file_rows(store: Store, path: str, version: int) -> pa.Table:
-    table = _columns(store, path, ("add", "remove"))
-    with _named(path):
+    with _opened(store, path) as file:
+        names = [name for name in file.schema_arrow.names if name in ("add", "remove")]
+        table = file.read(columns=names, use_threads=True)
+        _require_all_rows(file, table)
         parts = [
             _flattened(_present(table[name]), name == "add", version) for name in table.column_names
         ]
         return pa.concat_tables([empty_rows(), *parts], promote_options="permissive")
+
+
+def _require_all_rows(file: pq.ParquetFile, files: pa.Table) -> None:
+    """Refuse a checkpoint with a row that is no action: a column is gone, or its values are."""
+    schema = file.schema_arrow
+    if not set(schema.names) <= {*_KEYS}:
+        return  # Actions that nobody here knows of may be in other columns.
+    leaves = [f"{name}.{key}" for name, key in _KEYS.items() if name not in files.column_names]
+    others = file.read(columns=[leaf for leaf in leaves if leaf.split(".")[0] in schema.names])
+    found = sum(
+        len(column) - pc.struct_field(column, _KEYS[name]).null_count
+        for table in (files, others)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    )
+    if found != file.metadata.num_rows:
+        raise ValueError(f"{file.metadata.num_rows} rows hold {found} actions")
 
 
 def _present(column: pa.ChunkedArray) -> pa.StructArray:

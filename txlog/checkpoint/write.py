@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from txlog.actions import DELETION_VECTOR, Action, DomainMetadata, Metadata, Protocol, Txn
 from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.actions.ndjson import NAMES
+from txlog.checkpoint.footer import footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
-from txlog.log import LOG_FOLDER, log_path, parse_name
+from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
 from txlog.reconcile import TableState
 from txlog.schema.moments import format_date, format_moment
 from txlog.store import Store
@@ -120,18 +121,7 @@ def checkpoint_rows(
 def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint:
     """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
     path = log_path(f"{version:020d}.checkpoint.parquet")
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        SCHEMA,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
-    ) as writer:
-        for group in groups:
-            if group.num_rows:
-                writer.write_table(group, row_group_size=_ROW_GROUP)
-    data = sink.getvalue().to_pybytes()
+    data = _encoded(groups)
     store.replace(path, data)  # Any two checkpoints of a version say the same.
     hint = Hint(
         version,
@@ -146,6 +136,26 @@ def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint
     if held is None or held.version <= version or not _has_checkpoint(store, held.version):
         store.replace(HINT_PATH, encode_hint(hint))
     return hint
+
+
+def _encoded(groups: list[pa.Table]) -> bytes:
+    """Return the file of a checkpoint: its pages have checksums, and its footer has a seal."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        SCHEMA,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
+        write_page_checksum=True,
+    ) as writer:
+        writer.add_key_value_metadata({"txlog": FOOTER_MARK.decode() + BLANK})
+        for group in groups:
+            if group.num_rows:
+                writer.write_table(group, row_group_size=_ROW_GROUP)
+    data: bytes = sink.getvalue().to_pybytes()
+    start = footer_start(data, len(data))
+    return data[:start] + sealed(data[start:], FOOTER_MARK)
 
 
 def _has_checkpoint(store: Store, version: int) -> bool:

@@ -9,13 +9,14 @@ import orjson
 from txlog.actions import Action, Add, CommitInfo, Txn, encode
 from txlog.commit.intent import Intent
 from txlog.fragments import ID_APP, ID_TAG, valid_id
+from txlog.log import BLANK, COMMIT_MARK, sealed
 from txlog.version import __version__
 
 
 def encode_commit(
     intent: Intent, *, highest_id: int, timestamp_ms: int, stamped: bool, txn_id: str
 ) -> bytes:
-    """Return the JSON lines of an intent.
+    """Return the JSON lines of an intent, sealed.
 
     Parameters
     ----------
@@ -35,7 +36,7 @@ def encode_commit(
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
     actions.extend(intent.removes)
     actions.extend(adds)
-    return encode(actions)
+    return sealed(encode(actions), COMMIT_MARK)
 
 
 def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
@@ -67,6 +68,7 @@ def _commit_info(intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str) 
         user_metadata=intent.user_metadata,
         txn_id=txn_id,
         in_commit_timestamp=timestamp_ms if stamped else None,
+        txlog_crc32=BLANK,
     )
 
 

@@ -3,12 +3,18 @@
 Rules: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Log Compaction Files".
 """
 
+from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
 from txlog.log.paths import canonical_keys, decode_path, encode_path, require_inside
+from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
 from txlog.log.segment import Segment, choose_segment
 
 __all__ = [
+    "BLANK",
+    "COMMIT_MARK",
+    "FOOTER_MARK",
     "LOG_FOLDER",
+    "CatalogCommits",
     "LogFile",
     "Segment",
     "canonical_keys",
@@ -16,7 +22,10 @@ __all__ = [
     "commit_name",
     "decode_path",
     "encode_path",
+    "is_broken",
     "log_path",
     "parse_name",
+    "ratified",
     "require_inside",
+    "sealed",
 ]

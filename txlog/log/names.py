@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 LOG_FOLDER = "_delta_log"
@@ -39,6 +39,7 @@ class LogFile:
     part: int = 0  # Of a multi-part checkpoint, from 1; 0 for all others.
     parts: int = 1
     uuid: str | None = None  # A UUID-named checkpoint is of the V2 kind.
+    content: bytes | None = field(default=None, repr=False)  # Of a commit that is no file at all.
 
     @property
     def path(self) -> str:

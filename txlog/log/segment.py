@@ -32,8 +32,9 @@ def choose_segment(
 ) -> Segment:
     """Choose the files that make `version`, or the latest version there is.
 
-    The newest complete checkpoint at or before the version is the base; a compaction stands for
-    the commits that it covers. Pure; the order of `files` has no meaning.
+    The newest complete checkpoint at or before the version is the base. A compaction stands for
+    commits that are missing: where they are there, they count, as some writers leave compactions
+    that do not say the same. Pure; the order of `files` has no meaning.
 
     Parameters
     ----------
@@ -42,7 +43,8 @@ def choose_segment(
     version
         The version wanted, or None for the latest.
     unusable
-        Names of checkpoints and compactions to do without, because they are damaged.
+        Names of files to do without, because they are damaged. That a version exists, they show
+        none the less.
 
     Raises
     ------
@@ -51,14 +53,14 @@ def choose_segment(
     LogCorruptError
         A commit is missing in between.
     """
-    usable = [file for file in files if file.name not in unusable]
+    held = [file for file in files if file.kind != "checksum"]
+    usable = [file for file in held if file.name not in unusable]
     commits = {file.version: file for file in usable if file.kind == "commit"}
     checkpoints = _complete_checkpoints(usable)
     compactions = [file for file in usable if file.kind == "compaction"]
-    known = [*commits, *checkpoints]
-    if not known:
+    if not any(file.kind != "compaction" for file in held):
         raise NotFoundError(reason="the log has neither commits nor checkpoints")
-    latest = max(known)
+    latest = max(max(file.version, file.end) for file in held)
     target = latest if version is None else version
     if not 0 <= target <= latest:
         raise NotFoundError(
@@ -90,19 +92,43 @@ def _complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, 
 def _deltas(
     commits: dict[int, LogFile], compactions: list[LogFile], base: int, target: int
 ) -> tuple[LogFile, ...]:
-    widest = {}
+    if all(version in commits for version in range(base + 1, target + 1)):
+        return tuple(commits[version] for version in range(base + 1, target + 1))
+    ends: dict[int, list[LogFile]] = defaultdict(list)
     for file in sorted(compactions, key=lambda file: file.end):
-        if file.end <= target:
-            widest[file.version] = file
+        if base < file.version and file.end <= target:
+            ends[file.version].append(file)
+    # From behind: from which versions on the target can be reached, and by which file next.
+    following: dict[int, LogFile] = {}
+    for version in range(target, base, -1):
+        steps = [*filter(None, [commits.get(version)]), *ends[version]]
+        for step in steps:
+            after = max(step.version, step.end) + 1
+            if after > target or after in following:
+                following[version] = step
+                break
     deltas = []
     at = base + 1
     while at <= target:
-        delta = widest.get(at) or commits.get(at)
-        if delta is None:
-            raise _missing(commits, base, at, target)
-        deltas.append(delta)
-        at = delta.end + 1 if delta.kind == "compaction" else at + 1
+        if at not in following:
+            raise _missing(commits, base, _first_gap(commits, ends, at, target), target)
+        deltas.append(following[at])
+        at = max(deltas[-1].version, deltas[-1].end) + 1
     return tuple(deltas)
+
+
+def _first_gap(
+    commits: dict[int, LogFile], ends: dict[int, list[LogFile]], at: int, target: int
+) -> int:
+    """Return how far the files lead from a version on, before one is missing."""
+    reached = at
+    for version in range(at, target + 1):
+        if version > reached:
+            break
+        if version in commits:
+            reached = max(reached, version + 1)
+        reached = max([reached, *(file.end + 1 for file in ends[version])])
+    return min(reached, target)
 
 
 def _missing(

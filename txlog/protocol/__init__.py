@@ -10,10 +10,11 @@ from txlog.protocol.access import (
     require_writable,
     supports,
 )
-from txlog.protocol.features import FEATURES, Feature
+from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties, validate_properties
 
 __all__ = [
+    "CATALOG_MANAGED",
     "FEATURES",
     "Feature",
     "Properties",

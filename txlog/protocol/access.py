@@ -7,7 +7,7 @@ from typing import Any
 
 from txlog.actions import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.protocol.features import FEATURES, Feature
+from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties
 from txlog.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -33,13 +33,21 @@ def supports(protocol: Protocol, feature: str) -> bool:
     return feature in features_of(protocol)
 
 
-def require_readable(protocol: Protocol, metadata: Metadata, *, path: str) -> None:
+def require_readable(
+    protocol: Protocol, metadata: Metadata, *, path: str, catalog: bool = False
+) -> None:
     """Refuse a table that cannot be read right, naming all reasons at once.
+
+    Parameters
+    ----------
+    catalog
+        Whether the table was opened by what its catalog says of its commits.
 
     Raises
     ------
     UnsupportedFeatureError
-        The reader version is unknown, or reader features are that txlog lacks.
+        The reader version is unknown, there are reader features that txlog lacks, or only a
+        catalog knows the table's commits.
     LogCorruptError
         The versions and feature lists contradict each other.
     """
@@ -58,18 +66,22 @@ def require_readable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
             reason=f"reader version 3 goes with writer version 7, "
             f"not {protocol.min_writer_version}",
         )
-    lacking = sorted(
-        name
-        for name in (protocol.reader_features or ())
-        if version == 3
-        if name not in FEATURES or not FEATURES[name].read
-    )
+    listed = set(protocol.reader_features or ()) if version == 3 else set[str]()
+    lacking = sorted(listed - FEATURES.keys())
+    managed = set() if catalog else CATALOG_MANAGED & listed
     if lacking:
         raise UnsupportedFeatureError(
             path=path,
-            features=tuple(lacking),
+            features=tuple(sorted({*lacking, *managed})),
             reason=f"the table needs reader features that txlog lacks: {', '.join(lacking)}",
             remedy="Upgrade txlog, or read the table with an engine that has them",
+        )
+    if managed:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=tuple(sorted(managed)),
+            reason="the table is catalog-managed: its files alone do not tell which commits count",
+            remedy="Pass what its catalog answered as txlog.Table(…, catalog_commits=…)",
         )
     if metadata.format.provider != "parquet":
         raise UnsupportedFeatureError(

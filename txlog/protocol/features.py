@@ -1,7 +1,8 @@
-"""The registry of table features: one row each.
+"""The registry of table features: one row for each that txlog knows.
 
-`read` and `write` say what txlog does with a table that lists the feature. `write` is one of
-`yes`, `no`, or `inactive`: written as long as no property or column makes use of the feature.
+All of them are read; a reader feature without a row is refused. `write` says what txlog does when
+it is to write a table that lists the feature: `yes`, `no`, or `inactive`: written as long as no
+property or column makes use of the feature.
 """
 
 from __future__ import annotations
@@ -18,41 +19,48 @@ class Feature:
 
     name: str
     kind: Literal["writer", "reader-writer"]
-    read: bool  # Writer-only features never hinder reading.
     write: Write
     legacy_reader: int | None = None
     legacy_writer: int | None = None
 
 
 _ROWS = (
-    Feature("appendOnly", "writer", True, "yes", legacy_writer=2),
-    Feature("invariants", "writer", True, "yes", legacy_writer=2),
-    Feature("checkConstraints", "writer", True, "yes", legacy_writer=3),
-    Feature("changeDataFeed", "writer", True, "inactive", legacy_writer=4),
-    Feature("generatedColumns", "writer", True, "inactive", legacy_writer=4),
+    Feature("appendOnly", "writer", "yes", legacy_writer=2),
+    Feature("invariants", "writer", "yes", legacy_writer=2),
+    Feature("checkConstraints", "writer", "yes", legacy_writer=3),
+    Feature("changeDataFeed", "writer", "inactive", legacy_writer=4),
+    Feature("generatedColumns", "writer", "inactive", legacy_writer=4),
     Feature(
-        "columnMapping", "reader-writer", True, "inactive", legacy_reader=2, legacy_writer=5
+        "columnMapping", "reader-writer", "inactive", legacy_reader=2, legacy_writer=5
     ),
-    Feature("identityColumns", "writer", True, "inactive", legacy_writer=6),
-    Feature("deletionVectors", "reader-writer", True, "yes"),
-    Feature("timestampNtz", "reader-writer", True, "yes"),
-    Feature("v2Checkpoint", "reader-writer", True, "yes"),
-    Feature("vacuumProtocolCheck", "reader-writer", True, "yes"),
-    Feature("typeWidening", "reader-writer", True, "yes"),
-    Feature("typeWidening-preview", "reader-writer", True, "yes"),
-    Feature("domainMetadata", "writer", True, "yes"),
-    Feature("inCommitTimestamp", "writer", True, "yes"),
-    Feature("allowColumnDefaults", "writer", True, "yes"),
-    Feature("rowTracking", "writer", True, "no"),
-    Feature("clustering", "writer", True, "yes"),
-    Feature("icebergCompatV1", "writer", True, "inactive"),
-    Feature("icebergCompatV2", "writer", True, "inactive"),
-    Feature("checkpointProtection", "writer", True, "no"),
-    Feature("variantType", "reader-writer", False, "no"),
-    Feature("variantType-preview", "reader-writer", False, "no"),
-    Feature("variantShredding", "reader-writer", False, "no"),
-    Feature("variantShredding-preview", "reader-writer", False, "no"),
-    Feature("catalogManaged", "reader-writer", False, "no"),
+    Feature("identityColumns", "writer", "inactive", legacy_writer=6),
+    Feature("deletionVectors", "reader-writer", "yes"),
+    Feature("timestampNtz", "reader-writer", "yes"),
+    Feature("v2Checkpoint", "reader-writer", "yes"),
+    Feature("vacuumProtocolCheck", "reader-writer", "yes"),
+    Feature("typeWidening", "reader-writer", "yes"),
+    Feature("typeWidening-preview", "reader-writer", "yes"),
+    Feature("domainMetadata", "writer", "yes"),
+    Feature("inCommitTimestamp", "writer", "yes"),
+    Feature("allowColumnDefaults", "writer", "yes"),
+    Feature("rowTracking", "writer", "no"),
+    Feature("clustering", "writer", "yes"),
+    Feature("icebergCompatV1", "writer", "inactive"),
+    Feature("icebergCompatV2", "writer", "inactive"),
+    Feature("icebergCompatV3", "writer", "no"),
+    Feature("icebergWriterCompatV1", "writer", "no"),
+    Feature("icebergWriterCompatV3", "writer", "no"),
+    Feature("materializePartitionColumns", "writer", "no"),
+    Feature("checkpointProtection", "writer", "no"),
+    Feature("variantType", "reader-writer", "no"),
+    Feature("variantType-preview", "reader-writer", "no"),
+    Feature("variantShredding", "reader-writer", "no"),
+    Feature("variantShredding-preview", "reader-writer", "no"),
+    Feature("catalogManaged", "reader-writer", "no"),
+    Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip
 
 FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
+
+# Tables that are read only by what their catalog says.
+CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})

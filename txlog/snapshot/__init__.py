@@ -1,27 +1,50 @@
-"""Load a version; time travel; history.
+"""Load a version; time travel; history; version checksums.
 
-Rules: the Delta protocol, "Table Versioning" and "In-Commit Timestamps".
+Rules: the Delta protocol, "Table Versioning", "In-Commit Timestamps" and "Version Checksum File".
 """
 
-from txlog.snapshot.commits import Commit, read_commit, read_commits
+from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
+from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.history import history
-from txlog.snapshot.load import load_files, load_snapshot, newer_commits, refresh
+from txlog.snapshot.load import (
+    list_commits,
+    load_files,
+    load_snapshot,
+    newer_commits,
+    refresh,
+    require_refreshable,
+)
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.snapshot.travel import OutOfRange, parse_timestamp, pick_version, version_at
+from txlog.snapshot.travel import (
+    OutOfRange,
+    parse_timestamp,
+    pick_version,
+    version_at,
+    version_from,
+    version_until,
+)
 
 __all__ = [
+    "ChecksumReport",
     "Commit",
     "OutOfRange",
     "Snapshot",
     "advance",
+    "file_rows",
     "history",
+    "list_commits",
     "load_files",
     "load_snapshot",
     "newer_commits",
     "parse_timestamp",
     "pick_version",
+    "read_checksum",
     "read_commit",
     "read_commits",
     "refresh",
+    "require_refreshable",
+    "verify_checksum",
     "version_at",
+    "version_from",
+    "version_until",
 ]

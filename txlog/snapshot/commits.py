@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.actions import Action, CommitInfo, decode_action, decode_rows, rows
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.log import LogFile
+from txlog.log import COMMIT_MARK, LogFile, is_broken
 from txlog.store import Store
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
@@ -43,7 +43,7 @@ def read_commit(store: Store, file: LogFile) -> Commit:
         The file is missing or empty, a line is no JSON object, or an action breaks the protocol.
     """
     try:
-        data = store.read(file.path)
+        data = store.read(file.path) if file.content is None else file.content
     except NotFoundError as error:
         raise LogCorruptError(
             path=file.path,
@@ -75,6 +75,12 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
         )
         if info is None and (body := row.get("commitInfo")) is not None:
             info = _commit_info(body, file.path, line)
+    if is_broken(data, COMMIT_MARK, within=data.find(b"\n")):
+        raise LogCorruptError(
+            path=file.path,
+            reason="it is not as it was written: its bytes do not fit the checksum in it",
+            remedy="Restore it from a copy; if it was changed on purpose, take out txlogCrc32",
+        )
     return Commit(version, file.path, file.modified_ms, tuple(controls), info, found)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from txlog.log import LogFile
 from txlog.snapshot.commits import read_commit
-from txlog.snapshot.load import list_log
+from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store import Store
 
@@ -17,16 +17,7 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     Each entry has `version` and `timestamp` (milliseconds since the epoch), whatever the writer
     left out. Versions whose commits were cleaned up are not in the list.
     """
-    files = sorted(
-        (
-            file
-            for file in list_log(store)
-            if file.kind == "commit" and file.version <= snapshot.version
-        ),
-        key=lambda file: file.version,
-        reverse=True,
-    )
-    return [_entry(store, file) for file in files[:limit]]
+    return [_entry(store, file) for file in list_commits(store, snapshot)[::-1][:limit]]
 
 
 def _entry(store: Store, file: LogFile) -> dict[str, Any]:

@@ -13,15 +13,18 @@ from txlog.errors import (
     NotFoundError,
     StoreError,
     TxlogWarning,
+    UnsupportedFeatureError,
 )
 from txlog.log import (
     LOG_FOLDER,
+    CatalogCommits,
     LogFile,
     Segment,
     choose_segment,
     commit_name,
     log_path,
     parse_name,
+    ratified,
 )
 from txlog.protocol import Properties
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
@@ -30,10 +33,15 @@ from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
 from txlog.store import Store
 
 
-def list_log(store: Store, *, since: int = 0) -> list[LogFile]:
-    """Return the log's files of versions from `since` on; whatever has another name is ignored."""
+def list_log(
+    store: Store, *, since: int = 0, catalog: CatalogCommits | None = None
+) -> list[LogFile]:
+    """Return the log's files of versions from `since` on; whatever has another name is ignored.
+
+    Of a catalog-managed table they are those that its catalog ratified.
+    """
     try:
-        return [
+        published = [
             file
             for info in store.list_after(LOG_FOLDER, f"{since:020d}")
             if (file := parse_name(info.name, size=info.size, modified_ms=info.modified_ms))
@@ -41,12 +49,51 @@ def list_log(store: Store, *, since: int = 0) -> list[LogFile]:
     except StoreError as error:
         error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
         raise
+    if catalog is None:
+        return published
+    staged = [
+        _staged(store, name, version)
+        for version, name in catalog.staged_versions().items()
+        if version >= since
+    ]
+    return ratified(published, staged, catalog)
+
+
+def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[LogFile]:
+    """Return the commits that are kept, from `since` to a snapshot's version, ascending."""
+    return sorted(
+        (
+            file
+            for file in list_log(store, since=since, catalog=snapshot.catalog)
+            if file.kind == "commit" and since <= file.version <= snapshot.version
+        ),
+        key=lambda file: file.version,
+    )
+
+
+def _staged(store: Store, name: str, version: int) -> LogFile:
+    try:
+        info = store.info(log_path(name))
+    except NotFoundError as error:
+        raise LogCorruptError(
+            path=log_path(name),
+            version=version,
+            reason="the catalog names this staged commit, but it is not there",
+            remedy="Ask the catalog again: the commit may have been published since",
+        ) from error
+    return LogFile(name, "commit", version, info.size, info.modified_ms)
 
 
 def load_snapshot(
-    store: Store, *, version: int | None = None, unusable: Sequence[str] = ()
+    store: Store,
+    *,
+    version: int | None = None,
+    unusable: Sequence[str] = (),
+    catalog: CatalogCommits | None = None,
 ) -> Snapshot:
     """Return a version of the table in the store, or its latest.
+
+    A catalog-managed table is opened by what its catalog says (`catalog`).
 
     A damaged checkpoint or compaction that other files make redundant is passed over, with a
     `TxlogWarning` that names it; those named in `unusable` are not even tried.
@@ -60,28 +107,33 @@ def load_snapshot(
     UnsupportedFeatureError
         The table needs features that txlog lacks.
     """
+    if version is None and catalog is not None:
+        version = catalog.latest_version
     hint = read_hint(store)
     since = hint.version if hint and (version is None or hint.version <= version) else 0
-    files = list_log(store, since=since)
-    passed_over = list(unusable)
-    first_error: LogCorruptError | None = None
+    files = list_log(store, since=since, catalog=catalog)
+    passed_over: list[_UnusableError] = []
     while True:
+        names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
-            segment = choose_segment(files, version=version, unusable=passed_over)
-            return _load(store, segment, files)
+            segment = choose_segment(files, version=version, unusable=names)
+            snapshot = _load(store, segment, files, catalog)
         except _UnusableError as error:
-            first_error = first_error or error.cause
-            passed_over.extend(error.names)
+            passed_over.append(error)
         except (NotFoundError, LogCorruptError) as error:
             if since:  # The hint led too far: look at the whole log.
-                since, files = 0, list_log(store)
-            elif first_error is not None:
-                raise first_error from error
+                since, files = 0, list_log(store, catalog=catalog)
+            elif passed_over:
+                raise passed_over[0].cause from error
             elif not files:
                 raise _no_table(store) from error
             else:
                 error.path = error.path or store.root
                 raise
+        else:
+            for damage in passed_over:
+                _warn(damage)
+            return snapshot
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
@@ -93,7 +145,10 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         The table is gone.
     CommitConflictError
         Another table has taken its place since the snapshot was loaded.
+    UnsupportedFeatureError
+        The table is catalog-managed.
     """
+    require_refreshable(snapshot)
     if not _is_there(store, snapshot):
         return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))
@@ -104,6 +159,23 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         # The next commits were cleaned up: only a checkpoint leads on.
         return _reloaded(store, snapshot)
     return snapshot
+
+
+def require_refreshable(snapshot: Snapshot) -> None:
+    """Refuse to look for newer versions where only a catalog knows them.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table is catalog-managed.
+    """
+    if snapshot.catalog is not None:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("catalogManaged",),
+            reason="only its catalog knows the latest version of this table",
+            remedy="Ask the catalog, and open the table again with the commits that it names",
+        )
 
 
 def _is_there(store: Store, snapshot: Snapshot) -> bool:
@@ -160,19 +232,23 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
         except LogCorruptError as error:
             if not current.checkpoint:
                 raise
-            names.extend(_passed_over(current.checkpoint, error).names)
+            damage = _UnusableError(current.checkpoint, error)
+            names.extend(damage.names)
             try:
-                current = load_snapshot(store, version=snapshot.version, unusable=names)
+                current = load_snapshot(
+                    store, version=snapshot.version, unusable=names, catalog=snapshot.catalog
+                )
             except (LogCorruptError, NotFoundError):
                 raise error from None
+            _warn(damage)
 
 
 class _UnusableError(Exception):
-    """A redundant file is damaged: choose another segment."""
+    """Files are damaged: choose a segment without them, if there is one."""
 
-    def __init__(self, names: Sequence[str], cause: LogCorruptError) -> None:
-        super().__init__(*names)
-        self.names = names
+    def __init__(self, files: Sequence[LogFile], cause: LogCorruptError) -> None:
+        self.names = [file.name for file in files]
+        super().__init__(*self.names)
         self.cause = cause
 
 
@@ -184,7 +260,9 @@ def _no_table(store: Store) -> NotFoundError:
     )
 
 
-def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
+def _load(
+    store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
+) -> Snapshot:
     base, sidecars = _load_checkpoint(store, segment)
     commits: list[Commit] = []
     for file in segment.deltas:
@@ -194,9 +272,7 @@ def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
                 reconcile_files(file_rows([commit]))
             commits.append(commit)
         except LogCorruptError as error:
-            if file.kind == "compaction":
-                raise _passed_over((file,), error) from error
-            raise
+            raise _UnusableError((file,), error) from error
     controls = controls_of((pair for commit in commits for pair in commit.controls), base)
     return make_snapshot(
         store.root,
@@ -206,6 +282,7 @@ def _load(store: Store, segment: Segment, files: list[LogFile]) -> Snapshot:
         tail=file_rows(commits),
         timestamp_ms=_timestamp_ms(store, segment, files, commits, controls),
         head_ms=_head_ms(segment, files),
+        catalog=catalog,
     )
 
 
@@ -218,20 +295,27 @@ def _load_checkpoint(store: Store, segment: Segment) -> tuple[Controls, tuple[Si
         at = segment.checkpoint_version
         return controls_of((at, action) for action in actions), sidecars
     except LogCorruptError as error:
-        raise _passed_over(segment.checkpoint, error) from error
+        raise _UnusableError(segment.checkpoint, error) from error
 
 
-def _passed_over(files: Sequence[LogFile], error: LogCorruptError) -> _UnusableError:
-    names = [file.name for file in files]
+def _warn(damage: _UnusableError) -> None:
     warnings.warn(
-        f"{', '.join(names)} is damaged and passed over: {error}", TxlogWarning, stacklevel=4
+        f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}",
+        TxlogWarning,
+        stacklevel=4,
     )
-    return _UnusableError(names, error)
 
 
 def _head_ms(segment: Segment, files: list[LogFile]) -> int:
-    name = commit_name(segment.version)
-    return next((file.modified_ms for file in files if file.name == name), 0)
+    head = _head(segment, files)
+    return 0 if head is None else head.modified_ms
+
+
+def _head(segment: Segment, files: list[LogFile]) -> LogFile | None:
+    """Return the version's own commit, if it is still there."""
+    return next(
+        (file for file in files if file.kind == "commit" and file.version == segment.version), None
+    )
 
 
 def _timestamp_ms(
@@ -242,10 +326,9 @@ def _timestamp_ms(
     controls: Controls,
 ) -> int:
     """Return when the version was made, from its own commit if that is still there."""
-    name = commit_name(segment.version)
-    if commits and commits[-1].path.endswith(name):
+    file = _head(segment, files)
+    if file is not None and commits and commits[-1].path == file.path:
         return commits[-1].timestamp_ms
-    file = next((file for file in files if file.name == name), None)
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
     stamped = controls.metadata is not None and Properties(controls.metadata.configuration).get(

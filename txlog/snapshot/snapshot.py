@@ -9,9 +9,9 @@ from functools import cached_property
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol, Sidecar
-from txlog.errors import LogCorruptError
-from txlog.log import LogFile, Segment
-from txlog.protocol import Properties, require_readable
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.log import CatalogCommits, LogFile, Segment
+from txlog.protocol import CATALOG_MANAGED, Properties, features_of, require_readable, supports
 from txlog.reconcile import Controls, controls_of
 from txlog.schema import StructType, parse_schema
 from txlog.schema.widening import require_known_changes
@@ -33,6 +33,7 @@ class Snapshot:
     checkpoint: tuple[LogFile, ...]
     sidecars: tuple[Sidecar, ...]
     tail: pa.Table = field(repr=False, compare=False)  # `FILE_ROWS` newer than the checkpoint.
+    catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
 
     @cached_property
     def properties(self) -> Properties:
@@ -49,6 +50,12 @@ class Snapshot:
         """The column mapping in force: `none`, `name` or `id`."""
         return str(self.properties.get("delta.columnMapping.mode"))
 
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids for life: the table has row tracking enabled."""
+        enabled = bool(self.properties.get("delta.enableRowTracking"))
+        return enabled and supports(self.protocol, "rowTracking")
+
     def transaction_version(self, app_id: str) -> int | None:
         """Return how far an application got, or None if it never committed."""
         txn = self.controls.txns.get(app_id)
@@ -64,6 +71,7 @@ def make_snapshot(
     tail: pa.Table,
     timestamp_ms: int,
     head_ms: int,
+    catalog: CatalogCommits | None = None,
 ) -> Snapshot:
     """Return the snapshot that controls make, if txlog can read it.
 
@@ -71,6 +79,8 @@ def make_snapshot(
     ------
     LogCorruptError
         There is no protocol or no metadata, or the schema breaks the protocol.
+    InvalidInputError
+        There is a catalog, but the table is not managed by one.
     UnsupportedFeatureError
         The table needs features that txlog lacks.
     """
@@ -85,7 +95,9 @@ def make_snapshot(
             )
     assert controls.protocol is not None
     assert controls.metadata is not None
-    require_readable(controls.protocol, controls.metadata, path=root)
+    require_readable(controls.protocol, controls.metadata, path=root, catalog=catalog is not None)
+    if catalog is not None and segment.version == catalog.latest_version:
+        _require_managed(controls.protocol, root)
     text = controls.metadata.schema_string
     schema = StructType() if text is None else parse_schema(text)
     _check_columns(schema, controls.metadata.partition_columns, root)
@@ -102,7 +114,17 @@ def make_snapshot(
         checkpoint=segment.checkpoint,
         sidecars=tuple(sidecars),
         tail=tail,
+        catalog=catalog,
     )
+
+
+def _require_managed(protocol: Protocol, root: str) -> None:
+    if not CATALOG_MANAGED & features_of(protocol):
+        raise InvalidInputError(
+            argument="catalog_commits",
+            reason=f"the table at {root} is not catalog-managed: its log alone decides",
+            remedy="Open it without catalog_commits",
+        )
 
 
 def _check_columns(schema: StructType, partition_columns: list[str], root: str) -> None:

@@ -10,7 +10,7 @@ from txlog.errors import InvalidInputError, NotFoundError
 from txlog.log import LogFile
 from txlog.schema.moments import format_moment
 from txlog.snapshot.commits import read_commit
-from txlog.snapshot.load import list_log
+from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store import Store
 
@@ -84,16 +84,7 @@ def version_at(
         The moment is before the first version that is kept or after the last one, and
         `out_of_range` is not `nearest`.
     """
-    commits = sorted(
-        (file for file in list_log(store) if file.kind == "commit"), key=lambda f: f.version
-    )
-    commits = _contiguous([file for file in commits if file.version <= latest.version])
-    if not commits:
-        raise NotFoundError(
-            path=store.root,
-            reason="the log keeps no commit, so no version has a time",
-            remedy="Open the table by version",
-        )
+    commits = _kept(store, latest)
     picked = _pick(store, latest, commits, moment_ms)
     last_ms = _last_ms(latest, commits)
     if picked is not None and (
@@ -110,6 +101,69 @@ def version_at(
         f"{latest.version} at {_text(last_ms)})",
         remedy="Choose a moment between them, or leave out the timestamp for the latest version",
     )
+
+
+def version_from(store: Store, latest: Snapshot, moment_ms: int) -> int:
+    """Return the first version that was made at a moment or later.
+
+    Raises
+    ------
+    NotFoundError
+        The moment is after the last version, or so early that versions after it may have been
+        cleaned up.
+    """
+    commits = _kept(store, latest)
+    before = _pick(store, latest, commits, moment_ms - 1)
+    if before is None and commits[0].version == 0:
+        return 0
+    if before is not None and before < latest.version:
+        return before + 1
+    if before is None:
+        raise NotFoundError(
+            path=store.root,
+            version=commits[0].version,
+            reason=f"{_text(moment_ms)} is before the first version that is kept, and there were "
+            "versions before it",
+            remedy=f"Begin with version {commits[0].version} or later",
+        )
+    raise NotFoundError(
+        path=store.root,
+        version=latest.version,
+        reason=f"{_text(moment_ms)} is after the last version",
+        remedy="Choose an earlier moment",
+    )
+
+
+def version_until(store: Store, latest: Snapshot, moment_ms: int) -> int:
+    """Return the last version that was made at a moment or earlier.
+
+    Raises
+    ------
+    NotFoundError
+        The moment is before the first version that is kept.
+    """
+    commits = _kept(store, latest)
+    picked = _pick(store, latest, commits, moment_ms)
+    if picked is None:
+        raise NotFoundError(
+            path=store.root,
+            version=commits[0].version,
+            reason=f"{_text(moment_ms)} is before the first version that is kept, "
+            f"{commits[0].version}",
+            remedy="Choose a later moment",
+        )
+    return picked
+
+
+def _kept(store: Store, latest: Snapshot) -> list[LogFile]:
+    commits = _contiguous(list_commits(store, latest))
+    if not commits:
+        raise NotFoundError(
+            path=store.root,
+            reason="the log keeps no commit, so no version has a time",
+            remedy="Open the table by version",
+        )
+    return commits
 
 
 def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:

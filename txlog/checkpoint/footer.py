@@ -1,0 +1,52 @@
+"""Footers of checkpoints, read once, and held against their seal."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txlog.log import FOOTER_MARK, is_broken
+
+_TAIL = 8  # The footer's length, and the magic.
+_MAGIC = b"PAR1"
+_GUESS = 65_536  # Most footers are shorter, so that one read is enough.
+
+
+def footer_start(tail: bytes, size: int) -> int:
+    """Return where in a Parquet file of `size` bytes the footer begins, from the file's end.
+
+    Raises
+    ------
+    ValueError
+        These are not the last bytes of a Parquet file.
+    """
+    if len(tail) < _TAIL or tail[-4:] != _MAGIC:
+        raise ValueError("it does not end as Parquet does, so it was torn")
+    start = size - _TAIL - int(struct.unpack("<I", tail[-_TAIL:-4])[0])
+    if start < len(_MAGIC):
+        raise ValueError("the footer is longer than the file")
+    return start
+
+
+def read_footer(source: Any) -> pq.FileMetaData:
+    """Return the footer of an open Parquet file.
+
+    Raises
+    ------
+    ValueError, pyarrow.ArrowException
+        It is no footer, or it is not as it was written.
+    """
+    size = source.seek(0, 2)
+    source.seek(max(0, size - _GUESS))
+    tail = source.read()
+    start = footer_start(tail, size)
+    if size - start > len(tail):
+        source.seek(start)
+        tail = source.read()
+    footer = tail[len(tail) - (size - start) :]
+    if is_broken(footer, FOOTER_MARK):
+        raise ValueError("its footer does not fit the checksum in it")
+    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))

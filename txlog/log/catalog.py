@@ -1,0 +1,114 @@
+"""What a catalog says of the commits of a table that it manages.
+
+Rules: the Delta protocol, "Catalog-managed tables".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.log.names import LogFile, commit_name
+
+STAGED_FOLDER = "_staged_commits"
+
+_STAGED = re.compile(r"(?P<version>\d{20})\.[^/\\\0]+\.json", re.ASCII)
+
+
+@dataclass(frozen=True)
+class CatalogCommits:
+    """The catalog's answer for one catalog-managed table, as its client got it.
+
+    Parameters
+    ----------
+    latest_version
+        The last version that the catalog ratified: whatever is published above it is ignored.
+    staged
+        Ratified commits that lie in `_delta_log/_staged_commits`, by their file names, such as
+        `00000000000000000007.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json`. They count in place of
+        published commits of the same versions. A staged file that is not named does not count.
+    inline
+        Ratified commits that the catalog keeps itself: version → the bytes of the commit.
+
+    Raises
+    ------
+    InvalidInputError
+        A name is no staged commit's, a version is above the latest, or two commits share one.
+    """
+
+    latest_version: int
+    staged: tuple[str, ...] = ()
+    inline: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if type(self.latest_version) is not int or self.latest_version < 0:
+            raise _bad("latest_version", f"{self.latest_version!r} is no version")
+        object.__setattr__(self, "staged", tuple(self.staged))
+        versions = [*self.staged_versions(), *self.inline]
+        for version in versions:
+            if type(version) is not int or not 0 <= version <= self.latest_version:
+                raise _bad(
+                    "latest_version", f"a commit of version {version!r} is not among the ratified"
+                )
+        if len(set(versions)) < len(versions):
+            raise _bad("staged", "two commits are of one version")
+
+    def staged_versions(self) -> dict[int, str]:
+        """Return the staged commits: version → path, relative to the log's folder."""
+        found = {}
+        for name in self.staged:
+            match = _STAGED.fullmatch(name) if isinstance(name, str) else None
+            if match is None:
+                raise _bad("staged", f"{name!r} is no name of a staged commit")
+            if int(match["version"]) in found:
+                raise _bad("staged", f"version {int(match['version'])} is named twice")
+            found[int(match["version"])] = f"{STAGED_FOLDER}/{name}"
+        return found
+
+
+def ratified(
+    published: Iterable[LogFile], staged: Iterable[LogFile], catalog: CatalogCommits
+) -> list[LogFile]:
+    """Return the log's files as the catalog would have them. Pure.
+
+    Parameters
+    ----------
+    published
+        What was listed in the log's folder.
+    staged
+        The staged commits that the catalog names, as the store knows them.
+
+    Raises
+    ------
+    LogCorruptError
+        They do not reach the latest version.
+    """
+    own = {file.version: file for file in staged}
+    for version, content in catalog.inline.items():
+        own[version] = LogFile(
+            commit_name(version), "commit", version, len(content), content=content
+        )
+    kept = [
+        file
+        for file in published
+        if max(file.version, file.end) <= catalog.latest_version
+        and not (file.kind == "commit" and file.version in own)
+    ]
+    found = [*kept, *own.values()]
+    reached = max((max(file.version, file.end) for file in found), default=-1)
+    if reached < catalog.latest_version:
+        raise LogCorruptError(
+            version=catalog.latest_version,
+            reason=f"the catalog ratified version {catalog.latest_version}, but its commit is "
+            f"neither published nor among those that the catalog named; the log ends at {reached}",
+            remedy="Pass on all commits that the catalog named",
+        )
+    return found
+
+
+def _bad(argument: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument=argument, reason=reason, remedy="Pass on what the table's catalog answered"
+    )

@@ -1,0 +1,42 @@
+"""Seals: a checksum of a file inside of the file, so that damage to it is told from its content.
+
+Rules: spec/reconcile.md, REC-9. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+BLANK = "00000000"  # What a file must hold behind its mark where the seal is to be.
+
+COMMIT_MARK = b'"txlogCrc32":"'  # In the `commitInfo` of a commit, which is its first line.
+FOOTER_MARK = b"txlog.crc32="  # In the footer of a checkpoint.
+
+_BLANK = BLANK.encode()
+
+
+def sealed(data: bytes, mark: bytes) -> bytes:
+    """Return bytes with the blank behind a mark filled in: the CRC-32 of all, the blank included.
+
+    Bytes that do not have the blank are returned as they are.
+    """
+    at = data.find(mark + _BLANK)
+    if at < 0:
+        return data
+    at += len(mark)
+    return data[:at] + b"%08x" % zlib.crc32(data) + data[at + len(_BLANK) :]
+
+
+def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
+    """Return whether bytes have a seal that they do not fit. Without one, nobody knows.
+
+    `within` is how far from the start to look for it, in bytes.
+    """
+    pattern = re.compile(re.escape(mark) + rb"([0-9a-f]{8})")
+    found = pattern.search(data, 0, len(data) if within is None else within)
+    if found is None:
+        return False
+    start, end = found.span(1)
+    crc = zlib.crc32(data[end:], zlib.crc32(_BLANK, zlib.crc32(data[:start])))
+    return int(found[1], 16) != crc

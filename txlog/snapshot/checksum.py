@@ -1,0 +1,334 @@
+"""Version checksums: what a `.crc` file states of a version, held against its log.
+
+Rules: the Delta protocol, "Version Checksum File".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.checksum import VersionChecksum, decode_checksum
+from txlog.errors import LogCorruptError, NotFoundError
+from txlog.log import canonical_keys, log_path
+from txlog.reconcile import FileState
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store import Store
+
+# Deleted rows of a file at which each bin of the histogram begins.
+_DELETED_BINS = (0, 1, *(10**power for power in range(1, 8)), 2**31 - 1)
+_SHOWN = 5  # Of many differences in one field.
+_WIDTH = 200  # Characters of one difference.
+
+_ADVICE = """\
+The log decides: a checksum is a by-product of its commit, and txlog takes nothing from it. But if
+one engine wrote both, one of them may have been damaged or changed since: compare both with a copy
+of the table. If the log is right, the checksum may be deleted."""
+_IF_MALFORMED = """\
+Nothing was compared, and the table reads without it: restore the file from a copy, or delete it."""
+
+_Fact = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One field that a checksum states, beside what the log makes of it.
+
+    Of a field with many parts, `stated` and `found` are only the parts that the other side lacks,
+    as text.
+    """
+
+    field: str  # Its name in the checksum, such as `numFiles`.
+    stated: int | tuple[str, ...]
+    found: int | tuple[str, ...] | None  # None: the log has no such thing.
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the log says the same."""
+        return self.stated == self.found
+
+    def __str__(self) -> str:
+        if isinstance(self.stated, tuple) and isinstance(self.found, tuple):
+            sides = (("checksum", self.stated), ("log", self.found))
+            parts = [f"only the {side} has {_listed(texts)}" for side, texts in sides if texts]
+            return f"{self.field}: {'; '.join(parts) or 'the same in both'}"
+        found = "nothing" if self.found is None else self.found
+        return f"{self.field}: the checksum says {self.stated}, the log {found}"
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """The checksum cannot be read, so none of it was compared."""
+
+    reason: str
+    field: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.reason}" if self.field else self.reason
+
+
+@dataclass(frozen=True)
+class ChecksumReport:
+    """What came of holding a version against its checksum; `str` of it is for people."""
+
+    version: int
+    path: str  # Of the checksum, relative to the table's root, whether it is there or not.
+    found: bool
+    checked: tuple[str, ...] = ()  # The fields that were compared.
+    problems: tuple[Comparison | Malformed, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong. A checksum may be absent, so then it is true as well."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        if not self.found:
+            return f"Version {self.version} has no checksum ({self.path}): nothing was checked."
+        if self.ok:
+            fields = ", ".join(self.checked)
+            return f"Version {self.version} agrees with its checksum ({self.path}) in {fields}."
+        lines = "".join(f"  {problem}\n" for problem in self.problems)
+        if self.checked:
+            head = f"Version {self.version} does not agree with its checksum ({self.path}):"
+            return f"{head}\n{lines}{_ADVICE}"
+        head = f"The checksum of version {self.version} ({self.path}) cannot be read:"
+        return f"{head}\n{lines}{_IF_MALFORMED}"
+
+
+def read_checksum(store: Store, version: int) -> VersionChecksum | None:
+    """Return the checksum of a version, or None if it has none.
+
+    Raises
+    ------
+    LogCorruptError
+        The file is not exactly one JSON object, or a field is missing or of a wrong type.
+    """
+    path = _path(version)
+    try:
+        data = store.read(path)
+    except NotFoundError:
+        return None
+    return decode_checksum(data, path=path)
+
+
+def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> ChecksumReport:
+    """Hold a version against its checksum, and report what differs.
+
+    Nothing is taken from the checksum. That it is absent is no problem, that it cannot be read is
+    one of the report, not an error: the table reads the same either way.
+
+    Parameters
+    ----------
+    files
+        The files of the snapshot (`load_files`).
+    """
+    path = _path(snapshot.version)
+    try:
+        checksum = read_checksum(store, snapshot.version)
+    except LogCorruptError as error:
+        problem = Malformed(error.reason, error.field)
+        return ChecksumReport(snapshot.version, path, True, problems=(problem,))
+    if checksum is None:
+        return ChecksumReport(snapshot.version, path, False)
+    compared = compare(checksum, snapshot, files)
+    return ChecksumReport(
+        snapshot.version,
+        path,
+        True,
+        checked=tuple(item.field for item in compared),
+        problems=tuple(item for item in compared if not item.agrees),
+    )
+
+
+def compare(
+    checksum: VersionChecksum, snapshot: Snapshot, files: FileState
+) -> tuple[Comparison, ...]:
+    """Compare every field that a checksum states with a snapshot and its files.
+
+    Pure. Left out are `txnId`, which no snapshot holds, and the in-commit timestamp where the
+    version's own commit is gone (or the store gives it no time), for only that commit has it.
+    The order of a list has no meaning, except that of columns; nor has the spelling of paths and
+    of a schema's JSON. Where `delta.setTransactionRetentionDuration` is set, a dated transaction
+    that only one side has may have expired on the other, and is passed over.
+
+    Returns
+    -------
+    One comparison for each field compared, whether it agrees or not.
+    """
+    return (*_compare_controls(checksum, snapshot), *_compare_files(checksum, files.live))
+
+
+def _compare_controls(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator[Comparison]:
+    # A snapshot has one of each, or it could not be.
+    yield Comparison("numMetadata", checksum.num_metadata, 1)
+    yield Comparison("numProtocol", checksum.num_protocol, 1)
+    if checksum.metadata is not None:
+        stated, found = _metadata_facts(checksum.metadata), _metadata_facts(snapshot.metadata)
+        yield _comparison("metadata", "{}={}", stated, found)
+    if checksum.protocol is not None:
+        stated, found = _protocol_facts(checksum.protocol), _protocol_facts(snapshot.protocol)
+        yield _comparison("protocol", "{}={}", stated, found)
+    if checksum.in_commit_timestamp_opt is not None:
+        enabled = snapshot.properties.get("delta.enableInCommitTimestamps")
+        if snapshot.head_ms or not enabled:
+            stamp = snapshot.timestamp_ms if enabled else None
+            yield Comparison("inCommitTimestampOpt", checksum.in_commit_timestamp_opt, stamp)
+    if checksum.set_transactions is not None:
+        yield _compare_transactions(checksum.set_transactions, snapshot)
+    if checksum.domain_metadata is not None:
+        yield _comparison(
+            "domainMetadata",
+            "{}{} {}",
+            _domain_facts(checksum.domain_metadata),
+            _domain_facts(item for item in snapshot.controls.domains.values() if not item.removed),
+        )
+
+
+def _compare_transactions(stated: Sequence[Txn], snapshot: Snapshot) -> Comparison:
+    found = snapshot.controls.txns
+    may_expire = snapshot.properties.get("delta.setTransactionRetentionDuration") is not None
+    in_both = {txn.app_id for txn in stated} & set(found)
+
+    def facts(txns: Iterable[Txn]) -> Iterator[_Fact]:
+        for txn in txns:
+            if txn.app_id in in_both or txn.last_updated is None or not may_expire:
+                yield txn.app_id, txn.version
+
+    return _comparison("setTransactions", "{} at version {}", facts(stated), facts(found.values()))
+
+
+def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Comparison]:
+    yield Comparison("numFiles", checksum.num_files, live.num_rows)
+    size = pc.sum(live["size"]).as_py() or 0
+    yield Comparison("tableSizeBytes", checksum.table_size_bytes, size)
+    if checksum.file_size_histogram is not None:
+        histogram = checksum.file_size_histogram
+        starts = histogram.sorted_bin_boundaries
+        yield _comparison(
+            "fileSizeHistogram",
+            "from {} bytes: {} files of {} bytes",
+            zip(starts, histogram.file_counts, histogram.total_bytes, strict=True),
+            _bins(live["size"], starts),
+        )
+    deleted = _deleted(live)
+    if checksum.num_deletion_vectors_opt is not None:
+        vectors = live.num_rows - live["dv_id"].null_count
+        yield Comparison("numDeletionVectorsOpt", checksum.num_deletion_vectors_opt, vectors)
+    if checksum.num_deleted_records_opt is not None:
+        rows = pc.sum(deleted).as_py() or 0
+        yield Comparison("numDeletedRecordsOpt", checksum.num_deleted_records_opt, rows)
+    if checksum.deleted_record_counts_histogram_opt is not None:
+        counts = checksum.deleted_record_counts_histogram_opt.deleted_record_counts
+        yield _comparison(
+            "deletedRecordCountsHistogramOpt",
+            "bin {}: {} files",
+            enumerate(counts),
+            enumerate(count for _, count, _ in _bins(deleted, _DELETED_BINS)),
+        )
+    if checksum.all_files is not None:
+        files = checksum.all_files
+        vectors_of = (file.deletion_vector for file in files)
+        stated = pa.table(
+            {
+                "path": pa.array([file.path for file in files], pa.string()),
+                "dv_id": pa.array([v.unique_id if v else None for v in vectors_of], pa.string()),
+                "size": pa.array([file.size for file in files], pa.int64()),
+            }
+        )
+        yield _comparison("allFiles", "{}{} ({} bytes)", _file_facts(stated), _file_facts(live))
+
+
+def _comparison(
+    field: str, template: str, stated: Iterable[_Fact], found: Iterable[_Fact]
+) -> Comparison:
+    """Compare the parts of a field, whatever their order; `template` makes text of one."""
+    left, right = Counter(stated), Counter(found)
+
+    def texts(facts: Counter[_Fact]) -> tuple[str, ...]:
+        return tuple(template.format(*fact) for fact in facts.elements())
+
+    return Comparison(field, texts(left - right), texts(right - left))
+
+
+def _domain_facts(domains: Iterable[DomainMetadata]) -> Iterator[_Fact]:
+    for item in domains:
+        yield item.domain, " (removed)" if item.removed else "", item.configuration
+
+
+def _protocol_facts(protocol: Protocol) -> Iterator[_Fact]:
+    yield "minReaderVersion", protocol.min_reader_version
+    yield "minWriterVersion", protocol.min_writer_version
+    for name in sorted(set(protocol.reader_features or ())):
+        yield "readerFeature", name
+    for name in sorted(set(protocol.writer_features or ())):
+        yield "writerFeature", name
+
+
+def _metadata_facts(metadata: Metadata) -> Iterator[_Fact]:
+    for name, value in metadata.to_json().items():
+        if name == "configuration":
+            yield from ((f"property {key}", text) for key, text in value.items())
+        elif name == "schemaString":
+            yield from _schema_facts(value)
+        else:
+            yield name, value if isinstance(value, str | int) else _canonical(value)
+
+
+def _schema_facts(text: str) -> Iterator[_Fact]:
+    """Yield a schema's columns one by one, so that a difference names the column."""
+    try:
+        node = orjson.loads(text)
+        columns = [(column["name"], _canonical(column)) for column in node["fields"]]
+    except (ValueError, TypeError, KeyError):
+        yield "schemaString", text
+        return
+    yield "columns", _canonical([name for name, _ in columns])
+    for _, column in columns:
+        yield "column", column
+
+
+def _canonical(node: object) -> str:
+    return orjson.dumps(node, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def _file_facts(rows: pa.Table) -> Iterator[_Fact]:
+    vectors = ["" if text is None else f" with {text}" for text in rows["dv_id"].to_pylist()]
+    paths = canonical_keys(rows["path"]).to_pylist()
+    return iter(sorted(zip(paths, vectors, rows["size"].to_pylist(), strict=True)))
+
+
+def _deleted(live: pa.Table) -> pa.Array:
+    """Return for each file how many of its rows are deleted."""
+    vectors = live["deletion_vector"].combine_chunks()
+    return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+
+
+def _bins(values: pa.Array | pa.ChunkedArray, starts: Sequence[int]) -> Iterator[_Fact]:
+    """Yield for each bin its start, how many values it has, and their sum."""
+    flat = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    ordered = flat.drop_null().sort()
+    sums = pc.cumulative_sum(ordered)
+    # Searching needs a few of many values, so only those become Python's.
+    firsts = [bisect_left(ordered, start, key=lambda value: value.as_py()) for start in starts]
+    ends = [*firsts[1:], len(ordered)]
+    for start, first, end in zip(starts, firsts, ends, strict=True):
+        total = sums[end - 1].as_py() - (sums[first - 1].as_py() if first else 0) if end else 0
+        yield start, end - first, total
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    shown = [text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…" for text in texts[:_SHOWN]]
+    rest = len(texts) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _path(version: int) -> str:
+    return log_path(f"{version:020d}.crc")
