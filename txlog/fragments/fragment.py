@@ -21,6 +21,10 @@ ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
+_FRAGMENT_COLUMNS = [
+    "path", "size", "deletion_vector", "partition_values", "base_row_id",
+    "default_row_commit_version",
+]  # fmt: skip
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 
 
@@ -64,6 +68,7 @@ class Fragment:
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
     physical_rows: int | None = None  # None when the log does not say.
     base_row_id: int | None = None
+    default_row_commit_version: int | None = None
 
     @property
     def fragment_id(self) -> int:
@@ -124,9 +129,7 @@ def fragments_of(files: pa.Table, ids: pa.Array, physical_rows: pa.Array) -> lis
 
     `ids` and `physical_rows` (null where unknown) belong to the rows of `files`.
     """
-    columns = files.select(
-        ["path", "size", "deletion_vector", "partition_values", "base_row_id"]
-    ).to_pylist(maps_as_pydicts="strict")
+    columns = files.select(_FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="strict")
     found = [
         Fragment(
             id=number,
@@ -135,6 +138,7 @@ def fragments_of(files: pa.Table, ids: pa.Array, physical_rows: pa.Array) -> lis
             partition_values=row["partition_values"] or {},
             physical_rows=rows,
             base_row_id=row["base_row_id"],
+            default_row_commit_version=row["default_row_commit_version"],
         )
         for number, rows, row in zip(
             ids.to_pylist(), physical_rows.to_pylist(), columns, strict=True

@@ -2,19 +2,24 @@
 
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.plan import Explanation, ScanPlan, plan_scan
-from txlog.scan.read import FragmentReader, matching_positions, read_fragment
+from txlog.scan.metadata_columns import require_row_tracking
+from txlog.scan.plan import Explanation, ReadPlan, ScanPlan, choose_columns, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader, matching_positions, read_fragment
 from txlog.scan.scan import Scan
 
 __all__ = [
+    "BATCH_ROWS",
     "Engine",
     "Explanation",
     "FragmentReader",
+    "ReadPlan",
     "Scan",
     "ScanPlan",
     "Threads",
+    "choose_columns",
     "load_deletions",
     "matching_positions",
     "plan_scan",
     "read_fragment",
+    "require_row_tracking",
 ]

@@ -11,6 +11,13 @@ import pyarrow.compute as pc
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind, columns_of, to_sql
 from txlog.fragments import Fragment, fragment_ids, fragments_of
+from txlog.scan.metadata_columns import (
+    ROW_VERSION,
+    RowTracking,
+    require_row_tracking,
+    row_tracking,
+    visible_metadata,
+)
 from txlog.schema import StructField, StructType, arrow_schema
 from txlog.snapshot import Snapshot
 from txlog.stats import always, file_bounds, keep, num_records
@@ -45,26 +52,34 @@ class Explanation:
         )
 
 
-@dataclass(frozen=True)
-class ScanPlan:
-    """A scan, decided: it pickles, so any worker can read its fragments without the log."""
+@dataclass(frozen=True, kw_only=True)
+class ReadPlan:
+    """How to read a fragment: it pickles, so any worker can do it without the log."""
 
     root: str
     version: int
     columns: tuple[StructField, ...]  # In the order of the result.
-    needed: tuple[StructField, ...]  # Those and the predicate's, in the table's order.
+    needed: tuple[StructField, ...]  # Those and the predicate's: the table's, then metadata's.
+    metadata_columns: frozenset[str] = frozenset()  # Of those, the ones that are no table's.
     partition_columns: frozenset[str]  # Logical names.
     mapping_mode: str
     where: Expression | None  # Bound to the table's schema.
-    fragments: tuple[Fragment, ...] = field(repr=False)  # That survive, ordered by id.
-    # For each fragment, whether the predicate is true of all its rows.
-    certain: tuple[bool, ...] = field(repr=False)
-    explanation: Explanation
+    row_tracking: RowTracking | None = None
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
         return arrow_schema(StructType(self.columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanPlan(ReadPlan):
+    """A scan, decided: what to read, and how."""
+
+    fragments: tuple[Fragment, ...] = field(repr=False)  # That survive, ordered by id.
+    # For each fragment, whether the predicate is true of all its rows.
+    certain: tuple[bool, ...] = field(repr=False)
+    explanation: Explanation
 
 
 def plan_scan(
@@ -81,7 +96,8 @@ def plan_scan(
     files
         The snapshot's live files, as `FILE_ROWS`.
     columns
-        The table's columns to return, in this order; None for all.
+        The columns to return, in this order: the table's, or metadata columns. None for all of
+        the table's.
     where
         Keep the rows of which this is true.
 
@@ -90,8 +106,13 @@ def plan_scan(
     InvalidInputError
         A column is not in the table, or the predicate does not fit its schema.
     """
-    chosen = _chosen(snapshot.schema, columns)
-    bound = None if where is None else bind(where, snapshot.schema)
+    metadata = visible_metadata(snapshot)
+    schema = StructType((*snapshot.schema.fields, *metadata.values()))
+    chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
+    bound = None if where is None else bind(where, schema)
+    needed = _needed(schema, chosen, bound)
+    if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
+        require_row_tracking(snapshot)
     partitions, mode = snapshot.partition_columns, snapshot.mapping_mode
     ids = fragment_ids(files)
     rows = num_records(files)
@@ -113,10 +134,12 @@ def plan_scan(
         root=snapshot.root,
         version=snapshot.version,
         columns=chosen,
-        needed=_needed(snapshot.schema, chosen, bound),
+        needed=needed,
+        metadata_columns=frozenset(column.name for column in needed if column.name in metadata),
         partition_columns=frozenset(partitions),
         mapping_mode=mode,
         where=bound,
+        row_tracking=row_tracking(snapshot),
         fragments=tuple(found),
         certain=tuple(sure[fragment.id] for fragment in found),
         explanation=Explanation(
@@ -137,9 +160,14 @@ def _count(mask: pa.Array) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 
-def _chosen(schema: StructType, columns: list[str] | None) -> tuple[StructField, ...]:
-    if columns is None:
-        return schema.fields
+def choose_columns(schema: StructType, columns: list[str]) -> tuple[StructField, ...]:
+    """Return the columns of a schema that a caller names, in the caller's order.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of a name.
+    """
     if isinstance(columns, str):
         raise InvalidInputError(
             argument="columns",

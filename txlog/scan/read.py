@@ -16,7 +16,8 @@ from txlog.fragments import Fragment, alive_mask, as_bitmap
 from txlog.log import decode_path
 from txlog.scan.columns import conform, find_column
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import ScanPlan
+from txlog.scan.metadata_columns import metadata_column
+from txlog.scan.plan import ReadPlan
 from txlog.schema import StructField, arrow_type
 from txlog.stats import keep, parse_partition_values, row_group_bounds
 from txlog.store import Store, locate
@@ -27,7 +28,7 @@ BATCH_ROWS = 131_072
 class FragmentReader:
     """An open data file of one fragment: its physical rows, in order, by batches."""
 
-    def __init__(self, store: Store, plan: ScanPlan, fragment: Fragment) -> None:
+    def __init__(self, store: Store, plan: ReadPlan, fragment: Fragment) -> None:
         self._plan = plan
         self._fragment = fragment
         self._path = fragment.files[0].path
@@ -72,7 +73,7 @@ class FragmentReader:
             self._check_rows(file)
             names = file.schema_arrow.names
             places = {
-                column.name: find_column(file.schema_arrow, column, self._plan.mapping_mode)
+                column.name: self._place(file.schema_arrow, column)
                 for column in needed
                 if column.name not in self._plan.partition_columns
             }
@@ -84,9 +85,17 @@ class FragmentReader:
                 if kept is None or kept[group]:
                     at = start
                     for raw in _raw(file, group, rows, wanted, batch_rows, threads):
-                        yield at, self._table_columns(raw, needed, places, names)
+                        yield at, self._table_columns(raw, needed, places, names, at)
                         at += raw.num_rows
                 start += rows
+
+    def _place(self, file: pa.Schema, column: StructField) -> int | None:
+        """Return where the file has a column, or None if it does not."""
+        if column.name not in self._plan.metadata_columns:
+            return find_column(file, column, self._plan.mapping_mode)
+        tracking = self._plan.row_tracking
+        stored = None if tracking is None else tracking.stored(column.name)
+        return file.names.index(stored) if stored in file.names else None
 
     def _check_rows(self, file: pq.ParquetFile) -> None:
         stated = self._fragment.physical_rows
@@ -105,8 +114,9 @@ class FragmentReader:
         where = self._plan.where
         if where is None or file.num_row_groups < 2:
             return None
-        if any(path[0] in self._plan.partition_columns for path in columns_of(where)):
-            return None  # Partition values are the same in all row groups.
+        constant = self._plan.partition_columns | self._plan.metadata_columns
+        if any(path[0] in constant for path in columns_of(where)):
+            return None  # Partition values are the same in all row groups; footers know no others.
         fields = {column.name: column for column in self._plan.needed}
         if any(
             place is None
@@ -124,6 +134,7 @@ class FragmentReader:
         needed: tuple[StructField, ...],
         places: dict[str, int | None],
         names: list[str],
+        start: int,
     ) -> pa.RecordBatch:
         """Return a batch of the file as the table's columns: conformed, or constant, or null."""
         if not needed:
@@ -133,6 +144,16 @@ class FragmentReader:
             target = arrow_type(column.type)
             if column.name in self._plan.partition_columns:
                 array = pa.repeat(self._partition_value(column), raw.num_rows)
+            elif column.name in self._plan.metadata_columns:
+                place = places[column.name]
+                array = metadata_column(
+                    column.name,
+                    self._fragment,
+                    self._plan.row_tracking,
+                    start=start,
+                    count=raw.num_rows,
+                    stored=None if place is None else raw.column(names[place]),
+                )
             elif (place := places[column.name]) is None:
                 array = pa.nulls(raw.num_rows, target)
             else:
@@ -167,7 +188,7 @@ def _raw(
 
 def read_fragment(
     store: Store,
-    plan: ScanPlan,
+    plan: ReadPlan,
     fragment: Fragment,
     *,
     batch_rows: int = BATCH_ROWS,
@@ -199,7 +220,7 @@ def read_fragment(
             yield batch.select(names)
 
 
-def matching_positions(store: Store, plan: ScanPlan, fragment: Fragment) -> tuple[BitMap64, int]:
+def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
     """Return the positions of a fragment's rows of which the plan's predicate is true.
 
     Deleted rows are not among them. The second value is the number of physical rows.

@@ -1,0 +1,132 @@
+"""Metadata columns: what a scan can tell of a row besides its values.
+
+Rules: the Delta protocol, "Row Tracking"; spec/fragments.md, FRG-10 and FRG-11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments import Fragment
+from txlog.schema import PrimitiveType, StructField, StructType
+from txlog.snapshot import Snapshot
+
+ROW_ADDRESS = "_rowaddr"
+ROW_ID = "_rowid"
+FRAGMENT_ID = "_fragid"
+ROW_VERSION = "_row_last_updated_at_version"
+
+_LONG = PrimitiveType("long")
+METADATA_COLUMNS = StructType(
+    (
+        StructField(ROW_ID, _LONG, nullable=False),
+        StructField(ROW_ADDRESS, _LONG, nullable=False),
+        StructField(FRAGMENT_ID, PrimitiveType("integer"), nullable=False),
+        StructField(ROW_VERSION, _LONG, nullable=False),
+    )
+)
+
+_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+
+
+@dataclass(frozen=True)
+class RowTracking:
+    """Where a table with row tracking keeps the ids and versions of rows that moved."""
+
+    row_id_column: str | None
+    row_version_column: str | None
+
+    def stored(self, name: str) -> str | None:
+        """Return the data files' column for a metadata column; they need not have it."""
+        return {ROW_ID: self.row_id_column, ROW_VERSION: self.row_version_column}.get(name)
+
+
+def row_tracking(snapshot: Snapshot) -> RowTracking | None:
+    """Return how a table tracks rows, or None if it does not."""
+    if not snapshot.has_stable_row_ids:
+        return None
+    properties = snapshot.metadata.configuration
+    return RowTracking(properties.get(_ROW_ID_COLUMN), properties.get(_ROW_VERSION_COLUMN))
+
+
+def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:
+    """Return the metadata columns by name; a column of the table hides the one of its name."""
+    return {
+        column.name: column
+        for column in METADATA_COLUMNS.fields
+        if snapshot.schema.get(column.name) is None
+    }
+
+
+def require_row_tracking(snapshot: Snapshot) -> None:
+    """Refuse the versions of rows where nobody keeps them.
+
+    Raises
+    ------
+    InvalidInputError
+        The table has no row tracking.
+    """
+    if not snapshot.has_stable_row_ids:
+        raise InvalidInputError(
+            argument="columns",
+            field=ROW_VERSION,
+            reason="the table does not track rows, so nobody knows their versions",
+            remedy="It needs delta.enableRowTracking=true from its writers",
+        )
+
+
+def metadata_column(
+    name: str,
+    fragment: Fragment,
+    tracking: RowTracking | None,
+    *,
+    start: int,
+    count: int,
+    stored: pa.Array | None,
+) -> pa.Array:
+    """Return a metadata column of consecutive physical rows of a fragment.
+
+    Parameters
+    ----------
+    start, count
+        The position of the first row in the fragment's file, and how many they are.
+    stored
+        What the file itself has of the column; null for rows that did not move.
+
+    Raises
+    ------
+    LogCorruptError
+        The table tracks rows, but the file has no ids or no version; it is named.
+    """
+    if name == FRAGMENT_ID:
+        return pa.repeat(pa.scalar(fragment.id, pa.int32()), count)
+    if name == ROW_VERSION:
+        fresh = pa.repeat(pa.scalar(_tracked(fragment, ROW_VERSION), pa.int64()), count)
+    elif name == ROW_ID and tracking is not None:
+        fresh = _positions(_tracked(fragment, ROW_ID) + start, count)
+    else:
+        fresh = _positions((fragment.id << 32) + start, count)
+    return fresh if stored is None else pc.coalesce(stored.cast(pa.int64()), fresh)
+
+
+def _positions(first: int, count: int) -> pa.Array:
+    return pa.array(range(first, first + count), pa.int64())
+
+
+def _tracked(fragment: Fragment, name: str) -> int:
+    value = fragment.base_row_id if name == ROW_ID else fragment.default_row_commit_version
+    if value is None:
+        field = "baseRowId" if name == ROW_ID else "defaultRowCommitVersion"
+        raise LogCorruptError(
+            path=fragment.files[0].path,
+            field=field,
+            reason=f"the table tracks rows, but this file's add has no {field}",
+            remedy=f"Leave out the column {name}; the writer of this log is at fault",
+        )
+    return value
