@@ -18,16 +18,24 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions import Expression, col, lit
+from txlog.feed import Changes
 from txlog.fragments import Fragment
+from txlog.log import CatalogCommits
 from txlog.scan import Explanation, Scan
+from txlog.snapshot import ChecksumReport
 from txlog.table import Table
+from txlog.variant import variant_to_json, variant_to_python
 from txlog.version import __version__
 from txlog.write_table import write
-from txlog.writing import Outcome
+from txlog.writing import Capability, Outcome
 
 __all__ = [
     "AlreadyExistsError",
     "BadDeletionVectorError",
+    "Capability",
+    "CatalogCommits",
+    "Changes",
+    "ChecksumReport",
     "CommitConflictError",
     "DataFileError",
     "Explanation",
@@ -50,5 +58,7 @@ __all__ = [
     "__version__",
     "col",
     "lit",
+    "variant_to_json",
+    "variant_to_python",
     "write",
 ]

@@ -16,12 +16,15 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions import Expression, as_expression
+from txlog.feed import Changes, feed_range, plan_feed
 from txlog.fragments import Fragment
+from txlog.log import CatalogCommits
 from txlog.reconcile import FileState
 from txlog.scan import Scan, plan_scan
 from txlog.scan.files import file_table
 from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import (
+    ChecksumReport,
     OutOfRange,
     Snapshot,
     history,
@@ -29,11 +32,13 @@ from txlog.snapshot import (
     load_snapshot,
     parse_timestamp,
     refresh,
+    verify_checksum,
     version_at,
 )
 from txlog.store import Store, open_store
 from txlog.writing import (
     AppTransaction,
+    Capability,
     Done,
     Outcome,
     PartitionMode,
@@ -42,6 +47,7 @@ from txlog.writing import (
     append,
     as_names,
     as_schema,
+    capabilities,
     checkpoint,
     create,
     delete,
@@ -75,6 +81,9 @@ class Table:
         Passed to the store, and to Spark's executors; never shown.
     out_of_range
         `nearest` takes the first or last version for a timestamp before or after all of them.
+    catalog_commits
+        Of a catalog-managed table, what its catalog answered: which commits count. Without it
+        such a table is refused.
 
     Raises
     ------
@@ -94,6 +103,7 @@ class Table:
         storage_options: Mapping[str, Any] | None = None,
         *,
         out_of_range: OutOfRange = "error",
+        catalog_commits: CatalogCommits | None = None,
     ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidInputError(
@@ -106,10 +116,10 @@ class Table:
                 argument="version", reason=f"{version!r} is no whole number from 0"
             )
         store = open_store(uri, storage_options)
-        snapshot = load_snapshot(store, version=version)
+        snapshot = load_snapshot(store, version=version, catalog=catalog_commits)
         if timestamp is not None:
             at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
-            snapshot = load_snapshot(store, version=at)
+            snapshot = load_snapshot(store, version=at, catalog=catalog_commits)
         self._place = Place(store)
         self._outcome: Outcome | None = None
         self._move(snapshot)
@@ -220,6 +230,31 @@ class Table:
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
         return history(self._place.store, self._snapshot, limit)
 
+    def verify_checksum(self) -> ChecksumReport:
+        """Hold this version against its checksum (`.crc`), if its writer left one.
+
+        The report says which fields were compared and which differ; print it to read it. A
+        checksum that is wrong or cannot be read is a problem of the report, not an error: the
+        log decides, and the table reads the same either way.
+
+        Raises
+        ------
+        LogCorruptError
+            The files of this version cannot be read from the log.
+        StoreError
+            The store failed.
+        """
+        return verify_checksum(self._place.store, self._snapshot, self._files())
+
+    def capabilities(self) -> dict[str, Capability]:
+        """Return for each verb whether this version of the table lets it be done.
+
+        The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
+        `delete` and `checkpoint`. Each capability is true or false, and says of a verb that
+        cannot be done which features stand in the way, why, and what to do.
+        """
+        return capabilities(self._place.store, self._snapshot)
+
     def files(self) -> pa.Table:
         """Return the data files of this version, one row each.
 
@@ -281,6 +316,53 @@ class Table:
     def count(self, where: Where = None) -> int:
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
+
+    def changes(
+        self,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        *,
+        starting_timestamp: str | datetime | int | None = None,
+        ending_timestamp: str | datetime | int | None = None,
+        columns: list[str] | None = None,
+        where: Where = None,
+    ) -> Changes:
+        """Plan the reading of the change data feed: which rows came, went or changed.
+
+        The columns are those of the last version in the range, then `_change_type` (`insert`,
+        `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
+        `_commit_timestamp`. The table's writers must have had `delta.enableChangeDataFeed` on.
+
+        Parameters
+        ----------
+        starting_version, ending_version
+            The range, both included. Default: from the first version to this one.
+        starting_timestamp, ending_timestamp
+            Instead of a version: the first one made at that moment or later, the last one made
+            before it or at it.
+        columns, where
+            As for `scan`; the three columns of the feed may be named too.
+
+        Raises
+        ------
+        InvalidInputError
+            The range is no range, or a column or the predicate does not fit.
+        NotFoundError
+            A version of the range does not exist, or its commit was cleaned up.
+        UnsupportedFeatureError
+            A version recorded no changes, or had other columns. It is named.
+        """
+        store = self._place.store
+        first, last = feed_range(
+            store,
+            self._snapshot,
+            starting=(starting_version, starting_timestamp),
+            ending=(ending_version, ending_timestamp),
+        )
+        return plan_feed(
+            store, last, first, columns=columns, where=as_expression(where),
+            engine=self._place.engine,
+        )  # fmt: skip
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

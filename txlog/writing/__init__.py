@@ -2,6 +2,7 @@
 
 from txlog.writing.append import append, commit_append
 from txlog.writing.arguments import as_names, as_schema, write_options
+from txlog.writing.capabilities import Capability, capabilities
 from txlog.writing.checkpoint import checkpoint, maintain
 from txlog.writing.create import (
     already_exists,
@@ -29,6 +30,7 @@ from txlog.writing.plan import WritePlan, plan_write
 
 __all__ = [
     "AppTransaction",
+    "Capability",
     "Done",
     "FileLayout",
     "Outcome",
@@ -42,6 +44,7 @@ __all__ = [
     "as_names",
     "as_reader",
     "as_schema",
+    "capabilities",
     "checkpoint",
     "commit_append",
     "commit_new_table",

@@ -8,6 +8,7 @@ from txlog.checkpoint import checkpoint_rows, write_checkpoint
 from txlog.errors import TxlogWarning, UnsupportedFeatureError
 from txlog.reconcile import TableState
 from txlog.snapshot import Snapshot, load_files
+from txlog.store import Store
 from txlog.writing.operation import Done, Place, require_table_writable
 
 
@@ -19,16 +20,7 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
     """
-    place.store.require_writable()
-    require_table_writable(snapshot, removes_rows=False)
-    if snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
-        raise UnsupportedFeatureError(
-            path=snapshot.root,
-            features=("delta.checkpoint.writeStatsAsStruct",),
-            reason="the table wants statistics as structs in its checkpoints, "
-            "which txlog does not write",
-            remedy="Set the property to false, or let another engine write checkpoints",
-        )
+    require_checkpointable(place.store, snapshot)
     state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
     groups = checkpoint_rows(
         state,
@@ -38,6 +30,20 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
         with_stats=snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
     )
     write_checkpoint(place.store, snapshot.version, groups)
+
+
+def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
+    """Refuse a checkpoint that txlog cannot write as the table wants it; errors as above."""
+    store.require_writable()
+    require_table_writable(snapshot, removes_rows=False)
+    if snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("delta.checkpoint.writeStatsAsStruct",),
+            reason="the table wants statistics as structs in its checkpoints, "
+            "which txlog does not write",
+            remedy="Set the property to false, or let another engine write checkpoints",
+        )
 
 
 def maintain(place: Place, done: Done) -> None:

@@ -1,0 +1,96 @@
+"""What capabilities promise, the verbs keep; what they deny, the verbs refuse for that reason."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.store import open_store
+from txlog.testing import unsealed
+
+DATA = pa.table({"a": pa.array([1, 2], pa.int64())})
+
+
+def remade(root: Path, writers: list[str], configuration: dict[str, str]) -> txlog.Table:
+    """Return a table whose protocol lists features, as another writer would have made it."""
+    txlog.Table.create(root, DATA.schema).append(DATA)
+    path = root / "_delta_log" / f"{0:020d}.json"
+    lines = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"]["writerFeatures"].extend(writers)
+        if "metaData" in line:
+            line["metaData"]["configuration"] |= configuration
+    path.write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    return txlog.Table(root)
+
+
+VERBS: dict[str, Callable[[txlog.Table], Any]] = {
+    "scan": lambda table: table.to_arrow(),
+    "stable_row_ids": lambda table: table.to_arrow(["_row_last_updated_at_version"]),
+    "changes": lambda table: table.changes(table.version),
+    "refresh": lambda table: table.refresh(),
+    "append": lambda table: table.append(DATA),
+    "overwrite": lambda table: table.overwrite(DATA),
+    "delete": lambda table: table.delete("a = 1"),
+    "checkpoint": lambda table: table.checkpoint(),
+}
+WRITING = {"append", "overwrite", "delete", "checkpoint"}
+CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
+    # Features that are listed, properties, verbs that cannot be done, what stands in the way.
+    "plain": ([], {}, set(), ""),
+    "append-only": (["appendOnly"], {"delta.appendOnly": "true"}, {"overwrite", "delete"},
+                    "appendOnly"),
+    "unknown": (["zebra"], {}, WRITING, "zebra"),
+    "row ids": (["rowTracking", "domainMetadata"], {"delta.enableRowTracking": "true"},
+                WRITING, "rowTracking"),
+    "a feed": (["changeDataFeed"], {"delta.enableChangeDataFeed": "true"}, WRITING,
+               "changeDataFeed"),
+    "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, {"checkpoint"},
+                "delta.checkpoint.writeStatsAsStruct"),
+    "SQL": (["checkConstraints"], {"delta.constraints.x": "my_udf(a) > 0"},
+            {"append", "overwrite"}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verbs_do_as_capabilities_say(tmp_path: Path, case: str) -> None:
+    writers, configuration, denied, feature = CASES[case]
+    has = {
+        "stable_row_ids": "rowTracking" in writers,
+        "changes": "changeDataFeed" in writers,
+    }
+    found = remade(tmp_path / "t", writers, configuration).capabilities()
+    assert list(found) == list(VERBS)
+    for verb, capability in found.items():
+        assert capability.verb == verb
+        assert bool(capability) == has.get(verb, verb not in denied)
+        table = remade(tmp_path / verb, writers, configuration)
+        if verb == "stable_row_ids" and capability:
+            continue  # Its files have no ids here.
+        if capability:
+            VERBS[verb](table)
+            assert str(capability) == f"{verb}: yes"
+            continue
+        with pytest.raises(txlog.TxlogError) as caught:
+            VERBS[verb](table)
+        assert caught.value.reason == capability.reason or verb in ("append", "overwrite")
+        assert capability.reason in str(capability)
+        assert capability.remedy in str(capability)
+        if verb in denied and feature:
+            assert feature in capability.features
+
+
+def test_stores_that_cannot_be_written(tmp_path: Path) -> None:
+    txlog.Table.create(tmp_path / "t", DATA.schema)
+    table = txlog.Table(f"local://{tmp_path}/t")
+    found = table.capabilities()
+    assert {verb for verb, capability in found.items() if not capability} == {
+        *WRITING, "changes", "stable_row_ids",
+    }  # fmt: skip
+    with pytest.raises(txlog.UnsupportedFeatureError):
+        open_store(f"local://{tmp_path}/t").require_writable()

@@ -1,0 +1,254 @@
+"""The change data feed as people use it: planned over a range of versions, then read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions import Metadata, Protocol
+from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.expressions import Expression, bind, columns_of
+from txlog.feed.plan import (
+    CHANGE_COLUMNS,
+    ChangeFile,
+    change_rows,
+    changed_files,
+    incompatible,
+)
+from txlog.feed.read import read_changes
+from txlog.log import canonical_keys
+from txlog.protocol import Properties, supports
+from txlog.scan import BATCH_ROWS, Engine, ReadPlan, Threads, choose_columns
+from txlog.schema import StructType, parse_schema
+from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
+from txlog.stats import file_bounds, keep
+from txlog.store import Store
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Rows that came, went or changed, planned but not yet read; it reads the same every time.
+
+    Besides the table's columns, as they are in the last version, each row has `_change_type`
+    (`insert`, `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
+    `_commit_timestamp`. Rows come in the order of versions; within one, in no special order.
+    Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes changes.
+    """
+
+    store: Store
+    plan: ReadPlan
+    files: tuple[ChangeFile, ...] = field(repr=False)
+    starting_version: int
+    ending_version: int
+    engine: Engine = field(default_factory=Threads)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return self.plan.schema
+
+    def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, version by version, none of the batches empty or over `batch_rows`."""
+        for file in self.files:
+            yield from read_changes(self.store, self.plan, file, batch_rows=batch_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as one table."""
+        parts = self.engine.map(partial(_read_all, self.store, self.plan), self.files)
+        return pa.Table.from_batches(
+            [batch for batches in parts for batch in batches], schema=self.schema
+        )
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        parts = self.engine.map(partial(_read_all, self.store, self.plan), self.files)
+        return sum(batch.num_rows for batches in parts for batch in batches)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+
+def _read_all(store: Store, plan: ReadPlan, file: ChangeFile) -> list[pa.RecordBatch]:
+    return list(read_changes(store, plan, file))
+
+
+def plan_feed(
+    store: Store,
+    last: Snapshot,
+    starting_version: int,
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+    engine: Engine | None = None,
+) -> Changes:
+    """Return the changes of the versions from one up to a snapshot's, both included.
+
+    Only commits are read, and the files that they name are chosen by partition values and
+    statistics as in a scan.
+
+    Raises
+    ------
+    NotFoundError
+        A commit in between was cleaned up.
+    UnsupportedFeatureError
+        A version does not record changes (`delta.enableChangeDataFeed`), or its columns cannot
+        be told in those of the last one. It is named.
+    InvalidInputError
+        A column is unknown, or the predicate does not fit.
+    """
+    require_feed(last)
+    plan = _feed_plan(last, columns, where)
+    commits = _commits(store, last, starting_version)
+    first = last
+    if starting_version < last.version:
+        first = load_snapshot(store, version=starting_version, catalog=last.catalog)
+    _require_feed(first, last, commits)
+    known = _PartitionValues(store, last)
+    files = [file for commit in commits for file in changed_files(commit, known)]
+    if plan.where is not None and files:
+        bounds = file_bounds(
+            change_rows(files),
+            last.schema,
+            last.partition_columns,
+            plan.where,
+            mapping_mode=plan.mapping_mode,
+        )
+        kept = keep(plan.where, bounds).to_pylist()
+        files = [file for file, wanted in zip(files, kept, strict=True) if wanted]
+    return Changes(store, plan, tuple(files), starting_version, last.version, engine or Threads())
+
+
+def require_feed(snapshot: Snapshot) -> None:
+    """Refuse a version that records no changes.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        `delta.enableChangeDataFeed` is not true, or a column has a name of the feed's own.
+    """
+    _require_enabled(snapshot.protocol, snapshot.metadata, snapshot.version, snapshot)
+    for column in CHANGE_COLUMNS.fields:
+        if snapshot.schema.get(column.name) is not None:
+            raise UnsupportedFeatureError(
+                path=snapshot.root,
+                features=("changeDataFeed",),
+                reason=f"the table has a column {column.name}, which the feed needs for itself",
+                remedy="Rename the column",
+            )
+
+
+def _feed_plan(last: Snapshot, columns: list[str] | None, where: Expression | None) -> ReadPlan:
+    schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
+    bound = None if where is None else bind(where, schema)
+    chosen = choose_columns(schema, schema.names() if columns is None else columns)
+    used = {column.name for column in chosen}
+    used.update(path[0] for path in (() if bound is None else columns_of(bound)))
+    return ReadPlan(
+        root=last.root,
+        version=last.version,
+        columns=chosen,
+        needed=tuple(column for column in last.schema.fields if column.name in used),
+        partition_columns=frozenset(last.partition_columns),
+        mapping_mode=last.mapping_mode,
+        where=bound,
+    )
+
+
+def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit]:
+    listed = {file.version: file for file in list_commits(store, last, since=starting_version)}
+    missing = [v for v in range(starting_version, last.version + 1) if v not in listed]
+    if missing:
+        raise NotFoundError(
+            path=store.root,
+            version=missing[-1],
+            reason="the commit of this version was cleaned up, so its changes are gone",
+            remedy=f"Ask for changes from version {missing[-1] + 1} on"
+            if missing[-1] < last.version
+            else "Read the table instead of its changes",
+        )
+    return [read_commit(store, listed[version]) for version in sorted(listed)]
+
+
+def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> None:
+    """Refuse a range in which a version records no changes, or has columns of another kind."""
+    protocol, metadata = first.protocol, first.metadata
+    for commit in commits:
+        changed = commit.version == first.version
+        for _, action in commit.controls:
+            if isinstance(action, Protocol):
+                protocol, changed = action, True
+            elif isinstance(action, Metadata):
+                metadata, changed = action, True
+        if changed:
+            _require_enabled(protocol, metadata, commit.version, last)
+            _require_compatible(metadata, commit.version, last)
+
+
+def _require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
+    enabled = Properties(metadata.configuration).get("delta.enableChangeDataFeed")
+    if not enabled or not supports(protocol, "changeDataFeed"):
+        raise UnsupportedFeatureError(
+            path=last.root,
+            features=("changeDataFeed",),
+            reason=f"version {version} does not record changes: "
+            "delta.enableChangeDataFeed is not true in it",
+            remedy="Ask for changes from a later version on"
+            if version < last.version
+            else "Enable the feed with an engine that writes it; changes are told from then on",
+        )
+
+
+def _require_compatible(metadata: Metadata, version: int, last: Snapshot) -> None:
+    text = metadata.schema_string
+    schema = StructType() if text is None else parse_schema(text)
+    faults = list(incompatible(schema, last.schema, last.mapping_mode))
+    if metadata.partition_columns != last.partition_columns:
+        faults.append("the table was partitioned by other columns")
+    if faults:
+        raise UnsupportedFeatureError(
+            path=last.root,
+            features=("changeDataFeed",),
+            reason=f"changes of version {version} cannot be told in the columns of version "
+            f"{last.version}: {'; '.join(faults)}",
+            remedy="Ask for the changes before and after the change of columns separately",
+        )
+
+
+class _PartitionValues:
+    """Partition values of removed files whose remove does not repeat them."""
+
+    def __init__(self, store: Store, last: Snapshot) -> None:
+        self._store = store
+        self._last = last
+        self._version = -1
+        self._known: dict[str, Mapping[str, str | None]] = {}
+
+    def __call__(self, version: int, path: str) -> Mapping[str, str | None]:
+        if not self._last.partition_columns:
+            return {}
+        if version != self._version:
+            snapshot = load_snapshot(self._store, version=version, catalog=self._last.catalog)
+            live = load_files(self._store, snapshot).live
+            keys = canonical_keys(live["path"]).to_pylist()
+            values = live["partition_values"].to_pylist(maps_as_pydicts="strict")
+            self._known = dict(zip(keys, values, strict=True))
+            self._version = version
+        key = canonical_keys(pa.array([path])).to_pylist()[0]
+        if key not in self._known:
+            raise LogCorruptError(
+                path=path,
+                version=version + 1,
+                reason="a file is removed that the version before did not have",
+            )
+        return self._known[key]

@@ -1,0 +1,186 @@
+"""Which files tell what a version changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from txlog.actions import FILE_ROWS, Cdc, decode_action
+from txlog.fragments import DataFile, DeletionFile, Fragment, fragments_of
+from txlog.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+)
+from txlog.schema.widening import is_widening
+from txlog.snapshot import Commit, file_rows
+from txlog.stats import num_records
+
+CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+COMMIT_TIMESTAMP = "_commit_timestamp"
+CHANGE_COLUMNS = StructType(
+    (
+        StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False),
+        StructField(COMMIT_VERSION, PrimitiveType("long"), nullable=False),
+        StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp"), nullable=False),
+    )
+)
+
+PartitionValues = Callable[[int, str], Mapping[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """Rows of one file that one version changed. A value; it pickles."""
+
+    version: int
+    timestamp_ms: int  # When the version was made.
+    change_type: str | None  # None: the file's own column `_change_type` tells.
+    fragment: Fragment  # Its deletion file has the rows that are no part of the change.
+    among: DeletionFile | None = None  # Only these rows; None for all.
+    stats: str | None = None
+
+
+def changed_files(commit: Commit, partition_values: PartitionValues) -> list[ChangeFile]:
+    """Return the files that tell what a commit changed, in the commit's order.
+
+    A commit's `cdc` files tell everything; without them rows came with its adds and went with its
+    removes, but for those that only moved (`dataChange` false). Of a file that is removed and
+    added with another deletion vector, the rows in which the vectors differ came or went.
+
+    Parameters
+    ----------
+    partition_values
+        Gives those of a file that was live in a version, for removes that leave them out.
+    """
+    return list(_cdc_files(commit)) or list(_by_actions(commit, partition_values))
+
+
+def _cdc_files(commit: Commit) -> Iterator[ChangeFile]:
+    for line, row in enumerate(commit.rows, start=1):
+        if (body := row.get("cdc")) is None:
+            continue
+        cdc = decode_action("cdc", body, path=commit.path, line=line)
+        assert isinstance(cdc, Cdc)
+        files = (DataFile(cdc.path, cdc.size),)
+        fragment = Fragment(0, files, partition_values=cdc.partition_values)
+        yield ChangeFile(commit.version, commit.timestamp_ms, None, fragment)
+
+
+@dataclass
+class _Sides:
+    """What a commit does to one path."""
+
+    added: Fragment | None = None
+    removed: Fragment | None = None
+    data_change: bool = False
+    stats: str | None = None
+
+
+def _by_actions(commit: Commit, partition_values: PartitionValues) -> Iterator[ChangeFile]:
+    rows = file_rows([commit])
+    positions = pa.array(range(rows.num_rows), pa.int64())
+    sides: dict[str, _Sides] = {}
+    for fragment, is_add, data_change, known, stats in zip(
+        fragments_of(rows, positions, num_records(rows)) if rows.num_rows else (),
+        rows["is_add"].to_pylist(),
+        rows["data_change"].to_pylist(),
+        rows["partition_values"].is_valid().to_pylist(),
+        rows["stats"].to_pylist(),
+        strict=True,
+    ):
+        path = fragment.files[0].path
+        side = sides.setdefault(path, _Sides())
+        side.data_change |= data_change
+        side.stats = side.stats or stats
+        if is_add:
+            side.added = fragment
+            continue
+        if not known:
+            values = partition_values(commit.version - 1, path)
+            fragment = replace(fragment, partition_values=values)
+        side.removed = fragment
+    for side in sides.values():
+        if side.data_change:
+            for change_type, fragment, among in _differences(side.added, side.removed):
+                yield ChangeFile(
+                    commit.version, commit.timestamp_ms, change_type, fragment, among, side.stats
+                )
+
+
+def _differences(
+    added: Fragment | None, removed: Fragment | None
+) -> Iterator[tuple[str, Fragment, DeletionFile | None]]:
+    if added is None or removed is None:
+        if added is not None:
+            yield "insert", added, None
+        if removed is not None:
+            yield "delete", removed, None
+        return
+    if added.deletion is not None:
+        yield "delete", replace(added, deletion=removed.deletion), added.deletion
+    if removed.deletion is not None:
+        yield "insert", added, removed.deletion
+
+
+def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
+    """Return files as `FILE_ROWS`, with what statistics need of them."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "version": file.version,
+                "is_add": True,
+                "path": file.fragment.files[0].path,
+                "partition_values": list(file.fragment.partition_values.items()),
+                "stats": file.stats,
+            }
+            for file in files
+        ],
+        schema=FILE_ROWS,
+    )
+
+
+def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -> Sequence[str]:
+    """Return why rows of an old schema cannot be told in a new one; empty if they can.
+
+    Columns may have come and types may have been widened; under column mapping, names may have
+    changed. Pure.
+
+    Parameters
+    ----------
+    mode
+        The column mapping of the new schema.
+    """
+    mapped = mode != "none"
+    by_name = {(field.physical_name if mapped else field.name): field for field in new.fields}
+    faults: list[str] = []
+    for field in old.fields:
+        name = f"{above}{field.name}"
+        now = by_name.get(field.physical_name if mapped else field.name)
+        if now is None:
+            faults.append(f"column {name} was dropped")
+        else:
+            faults.extend(_type_faults(field.type, now.type, mode, name))
+    return faults
+
+
+def _type_faults(old: DataType, new: DataType, mode: str, name: str) -> Iterator[str]:
+    match old, new:
+        case StructType(), StructType():
+            yield from incompatible(old, new, mode, f"{name}.")
+        case ArrayType(), ArrayType():
+            yield from _type_faults(old.element, new.element, mode, f"{name}.element")
+        case MapType(), MapType():
+            yield from _type_faults(old.key, new.key, mode, f"{name}.key")
+            yield from _type_faults(old.value, new.value, mode, f"{name}.value")
+        case _:
+            before, after = type_name(old), type_name(new)
+            if old != new and not is_widening(before, after):
+                yield f"column {name} was {before} and became {after}"

@@ -1,0 +1,80 @@
+"""Reading the changes of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from txlog.errors import DataFileError
+from txlog.expressions import mask
+from txlog.feed.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
+from txlog.fragments import alive_mask
+from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, load_deletions
+from txlog.schema import arrow_type
+from txlog.store import Store
+
+
+def read_changes(
+    store: Store, plan: ReadPlan, file: ChangeFile, *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the changed rows of one file, in the plan's columns.
+
+    Raises
+    ------
+    DataFileError, BadDeletionVectorError
+        A file is missing, unreadable, or other than the log says. Vacuum removes files of old
+        versions, and with them their changes.
+    """
+    left_out = load_deletions(store, file.fragment)
+    among = None
+    if file.among is not None:
+        among = load_deletions(store, replace(file.fragment, deletion=file.among)) or BitMap64()
+    needed = plan.needed
+    if file.change_type is None:
+        needed = (*needed, CHANGE_COLUMNS.fields[0])
+    names = [column.name for column in plan.columns]
+    reader = FragmentReader(store, plan, file.fragment)
+    for start, batch in reader.batches(needed, prune=False, batch_rows=batch_rows, threads=True):
+        kept = alive_mask(left_out, start, batch.num_rows)
+        if among is not None:
+            others = alive_mask(among, start, batch.num_rows)
+            if others is None:
+                continue
+            chosen = pc.invert(others)
+            kept = chosen if kept is None else pc.and_(kept, chosen)
+        batch = _with_change_columns(batch, file)
+        if plan.where is not None:
+            true = pc.fill_null(mask(plan.where, batch), False)
+            kept = true if kept is None else pc.and_(true, kept)
+        if kept is not None:
+            batch = batch.filter(kept)
+        if batch.num_rows:
+            yield batch.select(names)
+
+
+def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBatch:
+    if file.change_type is None:
+        kinds = batch.column(CHANGE_TYPE)
+        if kinds.null_count:
+            raise DataFileError(
+                path=file.fragment.files[0].path,
+                version=file.version,
+                reason=f"the change data file has rows without a {CHANGE_TYPE}",
+                remedy="Its writer is at fault",
+            )
+        batch = batch.drop_columns([CHANGE_TYPE])
+    else:
+        kinds = pa.repeat(file.change_type, batch.num_rows)
+    constants = [
+        kinds,
+        pa.repeat(pa.scalar(file.version, pa.int64()), batch.num_rows),
+        pa.repeat(pa.scalar(file.timestamp_ms * 1000, pa.int64()), batch.num_rows),
+    ]
+    for column, values in zip(CHANGE_COLUMNS.fields, constants, strict=True):
+        target = arrow_type(column.type)
+        batch = batch.append_column(pa.field(column.name, target, False), values.cast(target))
+    return batch

@@ -1,0 +1,70 @@
+"""What can be done with a table, verb by verb, before it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from txlog.errors import TxlogError, UnsupportedFeatureError
+from txlog.feed import require_feed
+from txlog.scan import require_row_tracking
+from txlog.snapshot import Snapshot, require_refreshable
+from txlog.store import Store
+from txlog.writing.checkpoint import require_checkpointable
+from txlog.writing.constraints import constraints_of
+from txlog.writing.operation import require_table_writable
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a verb can be done to a table; if not, why not, and what to do."""
+
+    verb: str
+    can: bool = True
+    features: tuple[str, ...] = ()  # Those that stand in the way.
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.can
+
+    def __str__(self) -> str:
+        if self.can:
+            return f"{self.verb}: yes"
+        return ". ".join(filter(None, [f"{self.verb}: no, {self.reason}", self.remedy]))
+
+
+def capabilities(store: Store, snapshot: Snapshot) -> dict[str, Capability]:
+    """Return for each verb whether it can be done to a version, by the checks of the verb itself.
+
+    Nothing is touched. A verb that can be done may still fail for its arguments, or because the
+    store does.
+    """
+    return {verb: _capability(verb, check) for verb, check in _checks(store, snapshot)}
+
+
+def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[], object]]]:
+    def writable(*, removes_rows: bool, adds_rows: bool) -> None:
+        require_refreshable(snapshot)
+        store.require_writable()
+        require_table_writable(snapshot, removes_rows=removes_rows)
+        if adds_rows:
+            constraints_of(snapshot.metadata, snapshot.schema)
+
+    yield "scan", lambda: None
+    yield "stable_row_ids", lambda: require_row_tracking(snapshot)
+    yield "changes", lambda: require_feed(snapshot)
+    yield "refresh", lambda: require_refreshable(snapshot)
+    yield "append", lambda: writable(removes_rows=False, adds_rows=True)
+    yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
+    yield "delete", lambda: writable(removes_rows=True, adds_rows=False)
+    yield "checkpoint", lambda: require_checkpointable(store, snapshot)
+
+
+def _capability(verb: str, check: Callable[[], object]) -> Capability:
+    try:
+        check()
+    except TxlogError as error:
+        features = error.features if isinstance(error, UnsupportedFeatureError) else ()
+        return Capability(verb, False, features, error.reason, error.remedy)
+    return Capability(verb)
