@@ -19,6 +19,7 @@ from txlog.errors import (
 )
 from txlog.fragments import ID_APP, highest_id
 from txlog.log import LogFile, Segment, commit_name, log_path
+from txlog.protocol import Properties, is_active
 from txlog.reconcile import controls_of
 from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, newer_commits, read_commit
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
@@ -116,7 +117,7 @@ def _stamped(store: Store, after: Snapshot, effects: Effects) -> Snapshot:
         made_ms = store.info(log_path(commit_name(after.version))).modified_ms
     except (StoreError, NotFoundError):
         made_ms = effects.now_ms()
-    stamped = after.properties.get("delta.enableInCommitTimestamps")
+    stamped = after.is_active("inCommitTimestamp")
     return replace(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
 
 
@@ -129,8 +130,12 @@ def _encoded(
 ) -> bytes:
     now_ms = effects.now_ms()
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
-    configuration = metadata.configuration if metadata else {}
-    stamped = (configuration.get("delta.enableInCommitTimestamps") or "").lower() == "true"
+    protocol = intent.protocol or (snapshot.protocol if snapshot else None)
+    stamped = (
+        protocol is not None
+        and metadata is not None
+        and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
+    )
     if stamped and snapshot is not None:
         now_ms = max(now_ms, snapshot.timestamp_ms + 1)
     return encode_commit(

@@ -21,7 +21,7 @@ from txlog.feed.plan import (
 )
 from txlog.feed.read import read_changes
 from txlog.log import canonical_keys
-from txlog.protocol import Properties, supports
+from txlog.protocol import Properties, is_active
 from txlog.scan import BATCH_ROWS, Engine, ReadPlan, Threads, choose_columns
 from txlog.schema import StructType, parse_schema
 from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
@@ -196,8 +196,7 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
 
 
 def _require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
-    enabled = Properties(metadata.configuration).get("delta.enableChangeDataFeed")
-    if not enabled or not supports(protocol, "changeDataFeed"):
+    if not is_active("changeDataFeed", protocol, Properties(metadata.configuration)):
         raise UnsupportedFeatureError(
             path=last.root,
             features=("changeDataFeed",),

@@ -5,6 +5,7 @@ Rules: the Delta protocol, "Protocol Evolution", "Table Features" and "Valid Fea
 
 from txlog.protocol.access import (
     features_of,
+    is_active,
     new_protocol,
     require_readable,
     require_writable,
@@ -19,6 +20,7 @@ __all__ = [
     "Feature",
     "Properties",
     "features_of",
+    "is_active",
     "new_protocol",
     "require_readable",
     "require_writable",

@@ -7,7 +7,7 @@ from typing import Any
 
 from txlog.actions import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
+from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties
 from txlog.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -31,6 +31,15 @@ def features_of(protocol: Protocol) -> frozenset[str]:
 def supports(protocol: Protocol, feature: str) -> bool:
     """Return whether the table may make use of a feature."""
     return feature in features_of(protocol)
+
+
+def is_active(feature: str, protocol: Protocol, properties: Properties) -> bool:
+    """Return whether a table makes use of a feature that a property turns on.
+
+    A property that the protocol does not back has no effect.
+    """
+    value = properties.get(ACTIVATION[feature])
+    return bool(value) and value != "none" and supports(protocol, feature)
 
 
 def require_readable(

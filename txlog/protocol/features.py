@@ -64,3 +64,13 @@ FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 
 # Tables that are read only by what their catalog says.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
+
+# The property that turns a feature on, for those that one does.
+ACTIVATION = {
+    "appendOnly": "delta.appendOnly",
+    "changeDataFeed": "delta.enableChangeDataFeed",
+    "columnMapping": "delta.columnMapping.mode",
+    "deletionVectors": "delta.enableDeletionVectors",
+    "inCommitTimestamp": "delta.enableInCommitTimestamps",
+    "rowTracking": "delta.enableRowTracking",
+}

@@ -177,7 +177,7 @@ def _compare_controls(checksum: VersionChecksum, snapshot: Snapshot) -> Iterator
         stated, found = _protocol_facts(checksum.protocol), _protocol_facts(snapshot.protocol)
         yield _comparison("protocol", "{}={}", stated, found)
     if checksum.in_commit_timestamp_opt is not None:
-        enabled = snapshot.properties.get("delta.enableInCommitTimestamps")
+        enabled = snapshot.is_active("inCommitTimestamp")
         if snapshot.head_ms or not enabled:
             stamp = snapshot.timestamp_ms if enabled else None
             yield Comparison("inCommitTimestampOpt", checksum.in_commit_timestamp_opt, stamp)

@@ -26,7 +26,7 @@ from txlog.log import (
     parse_name,
     ratified,
 )
-from txlog.protocol import Properties
+from txlog.protocol import Properties, is_active
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
@@ -331,7 +331,10 @@ def _timestamp_ms(
         return commits[-1].timestamp_ms
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
-    stamped = controls.metadata is not None and Properties(controls.metadata.configuration).get(
-        "delta.enableInCommitTimestamps"
+    protocol, metadata = controls.protocol, controls.metadata
+    stamped = (
+        protocol is not None
+        and metadata is not None
+        and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
     )
     return read_commit(store, file).timestamp_ms if stamped else file.modified_ms

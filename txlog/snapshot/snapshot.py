@@ -11,7 +11,7 @@ import pyarrow as pa
 from txlog.actions import Metadata, Protocol, Sidecar
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.log import CatalogCommits, LogFile, Segment
-from txlog.protocol import CATALOG_MANAGED, Properties, features_of, require_readable, supports
+from txlog.protocol import CATALOG_MANAGED, Properties, features_of, is_active, require_readable
 from txlog.reconcile import Controls, controls_of
 from txlog.schema import StructType, parse_schema
 from txlog.schema.widening import require_known_changes
@@ -48,13 +48,18 @@ class Snapshot:
     @property
     def mapping_mode(self) -> str:
         """The column mapping in force: `none`, `name` or `id`."""
+        if not self.is_active("columnMapping"):
+            return "none"
         return str(self.properties.get("delta.columnMapping.mode"))
+
+    def is_active(self, feature: str) -> bool:
+        """Return whether the table makes use of a feature that a property turns on."""
+        return is_active(feature, self.protocol, self.properties)
 
     @property
     def has_stable_row_ids(self) -> bool:
         """Whether rows keep their ids for life: the table has row tracking enabled."""
-        enabled = bool(self.properties.get("delta.enableRowTracking"))
-        return enabled and supports(self.protocol, "rowTracking")
+        return self.is_active("rowTracking")
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return how far an application got, or None if it never committed."""

@@ -168,7 +168,7 @@ def _kept(store: Store, latest: Snapshot) -> list[LogFile]:
 
 def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
     """Return the last moment that is not after the latest version."""
-    if latest.properties.get("delta.enableInCommitTimestamps"):
+    if latest.is_active("inCommitTimestamp"):
         return latest.timestamp_ms
     stamps = _ascending([(file.version, file.modified_ms) for file in commits])
     return max(latest.timestamp_ms, *(stamp for _, stamp in stamps))
@@ -186,7 +186,7 @@ def _contiguous(commits: list[LogFile]) -> list[LogFile]:
 
 def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int) -> int | None:
     properties = latest.properties
-    if not properties.get("delta.enableInCommitTimestamps"):
+    if not latest.is_active("inCommitTimestamp"):
         return pick_version([(file.version, file.modified_ms) for file in commits], moment_ms)
     enabled_at = properties.get("delta.inCommitTimestampEnablementVersion") or 0
     enabled_ms = properties.get("delta.inCommitTimestampEnablementTimestamp")
@@ -205,7 +205,7 @@ def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int
 
 
 def _stamp(store: Store, latest: Snapshot, file: LogFile) -> int:
-    if latest.properties.get("delta.enableInCommitTimestamps"):
+    if latest.is_active("inCommitTimestamp"):
         return read_commit(store, file).timestamp_ms
     return file.modified_ms
 

@@ -12,7 +12,6 @@ from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment, alive_mask, logged_path
-from txlog.protocol import supports
 from txlog.scan import FragmentReader, ScanPlan, plan_scan
 from txlog.scan.read import BATCH_ROWS
 from txlog.snapshot import Snapshot, load_files
@@ -133,7 +132,7 @@ def take_rows(
     rows += sum(len(hit.going) for hit in hits)
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
-    if _may_use_vectors(snapshot):
+    if snapshot.is_active("deletionVectors"):
         vectors = write_vectors(place.store, partial_hits, place.effects)
         held = {add.path: add for add in adds_of(_rows_of(files, touched))}
         adds = tuple(
@@ -159,11 +158,6 @@ def take_rows(
         rows=rows,
         files_removed=len(gone_files) + len(partial_hits),
     )
-
-
-def _may_use_vectors(snapshot: Snapshot) -> bool:
-    enabled = snapshot.properties.get("delta.enableDeletionVectors")
-    return bool(enabled) and supports(snapshot.protocol, "deletionVectors")
 
 
 def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:

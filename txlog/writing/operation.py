@@ -110,7 +110,7 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
         The table lists features that txlog cannot write, or is append-only.
     """
     require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
-    if removes_rows and snapshot.properties.get("delta.appendOnly"):
+    if removes_rows and snapshot.is_active("appendOnly"):
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("appendOnly",),
