@@ -95,6 +95,7 @@ def told(changes: txlog.Changes) -> list[tuple[Any, ...]]:
     return sorted((r["_commit_version"], r["_change_type"], r["a"], r["s"]) for r in rows)
 
 
+@pytest.mark.spec("FED-2", "FED-4")
 def test_inserts_and_deletes_of_whole_files(writer: Writer) -> None:
     path = writer.file("x.parquet", [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}])
     writer.commit(writer.add(path))
@@ -121,6 +122,7 @@ def test_inserts_and_deletes_of_whole_files(writer: Writer) -> None:
     assert stamps == {v: noon + timedelta(minutes=v) for v in (1, 2)}
 
 
+@pytest.mark.spec("FED-1")
 def test_cdc_files_tell_everything_of_their_version(writer: Writer) -> None:
     old = writer.file("x.parquet", [{"a": 1, "s": "x"}, {"a": 2, "s": "y"}])
     writer.commit(writer.add(old))
@@ -141,6 +143,7 @@ def test_cdc_files_tell_everything_of_their_version(writer: Writer) -> None:
     assert sorted(table.to_arrow()["s"].to_pylist()) == ["x", "z"]
 
 
+@pytest.mark.spec("FED-2")
 def test_rows_that_only_moved_are_no_change(writer: Writer) -> None:
     old = writer.file("x.parquet", [{"a": 1, "s": "x"}])
     writer.commit(writer.add(old))
@@ -153,6 +156,7 @@ def vector(*positions: int) -> dict[str, Any]:
     return inline_descriptor(encode_vector(BitMap64(positions)), len(positions)).to_json()
 
 
+@pytest.mark.spec("FED-3")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -197,6 +201,7 @@ def test_partition_values_that_a_remove_leaves_out(tmp_path: Path) -> None:
     assert told(txlog.Table(writer.root).changes(2)) == [(2, "delete", 1, "x")]
 
 
+@pytest.mark.spec("FED-6")
 def test_columns_come_later(writer: Writer) -> None:
     short = schema_string(("a", "integer"))
     writer.commit(writer.metadata(short) | {})
@@ -208,6 +213,7 @@ def test_columns_come_later(writer: Writer) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.spec("FED-6")
 @pytest.mark.parametrize(
     ("schema", "fault"),
     [
@@ -225,6 +231,7 @@ def test_columns_that_changed_their_kind_are_named(writer: Writer, schema: str, 
     assert txlog.Table(writer.root, version=0).changes().count() == 0
 
 
+@pytest.mark.spec("FED-5")
 def test_versions_without_the_feed_are_named(writer: Writer) -> None:
     writer.commit(writer.metadata(configuration={}))
     writer.commit(writer.metadata())
@@ -306,6 +313,7 @@ def test_ranges_that_are_none(
         txlog.Table(writer.root).changes(**arguments)
 
 
+@pytest.mark.spec("FED-5")
 def test_commits_that_were_cleaned_up(writer: Writer) -> None:
     for number in range(3):
         path = writer.file(f"{number}.parquet", [{"a": number, "s": "x"}])
@@ -356,6 +364,7 @@ def replayed(table: txlog.Table, before: Rows, changes: pa.Table) -> Rows:
     return +after
 
 
+@pytest.mark.spec("FED-7")
 def test_a_follower_holds_what_the_table_holds(writer: Writer) -> None:
     files: list[str] = []
     for number in range(6):

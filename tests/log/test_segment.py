@@ -104,6 +104,7 @@ def test_what_cannot_be_made_is_an_error() -> None:
         choose_segment(files(commit(5), checkpoint(5)), version=4)
 
 
+@pytest.mark.spec("REC-10")
 def test_commits_count_where_a_compaction_is_not_needed() -> None:
     compaction = "00000000000000000001.00000000000000000003.compacted.json"
     log = files(*map(commit, range(5)), compaction)
@@ -117,6 +118,7 @@ def test_a_damaged_commit_is_stood_for_by_a_compaction() -> None:
     assert names(segment) == [commit(0), compaction, commit(4)]
 
 
+@pytest.mark.spec("REC-10")
 @pytest.mark.parametrize(
     "newest",
     [

@@ -22,6 +22,7 @@ def rows(table: txlog.Table, columns: list[str], where: str | None = None) -> li
     return table.to_arrow(columns, where).to_pylist()
 
 
+@pytest.mark.spec("FRG-10")
 def test_addresses_go_by_fragment_and_position(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [10, 11, 12, 13]}))
     table.append(pa.table({"a": [20, 21]}))
@@ -62,6 +63,7 @@ def test_predicates_may_ask_for_them(tmp_path: Path) -> None:
     assert table.count(f"_fragid = {last} AND a > 20") == 1
 
 
+@pytest.mark.spec("FRG-10")
 def test_a_column_of_the_table_hides_the_one_of_its_name(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"_rowid": ["mine"], "a": [1]}))
     assert rows(table, ["_rowid", "a"]) == [{"_rowid": "mine", "a": 1}]
@@ -123,6 +125,7 @@ def tracked(tmp_path: Path) -> Callable[..., txlog.Table]:
 TRACKED = ["_rowid", "_row_last_updated_at_version"]
 
 
+@pytest.mark.spec("FRG-11")
 def test_fresh_rows_count_from_the_base(tracked: Callable[..., txlog.Table]) -> None:
     table = tracked()
     pq.write_table(pa.table({"a": [1, 2, 3]}), Path(table.uri) / "x.parquet")
@@ -133,6 +136,7 @@ def test_fresh_rows_count_from_the_base(tracked: Callable[..., txlog.Table]) -> 
     assert rows(table, ["a"], "_rowid = 101") == [{"a": 2}]
 
 
+@pytest.mark.spec("FRG-11")
 def test_rows_that_moved_bring_their_ids_along(tracked: Callable[..., txlog.Table]) -> None:
     table = tracked()
     data = pa.table(
@@ -150,6 +154,7 @@ def test_rows_that_moved_bring_their_ids_along(tracked: Callable[..., txlog.Tabl
     assert rows(table, ["a"], "_rowid < 10") == [{"a": 1}, {"a": 3}]
 
 
+@pytest.mark.spec("FRG-11")
 @pytest.mark.parametrize(("enabled", "feature"), [("false", True), ("true", False)])
 def test_ids_count_only_where_row_tracking_is_in_force(
     tracked: Callable[..., txlog.Table], enabled: str, feature: bool

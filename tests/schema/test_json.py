@@ -108,7 +108,7 @@ def nested(text: str) -> str:
         '"decimal(3,4)"',
         '"decimal(0,0)"',
         '"decimal(5,-1)"',
-        '"interval year"',
+        '"interval fortnight"',
         "7",
         "null",
         '{"type":"array"}',

@@ -144,6 +144,7 @@ def check(log: Log, name: str, kind: str, data: bytes | None) -> str:
     return "same"
 
 
+@pytest.mark.spec("REC-9", "REC-10")
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages())
 @example((0, "truncate", 0.99, 0, b"x"))
@@ -212,6 +213,7 @@ def wholesale(data: bytes) -> Iterator[tuple[str, bytes | None]]:
     yield "scramble", data[: len(data) // 3] + bytes(64) + data[len(data) // 3 + 64 :]
 
 
+@pytest.mark.spec("REC-10")
 @pytest.mark.parametrize("name", FORMS)
 def test_damage_to_logs_of_other_writers(name: str) -> None:
     log = foreign(name)

@@ -84,6 +84,24 @@ def test_a_date_too_far_off_is_refused() -> None:
         format_partition_values(far, PrimitiveType("date"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (PrimitiveType("long"), 7),
+        (PrimitiveType("double"), 7.0),
+        (DecimalType(12, 2), Decimal("7.00")),
+    ],
+    ids=str,
+)
+def test_values_of_before_a_type_was_widened(kind: DataType, value: object) -> None:
+    assert parse_partition_values(pa.array(["7"]), kind).to_pylist() == [value]
+
+
+def test_dates_of_before_they_became_timestamps() -> None:
+    found = parse_partition_values(pa.array(["1582-10-04"]), PrimitiveType("timestamp_ntz"))
+    assert found.to_pylist() == [dt.datetime(1582, 10, 4)]
+
+
 def test_a_decimal_of_another_scale_is_read() -> None:
     found = parse_partition_values(pa.array(["1", "2.5", "1E+2"]), DecimalType(12, 2))
     assert found.to_pylist() == [Decimal("1.00"), Decimal("2.50"), Decimal("100.00")]

@@ -1,6 +1,6 @@
 """The change data feed: which rows came, went or changed between two versions.
 
-Rules: the Delta protocol, "Change Data Files" and "Add CDC File".
+Rules: the Delta protocol, "Change Data Files" and "Add CDC File"; spec/feed.md, FED-1 to FED-7.
 """
 
 from txlog.feed.changes import Changes, plan_feed, require_feed

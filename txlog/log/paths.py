@@ -15,13 +15,15 @@ from txlog.errors import LogCorruptError
 
 _LOCAL = re.compile(r"file:/*(?=/)")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_WEB = re.compile(r"https?:", re.IGNORECASE)
 _SPECIAL = "%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:"  # Paths whose key differs from their text.
 
 
 def decode_path(path: str) -> str:
     """Return a logged path as the store takes it: decoded, relative or absolute.
 
-    `file:` URIs become plain absolute paths, those of other schemes stay URIs.
+    `file:` URIs become plain absolute paths. Those of other schemes stay URIs, decoded too, but for
+    those of the web, whose encoding is part of them.
 
     Raises
     ------
@@ -31,7 +33,7 @@ def decode_path(path: str) -> str:
     if path.startswith("/") or _LOCAL.match(path):
         return unquote(_LOCAL.sub("", path))
     if _SCHEME.match(path):
-        return path
+        return path if _WEB.match(path) else unquote(path)
     return require_inside(unquote(path))
 
 

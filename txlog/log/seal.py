@@ -33,10 +33,10 @@ def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
 
     `within` is how far from the start to look for it, in bytes.
     """
-    pattern = re.compile(re.escape(mark) + rb"([0-9a-f]{8})")
+    pattern = re.compile(re.escape(mark) + rb"(.{8})", re.DOTALL)
     found = pattern.search(data, 0, len(data) if within is None else within)
     if found is None:
         return False
     start, end = found.span(1)
     crc = zlib.crc32(data[end:], zlib.crc32(_BLANK, zlib.crc32(data[:start])))
-    return int(found[1], 16) != crc
+    return found[1] != b"%08x" % crc

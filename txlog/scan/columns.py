@@ -7,6 +7,7 @@ spell lists and maps in its own way. Pure.
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txlog.errors import DataFileError
 from txlog.schema import (
@@ -18,6 +19,7 @@ from txlog.schema import (
     StructType,
     arrow_type,
 )
+from txlog.schema.types import MONTH_INTERVALS
 from txlog.variant import unshred
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -77,6 +79,8 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
     match want:
         case PrimitiveType("variant"):
             return unshred(array)
+        case PrimitiveType(name) if name in MONTH_INTERVALS and pa.types.is_int32(array.type):
+            return _months(array, target)
         case StructType(fields) if pa.types.is_struct(array.type):
             children = [_child(array, field, mode) for field in fields]
             return _struct(children, target, array)
@@ -102,6 +106,15 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
             else _cast(array, target)
         )
     return _cast(array, target)
+
+
+def _months(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return numbers of months as intervals, which Arrow keeps as months, days, nanoseconds."""
+    low = pc.bit_wise_and(array.cast(pa.int64()).fill_null(0), 0xFFFF_FFFF)
+    pairs = pa.concat_arrays([low, pa.nulls(len(low), pa.int64()).fill_null(0)])
+    order = pa.array([at for row in range(len(low)) for at in (row, row + len(low))], pa.int64())
+    validity = None if array.null_count == 0 else array.is_valid().buffers()[1]
+    return pa.Array.from_buffers(target, len(low), [validity, pairs.take(order).buffers()[1]])
 
 
 def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:

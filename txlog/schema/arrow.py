@@ -2,7 +2,7 @@
 
 One Arrow type for each Delta type, so that a table's result schema never depends on its files:
 `timestamp` is microseconds in UTC, `timestamp_ntz` microseconds without zone, strings and binary
-have 32-bit offsets, a variant is its binary struct.
+have 32-bit offsets, a variant is its binary struct, an interval a duration or a number of months.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from txlog.errors import InvalidInputError
 from txlog.schema.types import (
+    MONTH_INTERVALS,
+    TIME_INTERVALS,
     ArrayType,
     DataType,
     DecimalType,
@@ -34,6 +36,8 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    **dict.fromkeys(MONTH_INTERVALS, pa.month_day_nano_interval()),
+    **dict.fromkeys(TIME_INTERVALS, pa.duration("us")),
     "variant": pa.struct(
         [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]
     ),
@@ -41,7 +45,11 @@ _ARROW: dict[str, pa.DataType] = {
 
 # Arrow types that a Delta type holds without loss, though it is not the one we hand out.
 _DELTA: dict[pa.DataType, str] = {
-    **{kind: name for name, kind in _ARROW.items() if name not in ("void", "variant")},
+    **{
+        kind: name
+        for name, kind in _ARROW.items()
+        if name not in ("void", "variant") and not name.startswith("interval")
+    },
     pa.large_string(): "string",
     pa.string_view(): "string",
     pa.large_binary(): "binary",

@@ -9,7 +9,9 @@ import orjson
 
 from txlog.errors import LogCorruptError
 from txlog.schema.types import (
+    MONTH_INTERVALS,
     PRIMITIVES,
+    TIME_INTERVALS,
     ArrayType,
     DataType,
     DecimalType,
@@ -76,7 +78,7 @@ def _type(node: Any, path: str, depth: int) -> DataType:
 
 
 def _primitive(name: str, path: str) -> DataType:
-    if name in PRIMITIVES:
+    if name in PRIMITIVES or name in MONTH_INTERVALS or name in TIME_INTERVALS:
         return PrimitiveType(name)
     if name == "decimal":
         return DecimalType(10, 0)

@@ -13,10 +13,25 @@ PRIMITIVES = frozenset(
     }
 )  # fmt: skip
 
+# Which interval types there are: of months, and of time.
+_OF_MONTHS = ("year", "month")
+_OF_TIME = ("day", "hour", "minute", "second")
+MONTH_INTERVALS, TIME_INTERVALS = (
+    frozenset(
+        f"interval {first}" if first == last else f"interval {first} to {last}"
+        for at, first in enumerate(units)
+        for last in units[at:]
+    )
+    for units in (_OF_MONTHS, _OF_TIME)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parameters, by the protocol's name (`long`, `timestamp_ntz`, …)."""
+    """A type without parameters, by the protocol's name (`long`, `timestamp_ntz`, …).
+
+    Intervals are named as Spark names them (`interval day to second`).
+    """
 
     name: str
 
