@@ -71,6 +71,30 @@ def test_checkpoint(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (log / "00000000000000000002.checkpoint.parquet").exists()
 
 
+def test_capabilities(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = {row["verb"]: row for row in as_json(capsys, "capabilities", path)}
+    assert found["append"]["can"] is True
+    assert found["changes"]["can"] is False
+    assert found["changes"]["features"] == ["changeDataFeed"]
+    assert run(["capabilities", path]) == 0
+    assert "enableChangeDataFeed" in capsys.readouterr().out
+
+
+def test_verify(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "verify", path)["found"] is False
+    counts = {"tableSizeBytes": 1, "numFiles": 3, "numMetadata": 1, "numProtocol": 1}
+    checksum = Path(path) / "_delta_log" / "00000000000000000002.crc"
+    checksum.write_bytes(orjson.dumps(counts))
+    assert run(["verify", path]) == 1
+    assert "tableSizeBytes: the checksum says 1" in capsys.readouterr().out
+    checksum.write_bytes(orjson.dumps({**counts, "tableSizeBytes": size(path)}))
+    assert as_json(capsys, "verify", path)["checked"]
+
+
+def size(path: str) -> int:
+    return sum(txlog.Table(path).files()["size_bytes"].to_pylist())
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -166,6 +166,46 @@ def count(
 
 
 @app.command()
+def capabilities(
+    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+) -> None:
+    """Tell for each verb whether the table lets it be done, and if not, why."""
+    found = Table(table, version=version, timestamp=timestamp).capabilities()
+    rows = [
+        {
+            "verb": verb,
+            "can": capability.can,
+            "features": list(capability.features),
+            "reason": capability.reason,
+            "remedy": capability.remedy,
+        }
+        for verb, capability in found.items()
+    ]
+    _print_rows(f"Capabilities of {table}", rows, json)
+
+
+@app.command()
+def verify(
+    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+) -> None:
+    """Hold a version against its checksum (.crc); exits with 1 if they differ."""
+    report = Table(table, version=version, timestamp=timestamp).verify_checksum()
+    if json:
+        print_json(
+            {
+                "version": report.version,
+                "found": report.found,
+                "ok": report.ok,
+                "checked": list(report.checked),
+                "problems": [str(problem) for problem in report.problems],
+            }
+        )
+    else:
+        print_text(str(report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
 def checkpoint(table: Where, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
     version = Table(table).checkpoint()
