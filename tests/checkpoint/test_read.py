@@ -200,3 +200,16 @@ def test_a_missing_sidecar_is_named(tmp_path: Path) -> None:
 
 def test_no_parts_are_no_files() -> None:
     assert read_files(fresh(), []).num_rows == 0
+
+
+def test_parts_with_other_statistics_are_one_checkpoint() -> None:
+    store = fresh()
+    names = [f"{4:020d}.checkpoint.{at:010d}.{2:010d}.parquet" for at in (1, 2)]
+    for name, kind, value in zip(names, (pa.int64(), pa.string()), (1, "x"), strict=True):
+        stats = pa.struct([("minValues", pa.struct([("a", kind)]))])
+        row = {**ADD, "path": name[-20:], "stats_parsed": {"minValues": {"a": value}}}
+        schema = pa.schema([("add", pa.struct([*ADD_TYPE, pa.field("stats_parsed", stats)]))])
+        put(store, log_path(name), [{"add": row}], schema)
+    table = read_files(store, [part(name) for name in names])
+    assert table.num_rows == 2
+    assert table.schema == FILE_ROWS

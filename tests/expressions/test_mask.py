@@ -75,6 +75,12 @@ NUMBERS = [-1000, 0, 1, 128, 2**63, -(2**63) - 1, 10**39, 1.5, -0.0, 2.0**53, ma
 NUMERIC = {("byte",), ("long",), ("short_float",), ("double",), ("cents",), ("huge",), NESTED}
 PATTERNS = ["%", "a%", "_", "%b", "a\\%b", "a\\%%", "", "a_b", "\\\\%", "%\\\\"]
 
+COMPARATORS: list[Any] = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
+PAIRS = [(a, b) for a in sorted(NUMERIC) for b in sorted(NUMERIC)] + [
+    (("day",), ("day",)), (("day",), ("local",)), (("local",), ("day",)), (("text",), ("text",)),
+    (("flag",), ("flag",)), (("raw",), ("raw",)), (("at",), ("at",)),
+]  # fmt: skip
+
 paths = st.sampled_from(sorted(VALUES))
 rows = st.fixed_dictionaries(
     {path: st.none() | st.sampled_from(values) for path, values in VALUES.items()}
@@ -90,7 +96,8 @@ def constants(path: tuple[str, ...]) -> st.SearchStrategy[Any]:
 def leaves(draw: st.DrawFn) -> Expression:
     path = draw(paths)
     column = Column(path)
-    match draw(st.sampled_from(["compare", "compare", "flipped", "null", "in", "like", "flag"])):
+    forms = ["compare", "compare", "flipped", "null", "in", "like", "flag", "pair", "constant"]
+    match draw(st.sampled_from(forms)):
         case "null":
             return IsNull(column)
         case "in":
@@ -100,8 +107,13 @@ def leaves(draw: st.DrawFn) -> Expression:
             return Like(col("text"), draw(st.sampled_from(PATTERNS)))
         case "flag":
             return col("flag")
+        case "pair":
+            pair = draw(st.sampled_from(PAIRS))
+            return Comparison(draw(st.sampled_from(COMPARATORS)), *map(Column, pair))
+        case "constant":
+            return draw(st.sampled_from([Literal(None), Literal(True), Literal(False)]))
         case how:
-            op = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]))
+            op = draw(st.sampled_from(COMPARATORS))
             value = Literal(draw(st.none() | constants(path)))
             sides = (column, value) if how == "compare" else (value, column)
             return Comparison(op, *sides)
@@ -151,9 +163,21 @@ def fitted(value: Any, path: tuple[str, ...] | None) -> Any:
     )
 
 
+def beside_a_float(value: Any, kinds: set[tuple[str, ...]]) -> Any:
+    """Return a column's value as it is compared with another column's."""
+    if value is None:
+        return None
+    if kinds & {("double",), ("short_float",)}:
+        return float(value)
+    if type(value) is dt.date and ("local",) in kinds:
+        return dt.datetime.combine(value, dt.time())
+    return value
+
+
 def value_of(node: Expression, row: dict[tuple[str, ...], Any], beside: Expression) -> Any:
     if isinstance(node, Column):
-        return row[node.path]
+        kinds = {node.path, beside.path} if isinstance(beside, Column) else set()
+        return beside_a_float(row[node.path], kinds)
     assert isinstance(node, Literal)
     return fitted(node.value, beside.path if isinstance(beside, Column) else None)
 
@@ -186,6 +210,8 @@ def truth(node: Expression, row: dict[tuple[str, ...], Any]) -> bool | None:
     match node:
         case Column(path):
             return row[path]
+        case Literal(value):
+            return value
         case Comparison(op, left, right):
             return compare(op, value_of(left, row, right), value_of(right, row, left))
         case IsNull(operand):
@@ -298,6 +324,9 @@ def test_a_long_list_is_looked_up() -> None:
         ("t = TIMESTAMP '2020-01-31T14:00:00+02:00'", True), ("NULL IS NULL", True),
         ("a = NULL", None), ("TRUE", True), ("a IS DISTINCT FROM 2", False),
         ("a IS NOT DISTINCT FROM 2", True), ("d > 1e0", True), ("b", True), ("!b", False),
+        ("s LIKE 'x/_' ESCAPE '/'", False), ("s LIKE 'x_' ESCAPE '/'", True),
+        ("s NOT LIKE 'x/%' ESCAPE '/'", True), ("'x%' = s OR s LIKE 'x!!' ESCAPE '!'", False),
+        ("s LIKE 'x\\\\%' ESCAPE '!'", False), ("s LIKE '%%y' ESCAPE '%'", False),
         ("startswith(s, 'x')", True), ("a = '2'", True), ("CAST(NULL AS BOOLEAN) = b", None),
     ],
 )  # fmt: skip
@@ -332,8 +361,10 @@ def test_sql_means_what_spark_means(text: str, value: bool | None) -> None:
         ("`a struct` = 1", "struct"), ("`a struct`.z = 1", "z"), ("day = 'soon'", "soon"),
         ("sum(byte) = 1", "(?i)sum"), ("byte IN (SELECT 1)", "(?i)select"), ("byte = ", "SQL"),
         ("rand() > 1", "(?i)rand"), ("long LIKE 'a'", "long"), ("text LIKE 'a\\\\b'", "LIKE"),
-        ("EXISTS (SELECT 1)", "(?i)select"), ("byte = 1; byte = 2", "(?s)."),
-        ("byte > true", "True"),
+        ("text LIKE 'a' ESCAPE '//'", "ESCAPE"), ("text LIKE 'a/b' ESCAPE '/'", "LIKE"),
+        ("text LIKE 'a/' ESCAPE '/'", "LIKE"), ("text LIKE 'a' ESCAPE 3", "ESCAPE"),
+        ("text LIKE 1", "LIKE"), ("EXISTS (SELECT 1)", "(?i)select"),
+        ("byte = 1; byte = 2", "(?s)."), ("byte > true", "True"),
     ],
 )  # fmt: skip
 def test_errors_name_what_is_wrong(text: str, reason: str) -> None:

@@ -190,3 +190,44 @@ def test_a_shallow_clone_reads_the_files_and_vectors_of_its_source(tmp_path: Pat
     shutil.rmtree(root)
     with pytest.raises(txlog.TxlogError, match="source"):
         txlog.Table(clone.uri, version=1).to_arrow()
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_inside_of_structs_may_have_exchanged_names(tmp_path: Path, mode: str) -> None:
+    def column(name: str, physical: str, number: int, kind: Any = "long") -> dict[str, Any]:
+        metadata = {
+            "delta.columnMapping.physicalName": physical,
+            "delta.columnMapping.id": number,
+        }
+        return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+    inner = {"type": "struct", "fields": [column("a", "b", 2), column("b", "a", 3)]}
+    schema = {"type": "struct", "fields": [column("s", "s", 1, inner)]}
+    root = tmp_path / "t"
+    (root / "_delta_log").mkdir(parents=True)
+    fields = [
+        pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "3"}),
+        pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "2"}),
+    ]
+    kind = pa.struct(fields)
+    rows = pa.array([{"a": 2, "b": 1}], kind)
+    outer = pa.field("s", kind, metadata={"PARQUET:field_id": "1"})
+    pq.write_table(pa.Table.from_arrays([rows], schema=pa.schema([outer])), root / "x.parquet")
+    metadata = {
+        "id": "1",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": orjson.dumps(schema).decode(),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": mode},
+    }
+    actions = [
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {"metaData": metadata},
+        {"add": add("x.parquet", (root / "x.parquet").stat().st_size)},
+    ]
+    log = root / "_delta_log" / f"{0:020d}.json"
+    log.write_bytes(b"\n".join(map(orjson.dumps, actions)))
+    table = txlog.Table(root)
+    assert table.to_arrow().to_pylist() == [{"s": {"a": 1, "b": 2}}]
+    assert table.count("s.a = 1") == 1
+    assert table.count("s.a = 2") == 0

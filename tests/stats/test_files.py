@@ -89,3 +89,25 @@ def test_a_short_float_may_lie_below_its_own_text() -> None:
 def test_only_the_records_own_number_counts(text: str | None, rows: int | None) -> None:
     files = pa.table({"stats": pa.array([text], pa.string())})
     assert num_records(files).to_pylist() == [rows]
+
+
+def test_a_partition_is_found_by_either_name() -> None:
+    """By the physical one first; some writers log the other."""
+    names = {"delta.columnMapping.physicalName": "i"}
+    schema = StructType(
+        (
+            StructField("i", PrimitiveType("integer"), metadata={
+                "delta.columnMapping.physicalName": "other"}),
+            StructField("k", PrimitiveType("integer"), metadata=names),
+        )
+    )  # fmt: skip
+    values = [[("other", "1"), ("i", "9")], [("i", "1"), ("k", "9")], [("other", None), ("i", "1")]]
+    files = pa.table(
+        {
+            "stats": pa.nulls(3, pa.string()),
+            "partition_values": pa.array(values, pa.map_(pa.string(), pa.string())),
+        }
+    )
+    bound = bind(parse_sql("i = 1"), schema)
+    bounds = file_bounds(files, schema, ["i", "k"], bound, mapping_mode="name")
+    assert keep(bound, bounds).to_pylist() == [True, True, False]

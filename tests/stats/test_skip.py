@@ -19,13 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txlog.expressions import Expression, bind, col, columns_of, mask, parse_sql
-from txlog.schema import arrow_schema, from_arrow
+from txlog.schema import PrimitiveType, StructField, StructType, arrow_schema, from_arrow
 from txlog.stats import (
     Bounds,
     StatsCollector,
     always,
     json_bounds,
     keep,
+    num_records,
     row_group_bounds,
     stats_json,
     struct_bounds,
@@ -39,11 +40,21 @@ ARROW = pa.schema(
         ("d", pa.date32()),
         ("t", pa.timestamp("us", "UTC")),
         ("m", pa.decimal128(38, 4)),
+        ("e", pa.decimal128(38, 20)),
         ("b", pa.bool_()),
         ("n", pa.struct([("x", pa.int64())])),
     ]
 )
 SCHEMA = from_arrow(ARROW)
+
+
+class Raw:
+    """A number's own digits."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
+
+
 TIMES = [dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=n)
          for n in (0, 1, 999, 1000, 1500)]  # fmt: skip
 LONG = "x" * 40
@@ -54,6 +65,7 @@ CONSTANTS: dict[str, list[Any]] = {
     "d": [dt.date(2020, 1, 1), dt.date(1500, 2, 3)],
     "t": TIMES,
     "m": [Decimal("12345678901234567890.1234"), Decimal("12345678901234567890.1235"), Decimal(0)],
+    "e": [Decimal("0.1"), Decimal("0.10000000000000000001")],
     "b": [True, False],
     "n.x": [0, 5],
 }
@@ -76,7 +88,8 @@ def leaves(draw: st.DrawFn) -> Expression:
     if how == "in":
         return column.isin(draw(st.lists(st.none() | values, min_size=1, max_size=3)))
     if how == "like":
-        return col("s").like(draw(st.sampled_from(["a%", "x%", "%b", "", LONG + "%", "a_"])))
+        patterns = ["a%", "x%", "%b", "", LONG + "%", "a_", "a", "%", "x" * 33 + "%", "%%"]
+        return col("s").like(draw(st.sampled_from(patterns)))
     value = draw(values)
     return {
         "=": column == value, "<>": column != value, "<": column < value,
@@ -144,6 +157,18 @@ def test_parquet_footers_never_lie(values: list[dict[str, Any]], predicate: Expr
     check(bound, bounds, table)
 
 
+def test_footers_of_other_names_leave_nothing_out() -> None:
+    """After columns exchange names, a footer's `a` may be the table's `b`."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"a": [1], "s": [{"a": 1, "b": 2}]}), sink)
+    long = PrimitiveType("long")
+    a = StructField("a", long, metadata={"delta.columnMapping.physicalName": "b"})
+    b = StructField("b", long, metadata={"delta.columnMapping.physicalName": "a"})
+    columns = (a, StructField("s", StructType((a, b))))
+    bounds = row_group_bounds(pq.read_metadata(sink), [("a",), ("s", "a"), ("s", "b")], columns)
+    assert not bounds.columns
+
+
 @given(st.lists(rows, min_size=1, max_size=4), predicates)
 def test_a_checkpoints_structs_never_lie(
     values: list[dict[str, Any]], predicate: Expression
@@ -190,14 +215,132 @@ def test_a_checkpoints_structs_never_lie(
         ({"numRecords": "many", "minValues": {"i": "7"}, "maxValues": 3, "nullCount": []}, "i = 1"),
         ({"minValues": {"d": "soon"}, "maxValues": {"d": "2020-99-99"}}, "d = '2020-01-01'"),
         ({"minValues": {"t": "1900-01-01T01:24:00.000+01:24"}}, "t < '1900-01-01 01:00:00'"),
+        # A digit that a float cannot hold is lost in reading, however short the float's text is.
+        ({"maxValues": {"e": Raw("0.10000000000000000001")}}, "e = 0.10000000000000000001"),
+        ({"maxValues": {"m": Raw("100000000000000000000001")}}, "m = 100000000000000000000001"),
+        # A writer's own arithmetic in floats may be off by more than the last bit.
+        ({"minValues": {"m": 12345678901234567890.5}}, "m = 12345678901234566000.1234"),
+        ({"maxValues": {"m": "1.2345678901234567e+19"}}, "m = 12345678901234567890.1234"),
+        ({"maxValues": {"m": 12345678901234567000}}, "m = 12345678901234567890.1234"),
+        # A 32-bit float in a column that is of doubles by now: less than its text.
+        ({"minValues": {"f": 0.7}}, "f < 0.69999999"),
+        # Spark leaves out the seconds of historic offsets: this was at 00:00:00 UTC.
+        ({"minValues": {"t": "1890-01-01T00:53:28.000+00:53"}}, "t = '1890-01-01 00:00:00'"),
+        ({"maxValues": {"t": "1879-12-31T16:07:02.000-07:52"}}, "t = '1880-01-01 00:00:00'"),
+        # Cut towards zero, which is upwards before the epoch.
+        ({"minValues": {"t": "1969-12-31T23:59:59.999Z"}}, "t = '1969-12-31 23:59:59.9985'"),
+        # Bounds that contradict each other say nothing.
+        ({"minValues": {"i": 9}, "maxValues": {"i": 1}}, "i = 100"),
+        # Whatever is not plainly tight is wide.
+        ({"numRecords": 5, "nullCount": {"i": 3}, "tightBounds": "false"}, "i IS NULL"),
+        ({"numRecords": 5, "nullCount": {"i": -1}}, "i = 1"),
+        ({"numRecords": None, "nullCount": {"i": 5}}, "i = 1"),
+        ({"numRecords": "5", "nullCount": {"i": "5"}}, "i = 1"),
+        ({"minValues": {"b": True}, "maxValues": {"b": True}}, "b = FALSE"),
     ],
 )  # fmt: skip
 def test_statistics_of_others_leave_nothing_out(stats: dict[str, Any], where: str) -> None:
     bound = bind(parse_sql(where), SCHEMA)
     paths = columns_of(bound)
-    text = orjson.dumps(stats).decode()
+    text = orjson.dumps(stats, default=lambda raw: orjson.Fragment(raw.digits)).decode()
     bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, paths, {p: p for p in paths})
     assert keep(bound, bounds).to_pylist() == [True]
+
+
+def parsed_bounds(where: Expression, stats: dict[str, Any], **kinds: pa.DataType) -> Bounds:
+    """Return the bounds of a struct that gives columns the types `kinds`."""
+    held = pa.struct(list(kinds.items()))
+    counts = pa.struct([(name, pa.int64()) for name in kinds])
+    kind = pa.struct(
+        [("numRecords", pa.int64()), ("tightBounds", pa.bool_()), ("minValues", held),
+         ("maxValues", held), ("nullCount", counts)]
+    )  # fmt: skip
+    structs = pa.chunked_array([pa.array([stats], kind)])
+    paths = columns_of(where)
+    return struct_bounds(structs, SCHEMA, paths, {path: path for path in paths})
+
+
+US = pa.timestamp("us", "UTC")
+LAST_US = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("stats", "kind", "where"),
+    [
+        # A count below zero is none, least of all our own mark of "all".
+        ({"numRecords": 3, "nullCount": {"i": -1}}, pa.int32(), "i = 1"),
+        ({"numRecords": -3, "nullCount": {"i": -3}}, pa.int32(), "i = 1"),
+        ({"numRecords": 3, "tightBounds": False, "nullCount": {"i": 1}}, pa.int32(), "i IS NULL"),
+        ({"minValues": {"i": 9}, "maxValues": {"i": 1}}, pa.int32(), "i = 100"),
+        ({"minValues": {"i": "9"}, "maxValues": {"i": "9"}}, pa.string(), "i = 100"),
+        ({"minValues": {"i": True}, "maxValues": {"i": True}}, pa.bool_(), "i = 100"),
+        ({"minValues": {"t": TIMES[-1]}, "maxValues": {"t": TIMES[-1]}}, pa.timestamp("ns", "UTC"),
+         "t = '9999-12-31 00:00:00'"),
+        ({"minValues": {"t": 0}, "maxValues": {"t": 0}}, pa.int64(), "t = '2020-01-01'"),
+        ({"maxValues": {"t": LAST_US}}, US, "t = '2020-01-01'"),
+        ({"minValues": {"t": -(2**63)}}, US, "t = '2020-01-01'"),
+        ({"minValues": {"t": -2524521599_999_000}}, US, "t = '1890-01-01 00:00:00'"),
+        ({"minValues": {"f": 0.7}}, pa.float64(), "f < 0.69999999"),
+        ({"maxValues": {"f": 1.0}}, pa.float64(), "f = CAST('NaN' AS DOUBLE)"),
+        ({"minValues": {"e": Decimal("0.1")}, "maxValues": {"e": Decimal("0.1")}},
+         pa.decimal128(38, 20), "e = 0.10000000000000000001"),
+        ({"minValues": {"s": "a"}, "maxValues": {"s": "a\ufffd"}}, pa.string(),
+         "s = 'a\U0001f600'"),
+    ],
+)  # fmt: skip
+def test_structs_of_others_leave_nothing_out(
+    stats: dict[str, Any], kind: pa.DataType, where: str
+) -> None:
+    bound = bind(parse_sql(where), SCHEMA)
+    ((name,),) = columns_of(bound)
+    bounds = parsed_bounds(bound, stats, **{name: kind})
+    assert keep(bound, bounds).to_pylist() == [True]
+    assert always(bound, bounds).to_pylist() == [False]
+
+
+@pytest.mark.parametrize(
+    "parsed",
+    [pa.array([7]), pa.array([{}], pa.struct([])), pa.array([{"numRecords": "many"}]),
+     pa.array([{"numRecords": {"x": 1}, "minValues": 3, "nullCount": [1]}]),
+     pa.nulls(1, pa.struct([("minValues", pa.struct([("i", pa.int32())]))])), pa.nulls(1)],
+    ids=["number", "empty", "text", "odd", "null", "void"],
+)  # fmt: skip
+def test_odd_structs_leave_nothing_out(parsed: pa.Array) -> None:
+    bound = bind(col("i") == 1, SCHEMA)
+    structs = pa.chunked_array([parsed])
+    bounds = struct_bounds(structs, SCHEMA, [("i",)], {("i",): ("i",)})
+    assert keep(bound, bounds).to_pylist() == [True]
+    files = pa.table({"stats": pa.nulls(1, pa.string()), "stats_parsed": structs})
+    assert num_records(files).to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("where", "kept", "certain"),
+    [
+        ("s LIKE 'ab%'", True, True), ("s LIKE 'abc%'", True, False), ("s LIKE 'b%'", False, False),
+        ("s NOT LIKE 'ab%'", False, False), ("s NOT LIKE 'abc%'", True, False),
+        ("s LIKE '%'", True, True), ("s NOT LIKE '%'", False, False), ("s LIKE '_%'", True, False),
+        ("s LIKE 'ab'", False, False), ("s LIKE 'abd'", True, False), ("s LIKE 'ac'", False, False),
+        ("s LIKE 'ab%%'", True, True), ("s LIKE 'ab%x'", True, False), ("s LIKE ''", False, False),
+        ("s LIKE 'ab_'", True, False), ("s LIKE 'ac_'", False, False), ("s LIKE 'a\\\\_%'", False,
+        False), ("startswith(s, 'ab')", True, True), ("endswith(s, 'b')", True, False),
+    ],
+)  # fmt: skip
+def test_a_pattern_is_held_against_the_bounds(where: str, kept: bool, certain: bool) -> None:
+    text = '{"numRecords":3,"minValues":{"s":"abc"},"maxValues":{"s":"abx"},"nullCount":{"s":0}}'
+    bound = bind(parse_sql(where), SCHEMA)
+    bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, [("s",)], {("s",): ("s",)})
+    assert keep(bound, bounds).to_pylist() == [kept]
+    assert always(bound, bounds).to_pylist() == [certain]
+
+
+def test_one_text_alone_is_known() -> None:
+    text = '{"numRecords":3,"minValues":{"s":"ab"},"maxValues":{"s":"ab"},"nullCount":{"s":0}}'
+    for where, kept, certain in (("s LIKE 'ab'", True, True), ("s NOT LIKE 'ab'", False, False)):
+        bound = bind(parse_sql(where), SCHEMA)
+        bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, [("s",)], {("s",): ("s",)})
+        assert keep(bound, bounds).to_pylist() == [kept]
+        assert always(bound, bounds).to_pylist() == [certain]
 
 
 @pytest.mark.parametrize("text", ["null", "", "{", "[]", "7", '"x"'])

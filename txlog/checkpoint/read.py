@@ -98,7 +98,15 @@ def read_files(
         else:
             tables.append(_file_rows(store, part.path, version))
     tables.extend(_file_rows(store, _sidecar_path(sidecar), version) for sidecar in sidecars)
-    return pa.concat_tables(tables, promote_options="permissive")
+    return _united(tables)
+
+
+def _united(tables: Sequence[pa.Table]) -> pa.Table:
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        # Parts of different schemas: statistics as structs are an aid that can be done without.
+        return pa.concat_tables([table.select(FILE_ROWS.names) for table in tables])
 
 
 def _sidecar_path(sidecar: Sidecar) -> str:
@@ -140,7 +148,12 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
     home, name = locate(store, path)
     with _named(path), home.open_input(name) as source:
         footer = read_footer(source)
-        yield pq.ParquetFile(source, metadata=footer, page_checksum_verification=True)
+        yield pq.ParquetFile(
+            source,
+            metadata=footer,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
 
 
 def _file_rows(store: Store, path: str, version: int) -> pa.Table:

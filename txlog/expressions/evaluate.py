@@ -147,7 +147,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
     if a == b:
         return left, right
     if pa.types.is_floating(a) or pa.types.is_floating(b):
-        return left.cast(pa.float64()), right.cast(pa.float64())
+        return _as_double(left), _as_double(right)
     if pa.types.is_decimal(a) or pa.types.is_decimal(b):
         scale = max(getattr(a, "scale", 0), getattr(b, "scale", 0))
         wide = pa.decimal256(76, scale)
@@ -156,6 +156,11 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
         zone = next((kind.tz for kind in (a, b) if getattr(kind, "tz", None)), None)
         return left.cast(pa.timestamp("us", zone)), right.cast(pa.timestamp("us", zone))
     return left, right
+
+
+def _as_double(value: Any) -> Any:
+    # The nearest one, as Spark takes it: a long may have more digits.
+    return value.cast(pa.float64(), safe=False)
 
 
 def _wide(value: Any, kind: pa.DataType) -> Any:

@@ -95,11 +95,9 @@ def _converted(node: Any, depth: int) -> Expression:
         operand = sub(node.this)
         return And((operand >= sub(node.args["low"]), operand <= sub(node.args["high"])))
     if kind is exp.Like:
-        pattern = _constant(sub(node.expression)).value
-        if not isinstance(pattern, str):
-            raise _bad("LIKE needs a constant text")
-        like = Like(sub(node.this), pattern)
-        return Not(like) if node.args.get("negate") else like
+        return _like(node, "\\", sub)
+    if kind is exp.Escape and type(node.this) is exp.Like:
+        return _like(node.this, _text_of(node.expression, sub, "ESCAPE"), sub)
     if kind is exp.NullSafeNEQ:
         return Not(Comparison("<=>", sub(node.this), sub(node.expression)))
     if kind in (exp.StartsWith, exp.EndsWith, exp.Contains):
@@ -136,6 +134,38 @@ def _is(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     raise _bad(f"IS goes with NULL, TRUE or FALSE, not with {node.expression.sql('spark')}")
 
 
+def _text_of(node: Any, sub: Callable[[Any], Expression], what: str) -> str:
+    value = _constant(sub(node)).value
+    if not isinstance(value, str):
+        raise _bad(f"{what} needs a constant text")
+    return value
+
+
+def _like(node: Any, escape: str, sub: Callable[[Any], Expression]) -> Expression:
+    pattern = _text_of(node.expression, sub, "LIKE")
+    if len(escape) != 1:
+        raise _bad(f"ESCAPE needs one character, not {escape!r}")
+    if escape != "\\":
+        pattern = _with_backslashes(pattern, escape)
+    like = Like(sub(node.this), pattern)
+    return Not(like) if node.args.get("negate") else like
+
+
+def _with_backslashes(pattern: str, escape: str) -> str:
+    """Return a LIKE pattern of another escape character as one of backslashes."""
+    parts = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, "")
+            if following not in ("%", "_", escape):
+                raise _bad(f"in the LIKE pattern {pattern!r}, {escape} escapes no %, _ or {escape}")
+            parts.append(f"\\{following}" if following in "%_\\" else following)
+        else:
+            parts.append("\\\\" if character == "\\" else character)
+    return "".join(parts)
+
+
 def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     """Read a cast; `DATE '2020-01-01'` is one too, of a text."""
     from sqlglot import exp
@@ -161,9 +191,7 @@ def _text_search(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     """Read `startswith(a, 'x')` and its like as LIKE."""
     from sqlglot import exp
 
-    text = _constant(sub(node.expression)).value
-    if not isinstance(text, str):
-        raise _bad(f"{node.sql('spark')} needs a constant text")
+    text = _text_of(node.expression, sub, node.sql("spark"))
     escaped = re.sub(r"([\\%_])", r"\\\1", text)
     before = "" if isinstance(node, exp.StartsWith) else "%"
     after = "" if isinstance(node, exp.EndsWith) else "%"

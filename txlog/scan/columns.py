@@ -55,8 +55,6 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
         The file's type cannot become the table's without loss; names file and column.
     """
     target = arrow_type(want)
-    if array.type == target:
-        return array
     try:
         return _conform(array, want, target, mode)
     except DataFileError as error:
@@ -72,8 +70,8 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
 
 
 def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) -> pa.Array:
-    if array.type == target:
-        return array
+    if array.type == target and (mode == "none" or not pa.types.is_nested(target)):
+        return array  # Under column mapping, equal names below need not mean equal columns.
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     match want:

@@ -117,6 +117,8 @@ class FragmentReader:
         constant = self._plan.partition_columns | self._plan.metadata_columns
         if any(path[0] in constant for path in columns_of(where)):
             return None  # Partition values are the same in all row groups; footers know no others.
+        if self._plan.mapping_mode != "none" and any(len(path) > 1 for path in columns_of(where)):
+            return None  # Nested columns may have other names in the file.
         fields = {column.name: column for column in self._plan.needed}
         if any(
             place is None

@@ -13,7 +13,7 @@ from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructType
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
 from txlog.stats.partition import parse_partition_values
-from txlog.stats.read import bound_type, json_bounds, struct_bounds
+from txlog.stats.read import bound_type, json_bounds, struct_bounds, struct_count
 
 _NUM_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d{1,18})\s*[,}]'
 
@@ -29,10 +29,8 @@ def num_records(files: pa.Table) -> pa.Array:
         parsed = [_parsed_rows(text) for text in stats.filter(unclear).to_pylist()]
         found = pc.replace_with_mask(found, unclear, pa.array(parsed, pa.int64()))
     if "stats_parsed" in files.column_names:
-        structs = _flat(files["stats_parsed"])
-        if "numRecords" in {field.name for field in structs.type}:
-            rows = pc.struct_field(structs, "numRecords").cast(pa.int64())
-            found = pc.coalesce(found, rows)
+        rows = struct_count(_flat(files["stats_parsed"]), ("numRecords",))
+        found = pc.coalesce(found, rows)
     return found
 
 
@@ -106,7 +104,14 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
     """Return the bounds of a partition column: each file has one value of it."""
     column = schema.get(name)
     assert column is not None
-    values = partition_texts(files, column.name if mode == "none" else column.physical_name)
+    values = partition_texts(files, column.name)
+    if mode != "none":
+        # Some writers log the table's own name, and reading takes it where the other is absent.
+        values = pc.if_else(
+            _has_partition(files, column.physical_name),
+            partition_texts(files, column.physical_name),
+            values,
+        )
     typed = parse_partition_values(values, column.type)
     nulls = pc.if_else(pc.is_null(typed), ALL, 0)
     low = high = typed.cast(bound_type(column.type))
@@ -115,6 +120,11 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
         nan = pc.is_nan(low)
         low, high = pc.if_else(nan, math.inf, low), pc.if_else(nan, None, high)
     return ColumnBounds(low, high, nulls)
+
+
+def _has_partition(files: pa.Table, name: str) -> pa.Array:
+    found = pc.map_lookup(_flat(files["partition_values"]), pa.scalar(name), "all")
+    return pc.is_valid(found)
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:

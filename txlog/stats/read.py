@@ -6,6 +6,7 @@ Reading is lenient: whatever is missing, odd or unparsable is unknown, never an 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
@@ -22,7 +23,13 @@ from txlog.stats.bounds import Bounds, ColumnBounds, Path
 
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
-_EXACT_DIGITS = 15  # Decimal digits that a float64 holds without loss.
+_EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.
+_FLOAT_ERROR = Decimal(2) ** -49  # Of a decimal that a writer computed as a float64, relative.
+# Local mean times have offsets in seconds, of which Spark writes the minutes only; the last of
+# them, Liberia's, ended in 1972.
+_LAST_ODD_OFFSET_US = parse_moment("1972-05-01") - 1
+_ODD_OFFSET_US = 59_999_999
+_NUMERIC_OFFSET = re.compile(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
 
 def kind_of(schema: StructType, path: Path) -> DataType | None:
@@ -34,7 +41,9 @@ def kind_of(schema: StructType, path: Path) -> DataType | None:
             return None
         kind = field.type
     bounded = isinstance(kind, DecimalType) or (
-        isinstance(kind, PrimitiveType) and kind.name not in ("void", "variant")
+        isinstance(kind, PrimitiveType)
+        and kind.name not in ("void", "variant")
+        and not kind.name.startswith("interval")
     )
     return kind if bounded else None
 
@@ -71,12 +80,20 @@ def json_bounds(
             continue
         at = physical[path]
         low, high = _readers(kind)
-        columns[path] = ColumnBounds(
+        columns[path] = _without_contradictions(
             _typed([_get(d.get("minValues"), at) for d in documents], low, kind),
             _typed([_get(d.get("maxValues"), at) for d in documents], high, kind),
             pa.array([_null_count(d, at) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
+
+
+def _without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> ColumnBounds:
+    """Return bounds without those of files whose least value is above their greatest."""
+    wrong = pc.fill_null(pc.greater(low, high), False)
+    if not pc.any(wrong).as_py():
+        return ColumnBounds(low, high, nulls)
+    return ColumnBounds(pc.if_else(wrong, None, low), pc.if_else(wrong, None, high), nulls)
 
 
 def _document(text: str | None) -> dict[str, Any]:
@@ -104,9 +121,8 @@ def _count(value: Any) -> int | None:
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
     """Return a null count; with wide bounds it means something only if none or all are null."""
     count = _count(_get(document.get("nullCount"), path))
-    if document.get("tightBounds") is False and count not in (0, document.get("numRecords")):
-        return None
-    return count
+    tight = document.get("tightBounds") in (None, True)
+    return count if tight or count in (0, document.get("numRecords")) else None
 
 
 Reader = Callable[[Any], Any]
@@ -136,9 +152,7 @@ def _readers(kind: DataType) -> tuple[Reader, Reader]:
     match kind:
         case PrimitiveType(name) if name in _INTEGERS:
             return _integer, _integer
-        case PrimitiveType("float"):
-            return _short_float, _unknown
-        case PrimitiveType("double"):
+        case PrimitiveType("float" | "double"):
             # NaN is above all numbers, and many writers leave it out of their greatest value.
             return _float, _unknown
         case PrimitiveType("string"):
@@ -146,7 +160,7 @@ def _readers(kind: DataType) -> tuple[Reader, Reader]:
         case PrimitiveType("date"):
             return _date, _date
         case PrimitiveType("timestamp" | "timestamp_ntz"):
-            return _moment, lambda value: _moment(value) + _TRUNCATED_US
+            return _moment, _upper_moment
     return _unknown, _unknown
 
 
@@ -161,18 +175,17 @@ def _integer(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
+    """Return a lower bound, of a 32-bit float too, which its shortest decimal text may exceed.
+
+    A double may have been such a float when the text was written.
+    """
     number = float(value) if type(value) in (int, float) or value == "-Infinity" else math.nan
     if math.isnan(number):
         raise ValueError(value)
-    return number
-
-
-def _short_float(value: Any) -> float:
-    """Return a bound below a 32-bit float, which its shortest decimal text may exceed."""
-    number = _float(value)
-    if math.isinf(number):
+    try:
+        return min(number, float(struct.unpack("f", struct.pack("f", number))[0]))
+    except OverflowError:  # No 32-bit float.
         return number
-    return float(min(number, struct.unpack("f", struct.pack("f", number))[0]))
 
 
 def _text(value: Any) -> str:
@@ -193,26 +206,49 @@ def _date(value: Any) -> int:
 
 def _moment(value: Any) -> int:
     micros = parse_moment(_text(value))
-    if not -(2**63) <= micros < 2**63 - _TRUNCATED_US:
+    if not -(2**63) <= micros - _ODD_OFFSET_US - _TRUNCATED_US < 2**63:
         raise ValueError(value)
-    return micros
+    # Before the epoch, cutting off digits of a negative number makes it greater.
+    return micros - (_TRUNCATED_US if micros < 0 else 0) - _odd_offset(value, micros)
+
+
+def _upper_moment(value: Any) -> int:
+    micros = parse_moment(_text(value))
+    if not -(2**63) <= micros < 2**63 - _ODD_OFFSET_US - _TRUNCATED_US:
+        raise ValueError(value)
+    return micros + _TRUNCATED_US + _odd_offset(value, micros)
+
+
+def _odd_offset(text: str, micros: int) -> int:
+    """Return how far off a timestamp may be because its offset had seconds once."""
+    odd = micros <= _LAST_ODD_OFFSET_US and _NUMERIC_OFFSET.search(text, 10)
+    return _ODD_OFFSET_US if odd else 0
 
 
 def _decimal(value: Any, kind: DecimalType, *, up: bool) -> Decimal:
-    """Return a decimal bound; a number that was rounded in reading is moved outwards."""
+    """Return a decimal bound; one that may have been rounded is moved outwards."""
     with localcontext() as context:
         context.prec = 80
-        if type(value) is float:
-            number = Decimal(repr(value))
-            if len(number.as_tuple().digits) >= _EXACT_DIGITS:
-                number = Decimal(math.nextafter(value, math.inf if up else -math.inf))
-        else:
-            number = Decimal(value if isinstance(value, str) else _integer(value))
-        step = Decimal(1).scaleb(-kind.scale)
-        number = number.quantize(step, ROUND_CEILING if up else ROUND_FLOOR)
-        if abs(number) >= Decimal(10) ** (kind.precision - kind.scale):
-            raise ValueError(value)
+        exact = value if isinstance(value, str | float) else _integer(value)
+        return _fitted(_outwards(Decimal(str(exact)), kind, up=up), kind, up=up)
+
+
+def _outwards(number: Decimal, kind: DecimalType, *, up: bool) -> Decimal:
+    """Return a bound moved by what a float64 loses, in whatever form it was written down.
+
+    Of so many digits, none shows it: 0.1 may have been 0.10000000000000000001.
+    """
+    if abs(number).scaleb(kind.scale) < _EXACT_STEPS:
         return number
+    error = abs(number) * _FLOAT_ERROR
+    return number + error if up else number - error
+
+
+def _fitted(number: Decimal, kind: DecimalType, *, up: bool) -> Decimal:
+    number = number.quantize(Decimal(1).scaleb(-kind.scale), ROUND_CEILING if up else ROUND_FLOOR)
+    if abs(number) >= Decimal(10) ** (kind.precision - kind.scale):
+        raise ValueError(number)
+    return number
 
 
 def struct_bounds(
@@ -223,44 +259,100 @@ def struct_bounds(
 ) -> Bounds:
     """Return the bounds that a checkpoint's `stats_parsed` structs give."""
     array = parsed.combine_chunks()
-    rows = _child(array, ("numRecords",), pa.int64())
-    tight = _child(array, ("tightBounds",), pa.bool_())
+    rows = struct_count(array, ("numRecords",))
+    tight = pc.fill_null(child_of(array, ("tightBounds",), pa.bool_()), True)
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
         if kind is None:
             continue
         at, target = physical[path], bound_type(kind)
-        low = _child(array, ("minValues", *at), target)
-        high = _child(array, ("maxValues", *at), target)
-        nulls = _child(array, ("nullCount", *at), pa.int64())
-        wide = pc.equal(tight, False)
+        low = child_of(array, ("minValues", *at), target)
+        high = child_of(array, ("maxValues", *at), target)
+        nulls = struct_count(array, ("nullCount", *at))
         telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
-        misleading = pc.and_(pc.fill_null(wide, False), pc.invert(pc.fill_null(telling, False)))
-        if pa.types.is_floating(target):
-            low = pc.if_else(pc.is_nan(low), None, low)
-            high = pa.nulls(len(array), target)
-        elif pa.types.is_timestamp(target):
-            micros = pc.add(high.cast(pa.int64()), _TRUNCATED_US)
-            high = micros.cast(target)
-        elif pa.types.is_string(target):
-            high = pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
-        columns[path] = ColumnBounds(low, high, pc.if_else(misleading, None, nulls))
+        usable = pc.or_(tight, pc.fill_null(telling, False))
+        low, high = _loosened(low, high, kind)
+        columns[path] = _without_contradictions(low, high, pc.if_else(usable, nulls, None))
     return Bounds(rows, columns)
 
 
-def _child(array: pa.StructArray, path: Path, target: pa.DataType) -> pa.Array:
+def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, pa.Array]:
+    """Return bounds of structs, moved outwards by what their JSON text may have lost before."""
+    if isinstance(kind, DecimalType) and 10**kind.precision > _EXACT_STEPS:
+        return _loose_decimals(low, kind, up=False), _loose_decimals(high, kind, up=True)
+    if pa.types.is_floating(low.type):
+        low = pc.if_else(pc.is_nan(low), None, low)
+        as_short = low.cast(pa.float32(), safe=False).cast(pa.float64())
+        return pc.min_element_wise(low, as_short, skip_nulls=False), pa.nulls(len(low), low.type)
+    if pa.types.is_timestamp(low.type):
+        zoned = low.type.tz is not None
+        return _loose_moments(low, zoned, up=False), _loose_moments(high, zoned, up=True)
+    if pa.types.is_string(low.type):
+        return low, pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
+    if pa.types.is_binary(low.type):  # No rule says how they may be cut.
+        return pa.nulls(len(low), low.type), pa.nulls(len(low), low.type)
+    return low, high
+
+
+def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Array:
+    def moved(number: Decimal) -> Decimal:
+        with localcontext() as context:
+            context.prec = 80
+            return _fitted(_outwards(number, kind, up=up), kind, up=up)
+
+    return _typed(bounds.to_pylist(), moved, kind)
+
+
+def _loose_moments(bounds: pa.Array, zoned: bool, *, up: bool) -> pa.Array:
+    micros = bounds.cast(pa.int64())
+    cut = _TRUNCATED_US if up else pc.if_else(pc.less(micros, 0), _TRUNCATED_US, 0)
+    odd = pc.if_else(pc.less_equal(micros, _LAST_ODD_OFFSET_US), _ODD_OFFSET_US if zoned else 0, 0)
+    margin = pc.add(odd, cut)
+    moved = pc.add(micros, margin) if up else pc.subtract(micros, margin)
+    # Beyond the last moment there is none, and the sum is on the other side.
+    turned = pc.less(moved, micros) if up else pc.greater(moved, micros)
+    return pc.if_else(turned, None, moved).cast(bounds.type)
+
+
+def struct_count(array: pa.Array, path: Path) -> pa.Array:
+    """Return a count out of statistics structs; null where it is none."""
+    counts = child_of(array, path, pa.int64())
+    return pc.if_else(pc.greater_equal(counts, 0), counts, None)
+
+
+def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
     """Return a nested child in a type, or nulls if it is not there or cannot be of the type."""
     node = array
     for name in path:
         names = [f.name for f in node.type] if pa.types.is_struct(node.type) else []
-        if name not in names:
+        if names.count(name) != 1:
             return pa.nulls(len(array), target)
         node = pc.struct_field(node, name)
+    if not _is_alike(node.type, target):
+        return pa.nulls(len(array), target)
     try:
         return node.cast(target)
     except pa.ArrowException:
         return pa.nulls(len(array), target)
+
+
+def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
+    """Whether a cast keeps the meaning, so that it also keeps the order."""
+    if have == want or pa.types.is_null(have):
+        return True
+    kinds = pa.types
+    if kinds.is_timestamp(want):
+        # Nanoseconds come from INT96 and may have run over.
+        return bool(kinds.is_date(have) or (kinds.is_timestamp(have) and have.unit != "ns"))
+    exact = kinds.is_integer(have) or kinds.is_decimal(have)
+    fits = (
+        (kinds.is_date(want) and kinds.is_date(have))
+        or ((kinds.is_integer(want) or kinds.is_decimal(want)) and exact)
+        or (kinds.is_floating(want) and (kinds.is_floating(have) or kinds.is_integer(have)))
+        or (kinds.is_string(want) and (kinds.is_large_string(have) or kinds.is_string_view(have)))
+    )
+    return bool(fits)
 
 
 def row_group_bounds(
@@ -279,16 +371,27 @@ def row_group_bounds(
     for path in paths:
         kind = kind_of(schema, path)
         place = places.get(".".join(path))
-        if kind is None or place is None:
+        if kind is None or place is None or _is_renamed(schema, path):
             continue
         statistics = [group.column(place).statistics for group in groups]
         floating = pa.types.is_floating(bound_type(kind))
-        found[path] = ColumnBounds(
+        found[path] = _without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
             pa.array([_footer_nulls(s) for s in statistics], pa.int64()),
         )
     return Bounds(rows, found)
+
+
+def _is_renamed(schema: StructType, path: Path) -> bool:
+    """Whether a column has other names in files, so that its own may be another's there."""
+    kind: DataType = schema
+    for name in path:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None or field.physical_name != field.name:
+            return True
+        kind = field.type
+    return False
 
 
 def _edge(statistics: Any, name: str) -> Any:

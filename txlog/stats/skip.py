@@ -64,9 +64,9 @@ def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
             return _may_compare(op, known, right, bounds, negated)
         case In(Column() as column, values) if known := bounds.columns.get(column.path):
             return _may_be_in(known, values, bounds, negated)
-        case Like(Column() as column, pattern) if not negated and (
-            known := bounds.columns.get(column.path)
-        ):
+        case Like(Column() as column, pattern) if known := bounds.columns.get(column.path):
+            if negated:
+                return pc.invert(pc.or_(_all_like(known, pattern), _all_null(known, bounds)))
             return _may_be_like(known, pattern, bounds)
         case Column():
             return _may(Comparison("=", node, _TRUE), bounds, negated)
@@ -183,27 +183,45 @@ def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Boun
 
 
 def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
-    prefix = literal_prefix(pattern)
+    prefix, rest = split_pattern(pattern)
     some = pc.invert(_all_null(known, bounds))
-    if not prefix or not pa.types.is_string(known.low.type):
+    if not pa.types.is_string(known.low.type):
         return some
     below = pc.less(known.high, prefix)
-    above = pc.and_(pc.greater(known.low, prefix), pc.invert(pc.starts_with(known.low, prefix)))
+    above = pc.greater(known.low, prefix)
+    if rest:
+        above = pc.and_(above, pc.invert(pc.starts_with(known.low, prefix)))
     outside = pc.or_(pc.fill_null(below, False), pc.fill_null(above, False))
     return pc.and_(some, pc.invert(outside))
 
 
-def literal_prefix(pattern: str) -> str:
-    """Return the text that everything which matches a LIKE pattern begins with."""
+def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
+    """Return true where all values that are not null are known to match."""
+    prefix, rest = split_pattern(pattern)
+    nothing = pa.repeat(pa.scalar(False), len(known.nulls))
+    if not pa.types.is_string(known.low.type):
+        return nothing
+    if not rest:
+        same = pc.and_(pc.equal(known.low, prefix), pc.equal(known.high, prefix))
+        return pc.fill_null(same, False)
+    if rest.strip("%"):
+        return nothing
+    if not prefix:
+        return pc.invert(nothing)
+    # Texts of one prefix stand together in their order.
+    both = pc.and_(pc.starts_with(known.low, prefix), pc.starts_with(known.high, prefix))
+    return pc.fill_null(both, False)
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """Return the text that all matches of a LIKE pattern begin with, and the rest's pattern."""
     prefix = []
-    characters = iter(pattern)
-    for character in characters:
-        if character in "%_":
-            break
-        if character == "\\":
-            character = next(characters, "\\")
-        prefix.append(character)
-    return "".join(prefix)
+    at = 0
+    while at < len(pattern) and pattern[at] not in "%_":
+        at += pattern[at] == "\\" and at + 1 < len(pattern)
+        prefix.append(pattern[at])
+        at += 1
+    return "".join(prefix), pattern[at:]
 
 
 def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
@@ -229,6 +247,12 @@ def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
             op = "<>" if negated else "="
             certain = [_must_compare(op, known, value, bounds, False) for value in values]
             return reduce(pc.and_ if negated else pc.or_, certain)
+        case Like(Column() as column, pattern) if known := bounds.columns.get(column.path):
+            if negated:
+                certain = pc.invert(_may_be_like(known, pattern, bounds))
+            else:
+                certain = _all_like(known, pattern)
+            return pc.and_(certain, _no_nulls(known))
         case Column():
             return _must(Comparison("=", node, _TRUE), bounds, negated)
     return _all(bounds, False)
