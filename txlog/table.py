@@ -20,7 +20,7 @@ from txlog.feed import Changes, feed_range, plan_feed
 from txlog.fragments import Fragment
 from txlog.log import CatalogCommits
 from txlog.reconcile import FileState
-from txlog.scan import Scan, plan_scan
+from txlog.scan import Scan, addresses_of, plan_scan, take
 from txlog.scan.files import file_table
 from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import (
@@ -316,6 +316,42 @@ class Table:
     def count(self, where: Where = None) -> int:
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
+
+    def take(
+        self,
+        row_addresses: Sequence[int] | None = None,
+        columns: list[str] | None = None,
+        *,
+        row_ids: Sequence[int] | None = None,
+    ) -> pa.Table:
+        """Return rows by their addresses or ids, in the order given.
+
+        Only the row groups that hold the rows are read; ids are looked up first, which reads the
+        ids of all rows unless they are addresses (see `_rowid`).
+
+        Parameters
+        ----------
+        row_addresses, row_ids
+            Values of `_rowaddr` or `_rowid`, one of the two; one may occur more than once.
+        columns
+            As for `scan`.
+
+        Raises
+        ------
+        InvalidInputError
+            Both or neither are given, or one is no whole number from 0.
+        NotFoundError
+            A row is not in this version, or deleted in it; those at fault are named.
+        """
+        if (row_addresses is None) == (row_ids is None):
+            raise InvalidInputError(
+                argument="row_addresses", reason="either row_addresses or row_ids is expected"
+            )
+        asked = row_addresses
+        if asked is None:
+            asked = addresses_of(self.scan(["_rowid", "_rowaddr"]), row_ids or ())
+        plan = plan_scan(self._snapshot, self._files().live, columns=columns)
+        return take(self._place.store, plan, asked, self._place.engine)
 
     def changes(
         self,

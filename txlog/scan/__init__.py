@@ -6,6 +6,7 @@ from txlog.scan.metadata_columns import require_row_tracking
 from txlog.scan.plan import Explanation, ReadPlan, ScanPlan, choose_columns, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, matching_positions, read_fragment
 from txlog.scan.scan import Scan
+from txlog.scan.take import addresses_of, take
 
 __all__ = [
     "BATCH_ROWS",
@@ -16,10 +17,12 @@ __all__ = [
     "Scan",
     "ScanPlan",
     "Threads",
+    "addresses_of",
     "choose_columns",
     "load_deletions",
     "matching_positions",
     "plan_scan",
     "read_fragment",
     "require_row_tracking",
+    "take",
 ]

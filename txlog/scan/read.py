@@ -63,11 +63,18 @@ class FragmentReader:
             return int(file.metadata.num_rows)
 
     def batches(
-        self, needed: tuple[StructField, ...], *, prune: bool, batch_rows: int, threads: bool
+        self,
+        needed: tuple[StructField, ...],
+        *,
+        prune: bool,
+        batch_rows: int,
+        threads: bool,
+        only: BitMap64 | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
-        With `prune`, row groups of which the plan's predicate is certainly not true are left out.
+        With `prune`, row groups of which the plan's predicate is certainly not true are left out;
+        with `only`, those that hold none of its positions.
         """
         with self._opened() as file:
             self._check_rows(file)
@@ -82,7 +89,8 @@ class FragmentReader:
             kept = self._kept_row_groups(file, places) if prune else None
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
-                if kept is None or kept[group]:
+                asked = only is None or only.range_cardinality(start, start + rows) > 0
+                if asked and (kept is None or kept[group]):
                     at = start
                     for raw in _raw(file, group, rows, wanted, batch_rows, threads):
                         yield at, self._table_columns(raw, needed, places, names, at)

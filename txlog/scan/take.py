@@ -1,0 +1,153 @@
+"""Rows by their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.fragments import Fragment, alive_mask
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine
+from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
+from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.scan import Scan
+from txlog.store import Store
+
+_SHOWN = 5  # Of many addresses that are at fault.
+
+
+def take(
+    store: Store, plan: ScanPlan, addresses: Sequence[int] | pa.Array, engine: Engine
+) -> pa.Table:
+    """Return the rows at addresses, in their order; an address may be given more than once.
+
+    Only the row groups that hold the rows are read.
+
+    Parameters
+    ----------
+    plan
+        A scan of all rows: its fragments, and the columns to return.
+    addresses
+        Fragment id × 2³² + position, as `_rowaddr` gives them.
+
+    Raises
+    ------
+    InvalidInputError
+        An address is no whole number from 0.
+    NotFoundError
+        There is no such fragment or position, or the row is deleted; the addresses are named.
+    """
+    asked = _numbers(addresses, "row_addresses")
+    wanted = _by_fragment(asked)
+    known = {fragment.id: fragment for fragment in plan.fragments}
+    _refuse(
+        "this version has no fragment of theirs",
+        {number: positions for number, positions in wanted.items() if number not in known},
+    )
+    parts = engine.map(
+        partial(_take_from, store, plan),
+        [(known[number], positions) for number, positions in wanted.items()],
+    )
+    found = pa.concat_tables([plan.schema.empty_table(), *parts])
+    ordered = [number << 32 | position for number in wanted for position in wanted[number]]
+    return found.take(pc.index_in(asked, value_set=pa.array(ordered, pa.int64())))
+
+
+def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
+    """Return the addresses of rows by their ids, in the order of the ids.
+
+    Parameters
+    ----------
+    scan
+        A scan of all rows with the columns `_rowid` and `_rowaddr`. It is read only if the table
+        keeps ids; elsewhere they are addresses.
+
+    Raises
+    ------
+    InvalidInputError
+        An id is no whole number from 0.
+    NotFoundError
+        No row has an id; those at fault are named.
+    """
+    asked = _numbers(row_ids, "row_ids")
+    if scan.plan.row_tracking is None:
+        return asked
+    kept = [
+        batch.filter(pc.is_in(batch.column(ROW_ID), value_set=asked)) for batch in scan.to_batches()
+    ]
+    found = pa.Table.from_batches(kept, schema=scan.schema).combine_chunks()
+    places = pc.index_in(asked, value_set=found[ROW_ID])
+    if places.null_count:
+        gone = asked.filter(places.is_null()).unique().to_pylist()
+        raise NotFoundError(
+            reason=f"no row of this version has {_listed('id', gone)}",
+            remedy="It may be deleted; take ids from a scan of this version, by its column _rowid",
+        )
+    return found[ROW_ADDRESS].take(places).combine_chunks()
+
+
+def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
+    try:
+        found = pa.array(values)  # A float would become a number here, if one were asked for.
+        if len(found) and not pa.types.is_integer(found.type):
+            raise TypeError(f"these are {found.type}")
+        found = found.cast(pa.int64())
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            argument=argument, reason=f"whole numbers were expected: {error}"
+        ) from error
+    if found.null_count or pc.any(pc.less(found, 0)).as_py():
+        raise InvalidInputError(argument=argument, reason="one is null, or below 0")
+    return found
+
+
+def _by_fragment(asked: pa.Array) -> dict[int, BitMap64]:
+    wanted: dict[int, BitMap64] = {}
+    for address in asked.to_pylist():
+        wanted.setdefault(address >> 32, BitMap64()).add(address & 0xFFFF_FFFF)
+    return wanted
+
+
+def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa.Table:
+    """Return the rows of a fragment at positions, ascending."""
+    fragment, positions = part
+    deleted = load_deletions(store, fragment)
+    if deleted is not None:
+        _refuse("these rows are deleted", {fragment.id: positions & deleted})
+    names = [column.name for column in plan.columns]
+    reader = FragmentReader(store, plan, fragment)
+    batches = []
+    for start, batch in reader.batches(
+        plan.needed, prune=False, batch_rows=BATCH_ROWS, threads=False, only=positions
+    ):
+        others = alive_mask(positions, start, batch.num_rows)
+        if others is not None:
+            batches.append(batch.filter(pc.invert(others)).select(names))
+    rows = sum(batch.num_rows for batch in batches)
+    if rows < len(positions):
+        count = reader.count_rows()
+        beyond = BitMap64(position for position in positions if position >= count)
+        _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})
+    return pa.Table.from_batches(batches, schema=plan.schema)
+
+
+def _refuse(reason: str, at_fault: Mapping[int, Iterable[int]]) -> None:
+    """Raise an error that names addresses, if there are any."""
+    addresses = [number << 32 | at for number, positions in at_fault.items() for at in positions]
+    if not addresses:
+        return
+    raise NotFoundError(
+        reason=f"{reason}: {_listed('row address', addresses)}",
+        remedy="Take addresses from a scan of this version, by its column _rowaddr",
+    )
+
+
+def _listed(name: str, values: Sequence[int]) -> str:
+    shown = ", ".join(map(str, values[:_SHOWN]))
+    return f"{name} {shown}" + (f" and {len(values) - _SHOWN} more" if values[_SHOWN:] else "")
