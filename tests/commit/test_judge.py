@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, Txn, encode
+from txlog.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DeletionVectorDescriptor,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    encode,
+)
 from txlog.commit import Intent, Reads, Verdict, judge
 from txlog.commit.intent import Isolation
 from txlog.expressions import Expression, bind, parse_sql
@@ -207,3 +217,45 @@ def test_a_blind_append_is_one_that_reads_and_removes_nothing() -> None:
     assert not DELETE.is_blind_append
     assert not replace(APPEND, metadata=METADATA).is_blind_append
     assert not replace(APPEND, adds=()).is_blind_append
+
+
+def vector(positions: str) -> DeletionVectorDescriptor:
+    return DeletionVectorDescriptor(
+        storage_type="i", path_or_inline_dv=positions, size_in_bytes=1, cardinality=1
+    )
+
+
+def with_vector(path: str, positions: str, low: int = 0, high: int = 100) -> tuple[Remove, Add]:
+    """Return the actions of a delete by rows."""
+    return remove(path), add(path, low, high).model_copy(
+        update={"deletion_vector": vector(positions)}
+    )
+
+
+BY_ROWS = replace(
+    DELETE,
+    removes=(remove("old"),),
+    adds=(add("old").model_copy(update={"deletion_vector": vector("x")}),),
+    row_deletes=frozenset({"old"}),
+)
+
+
+@pytest.mark.spec("CON-10")
+@pytest.mark.parametrize("path", ["old", "other"])
+def test_deletes_by_rows_may_be_united(path: str) -> None:
+    assert verdict(BY_ROWS, commit_of(*with_vector(path, "y"))) == Verdict("rebase", "CON-10", path)
+
+
+@pytest.mark.spec("CON-5", "CON-10")
+def test_what_is_more_than_rows_makes_anew() -> None:
+    winner = with_vector("old", "y")
+    # The file goes, or we take it wholly; rows came beside.
+    assert verdict(BY_ROWS, commit_of(remove("old"))) == Verdict("redo", "CON-5", "old")
+    whole = replace(BY_ROWS, row_deletes=frozenset({"another"}))
+    assert verdict(whole, commit_of(*winner)) == Verdict("redo", "CON-5", "old")
+    assert verdict(replace(BY_ROWS, row_deletes=frozenset()), commit_of(*winner)).rule == "CON-5"
+    assert verdict(BY_ROWS, commit_of(*winner, add("new", 11, 12))) == Verdict(
+        "redo", "CON-6", "new"
+    )
+    assert verdict(BY_ROWS, commit_of(*winner, add("new", 1, 2))).outcome == "rebase"
+    assert verdict(BY_ROWS, commit_of(METADATA, *winner)).rule == "CON-2"

@@ -1,6 +1,6 @@
 """Intent, conflict verdicts (pure), and the commit loop.
 
-Rules: spec/commit.md, CON-1 to CON-9.
+Rules: spec/commit.md, CON-1 to CON-10.
 """
 
 from txlog.commit.intent import Intent, Reads

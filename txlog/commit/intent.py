@@ -39,6 +39,8 @@ class Intent:
     metadata: Metadata | None = None
     txn: Txn | None = None
     reads: Reads = field(default_factory=Reads)
+    # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
+    row_deletes: frozenset[str] = frozenset()
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,12 +16,18 @@ from txlog.schema import StructType
 from txlog.snapshot import Commit
 from txlog.stats import file_bounds, keep
 
+_NONE = pa.array([], pa.string())
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`ok`: commit on top of it. `redo`: run the operation again from the new version."""
+    """What to do after a winner.
 
-    outcome: Literal["ok", "redo"]
+    `ok`: commit on top of it. `rebase`: the same, if the rows that both delete are others, with
+    the winner's rows deleted too. `redo`: run the operation again from the new version.
+    """
+
+    outcome: Literal["ok", "rebase", "redo"]
     rule: str  # In spec/commit.md.
     path: str | None = None
 
@@ -30,7 +37,7 @@ def judge(
     winner: Commit,
     files: pa.Table,
     schema: StructType,
-    partition_columns: list[str],
+    partitions: list[str],
 ) -> Verdict:
     """Return the verdict on an intent after one commit that it did not see.
 
@@ -44,8 +51,8 @@ def judge(
         The other writer's commit.
     files
         Its file actions as `FILE_ROWS`.
-    schema, partition_columns
-        Of the table as the intent read it.
+    schema, partitions
+        Columns and partition columns of the table as the intent read it.
     """
     names = {type(action).__name__ for _, action in winner.controls}
     if "Protocol" in names:
@@ -58,10 +65,15 @@ def judge(
         return Verdict("redo", "CON-4")
     if files.num_rows == 0:
         return Verdict("ok", "CON-9")
-    touched = _first_touched(intent, files)
+    vectors = _changed_vectors(files) if intent.row_deletes else _NONE
+    by_rows = pc.is_in(_keys_of(files), value_set=vectors)
+    touched = _first_touched(intent, files, by_rows)
     if touched is not None:
         return Verdict("redo", "CON-5", touched)
-    return _judge_reads(intent, winner, files, schema, partition_columns)
+    verdict = _judge_reads(intent, winner, files.filter(pc.invert(by_rows)), schema, partitions)
+    if verdict.outcome == "ok" and len(vectors):
+        return Verdict("rebase", "CON-10", str(files.filter(by_rows)["path"][0].as_py()))
+    return verdict
 
 
 def _apps(winner: Commit) -> set[str]:
@@ -69,16 +81,34 @@ def _apps(winner: Commit) -> set[str]:
     return names - {ID_APP}  # Fragment ids are given afresh on every attempt.
 
 
-def _first_touched(intent: Intent, files: pa.Table) -> str | None:
-    """Return a file that both change, if there is one."""
-    ours = [remove.path for remove in intent.removes]
-    if not ours:
+def _first_touched(intent: Intent, files: pa.Table, by_rows: pa.Array) -> str | None:
+    """Return a file that both change, if there is one, and not only by rows."""
+    if not intent.removes:
         return None
-    keys = canonical_keys(pa.chunked_array([pa.array(ours, pa.string())]))
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    shared = files.filter(pc.is_in(canonical_keys(files["path"]), value_set=keys))
-    return str(shared["path"][0].as_py()) if shared.num_rows else None
+    keys = _keys_of(files)
+    shared = pc.is_in(keys, value_set=_keys([remove.path for remove in intent.removes]))
+    rows_only = pc.and_(by_rows, pc.is_in(keys, value_set=_keys(sorted(intent.row_deletes))))
+    found = files.filter(pc.and_not(shared, rows_only))
+    return str(found["path"][0].as_py()) if found.num_rows else None
+
+
+def _changed_vectors(files: pa.Table) -> pa.Array:
+    """Return the keys of files that a commit removes and adds: only their vectors differ."""
+    keys = _keys_of(files)
+    added, removed = keys.filter(files["is_add"]), keys.filter(pc.invert(files["is_add"]))
+    return added.filter(pc.is_in(added, value_set=removed)).unique()
+
+
+def _keys_of(files: pa.Table) -> pa.Array:
+    return _flat(canonical_keys(files["path"]))
+
+
+def _keys(paths: Sequence[str]) -> pa.Array:
+    return _flat(canonical_keys(pa.array(paths, pa.string())))
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _judge_reads(

@@ -50,6 +50,10 @@ class Redo:
     version: int  # The winner's.
 
 
+Rebase = Callable[[Snapshot, Intent, list[Commit]], Intent | None]
+"""Makes an intent fit a newer snapshot, if the winners in between deleted other rows only."""
+
+
 def commit(
     store: Store,
     base: Snapshot | None,
@@ -57,6 +61,7 @@ def commit(
     *,
     effects: Effects,
     deadline_s: float = DEADLINE_S,
+    rebase: Rebase | None = None,
 ) -> Committed | Redo:
     """Commit an intent on top of `base`, or of a later version if the winners permit.
 
@@ -64,6 +69,8 @@ def commit(
     ----------
     base
         The snapshot that the intent was made from; None if it makes the table.
+    rebase
+        Unites the rows that an intent deletes with those that winners deleted from the same files.
 
     Returns
     -------
@@ -84,6 +91,7 @@ def commit(
     attempts = 0
     while True:
         attempts += 1
+        passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
         data = _encoded(store, snapshot, intent, txn_id, effects)
         # Whatever could fail about the new version fails before it is there.
@@ -92,7 +100,11 @@ def commit(
             return Committed(_stamped(store, after, effects), intent, attempts)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
-        verdict, snapshot, at = _pass_winners(store, snapshot, intent)
+        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed)
+        if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
+            rebased = rebase(snapshot, intent, passed)
+            if rebased is not None:
+                intent, verdict = rebased, None
         if verdict is not None:
             return Redo(snapshot, verdict, at)
         waited = effects.monotonic_s() - started
@@ -205,15 +217,19 @@ def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
 
 
 def _pass_winners(
-    store: Store, snapshot: Snapshot, intent: Intent
+    store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit]
 ) -> tuple[Verdict | None, Snapshot, int]:
-    """Judge every commit after the snapshot; return the first bad verdict, and the newest state."""
+    """Judge every commit after the snapshot; return the worst verdict, and the newest state.
+
+    The winners are appended to `passed`.
+    """
     bad: Verdict | None = None
     bad_at = snapshot.version
     current = snapshot
     for file in newer_commits(store, snapshot.version):
         winner = read_commit(store, file)
-        if bad is None:
+        passed.append(winner)
+        if bad is None or bad.outcome == "rebase":
             verdict = judge(
                 intent,
                 winner,
@@ -221,7 +237,7 @@ def _pass_winners(
                 snapshot.schema,
                 snapshot.partition_columns,
             )
-            if verdict.outcome == "redo":
+            if verdict.outcome != "ok" and (bad is None or verdict.outcome == "redo"):
                 bad, bad_at = verdict, winner.version
         current = advance(current, [winner])
     return bad, current, bad_at if bad else current.version
@@ -252,6 +268,7 @@ def run(
     *,
     effects: Effects,
     deadline_s: float = DEADLINE_S,
+    rebase: Rebase | None = None,
 ) -> tuple[Snapshot, Committed | None]:
     """Build and commit, building anew after every conflict, until it lands or is void.
 
@@ -268,7 +285,9 @@ def run(
         intent = build(snapshot)
         if intent is None:
             return snapshot, None
-        outcome = commit(store, snapshot, intent, effects=effects, deadline_s=deadline_s)
+        outcome = commit(
+            store, snapshot, intent, effects=effects, deadline_s=deadline_s, rebase=rebase
+        )
         if isinstance(outcome, Committed):
             return outcome.snapshot, outcome
         snapshot = outcome.snapshot

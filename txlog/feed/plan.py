@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from txlog.actions import FILE_ROWS, Cdc, decode_action
-from txlog.fragments import DataFile, DeletionFile, Fragment, fragments_of
+from txlog.fragments import DataFile, DeletionFile, Fragment
+from txlog.scan import as_fragments
 from txlog.schema import (
     ArrayType,
     DataType,
@@ -20,7 +21,6 @@ from txlog.schema import (
 )
 from txlog.schema.widening import is_widening
 from txlog.snapshot import Commit, file_rows
-from txlog.stats import num_records
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -86,10 +86,9 @@ class _Sides:
 
 def _by_actions(commit: Commit, partition_values: PartitionValues) -> Iterator[ChangeFile]:
     rows = file_rows([commit])
-    positions = pa.array(range(rows.num_rows), pa.int64())
     sides: dict[str, _Sides] = {}
     for fragment, is_add, data_change, known, stats in zip(
-        fragments_of(rows, positions, num_records(rows)) if rows.num_rows else (),
+        as_fragments(rows),
         rows["is_add"].to_pylist(),
         rows["data_change"].to_pylist(),
         rows["partition_values"].is_valid().to_pylist(),

@@ -2,6 +2,7 @@
 
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, Threads
+from txlog.scan.files import as_fragments
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.scan.plan import Explanation, ReadPlan, ScanPlan, choose_columns, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, matching_positions, read_fragment
@@ -18,6 +19,7 @@ __all__ = [
     "ScanPlan",
     "Threads",
     "addresses_of",
+    "as_fragments",
     "choose_columns",
     "load_deletions",
     "matching_positions",

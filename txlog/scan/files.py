@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.fragments import fragment_ids
+from txlog.fragments import Fragment, fragment_ids, fragments_of
 from txlog.stats import num_records
 
 FILES = pa.schema(
@@ -39,3 +39,13 @@ def file_table(live: pa.Table) -> pa.Table:
         live["dv_id"],
     ]
     return pa.table(columns, schema=FILES).sort_by("fragment_id")
+
+
+def as_fragments(rows: pa.Table) -> list[Fragment]:
+    """Return `FILE_ROWS`, which may be removes too, as fragments, in their order.
+
+    Their ids are their places: nothing but the files is meant.
+    """
+    if rows.num_rows == 0:
+        return []
+    return fragments_of(rows, pa.array(range(rows.num_rows), pa.int64()), num_records(rows))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment, alive_mask, logged_path
-from txlog.scan import FragmentReader, ScanPlan, plan_scan
-from txlog.scan.read import BATCH_ROWS
-from txlog.snapshot import Snapshot, load_files
+from txlog.scan import (
+    BATCH_ROWS,
+    FragmentReader,
+    ScanPlan,
+    as_fragments,
+    load_deletions,
+    plan_scan,
+)
+from txlog.snapshot import Commit, Snapshot, file_rows, load_files
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.operation import (
     AppTransaction,
@@ -31,6 +38,7 @@ from txlog.writing.vectors import (
     Hit,
     adds_of,
     find_hits,
+    only_deleted,
     removes_of,
     with_vector,
     write_vectors,
@@ -48,7 +56,7 @@ class RowsGone:
     vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
     rows: int = 0
     files_removed: int = 0
-    vectors_added: int = 0
+    hits: tuple[Hit, ...] = ()  # Those that vectors were added for.
 
 
 def delete(
@@ -93,18 +101,30 @@ def delete(
             adds=gone.adds,
             txn=txn_action(txn, place.effects),
             reads=Reads(everything=predicate is None, where=gone.where),
+            row_deletes=frozenset(hit.fragment.files[0].path for hit in gone.hits),
             parameters={"predicate": [] if gone.where is None else [to_sql(gone.where)]},
             metrics={
                 "numDeletedRows": gone.rows,
                 "numRemovedFiles": gone.files_removed,
                 "numAddedFiles": len(gone.written),
-                "numDeletionVectorsAdded": gone.vectors_added,
+                "numDeletionVectorsAdded": len(gone.hits),
             },
             user_metadata=options.user_metadata,
         )
 
+    def rebase(current: Snapshot, intent: Intent, winners: list[Commit]) -> Intent | None:
+        nonlocal gone
+        if gone is None:
+            return None
+        united = united_with(place, current, gone, winners)
+        if united is None:
+            return None
+        place.store.delete(list(gone.vector_files))
+        gone = united
+        return replace(intent, removes=gone.removes, adds=gone.adds)
+
     with discarding(lambda: discard_gone(place, gone)):
-        after, committed = run(place.store, snapshot, build, effects=place.effects)
+        after, committed = run(place.store, snapshot, build, effects=place.effects, rebase=rebase)
     return done("DELETE", after, committed, skipped=skipped)
 
 
@@ -133,21 +153,15 @@ def take_rows(
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
     if snapshot.is_active("deletionVectors"):
-        vectors = write_vectors(place.store, partial_hits, place.effects)
-        held = {add.path: add for add in adds_of(_rows_of(files, touched))}
-        adds = tuple(
-            with_vector(held[hit.fragment.files[0].path], vector, hit.physical_rows)
-            for hit, vector in zip(partial_hits, vectors, strict=True)
-        )
-        stored = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
+        adds, stored = _marked(place, partial_hits, _rows_of(files, touched))
         return RowsGone(
             plan.where,
             tuple(removes),
             adds,
-            vector_files=tuple(stored),
+            vector_files=stored,
             rows=rows,
             files_removed=len(gone_files),
-            vectors_added=len(vectors),
+            hits=tuple(partial_hits),
         )
     rewritten = tuple(_rewrite(place, snapshot, plan, partial_hits, options))
     return RowsGone(
@@ -158,6 +172,52 @@ def take_rows(
         rows=rows,
         files_removed=len(gone_files) + len(partial_hits),
     )
+
+
+def _marked(
+    place: Place, hits: Sequence[Hit], rows: pa.Table
+) -> tuple[tuple[Add, ...], tuple[str, ...]]:
+    """Write the vectors of hits; return the files' adds with them, and the new vector files.
+
+    `rows` are the live `FILE_ROWS` of the hits, others among them perhaps.
+    """
+    vectors = write_vectors(place.store, hits, place.effects)
+    held = {add.path: add for add in adds_of(rows)}
+    adds = tuple(
+        with_vector(held[hit.fragment.files[0].path], vector, hit.physical_rows)
+        for hit, vector in zip(hits, vectors, strict=True)
+    )
+    stored = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
+    return adds, tuple(stored)
+
+
+def united_with(
+    place: Place, current: Snapshot, gone: RowsGone, winners: Sequence[Commit]
+) -> RowsGone | None:
+    """Return a delete on top of winners that deleted other rows of its files too (rule CON-10).
+
+    None if they deleted some of its rows, emptied a file together with it, or brought rows back:
+    then only the operation, run again, can tell what is left to do.
+    """
+    if not all(only_deleted(place.store, file_rows([winner])) for winner in winners):
+        return None
+    live = load_files(place.store, current).live
+    paths = [hit.fragment.files[0].path for hit in gone.hits]
+    rows = live.filter(pc.is_in(live["path"], value_set=pa.array(paths, pa.string())))
+    now = {fragment.files[0].path: fragment for fragment in as_fragments(rows)}
+    hits = []
+    for hit, path in zip(gone.hits, paths, strict=True):
+        if path not in now:
+            return None
+        deleted = load_deletions(place.store, now[path]) or BitMap64()
+        united = replace(hit, fragment=now[path], gone=deleted)
+        if hit.going & deleted or united.is_whole:
+            return None
+        hits.append(united)
+    ours = removes_of(rows, place.effects.now_ms())
+    others = [remove for remove in gone.removes if remove.path not in now]
+    adds, stored = _marked(place, hits, rows)
+    return replace(gone, removes=(*others, *ours), adds=adds, vector_files=stored, hits=tuple(hits))
 
 
 def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:

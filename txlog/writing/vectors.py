@@ -20,7 +20,7 @@ from txlog.fragments import (
     inline_descriptor,
     stored_descriptor,
 )
-from txlog.scan import Engine, ScanPlan, load_deletions, matching_positions
+from txlog.scan import Engine, ScanPlan, as_fragments, load_deletions, matching_positions
 from txlog.store import Store
 
 
@@ -75,6 +75,22 @@ def write_vectors(
         else stored_descriptor(uuid, offset=next(remaining), size=len(vector), cardinality=count)
         for vector, count in zip(vectors, counts, strict=True)
     ]
+
+
+def only_deleted(store: Store, rows: pa.Table) -> bool:
+    """Return whether a commit that gave files other vectors brought no row back.
+
+    `rows` are its file actions as `FILE_ROWS`.
+    """
+    sides: dict[str, dict[bool, Fragment]] = {}
+    for fragment, is_add in zip(as_fragments(rows), rows["is_add"].to_pylist(), strict=True):
+        sides.setdefault(fragment.files[0].path, {})[is_add] = fragment
+    for side in sides.values():
+        if len(side) == 2:
+            before, after = (load_deletions(store, side[key]) for key in (False, True))
+            if before is not None and (after is None or before - after):
+                return False
+    return True
 
 
 def removes_of(rows: pa.Table, now_ms: int) -> list[Remove]:
