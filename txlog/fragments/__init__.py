@@ -1,5 +1,15 @@
 """Adds → Lance-style fragments; deletion vectors. Pure."""
 
+from txlog.fragments.deletion_file import (
+    DeletionFileName,
+    DeletionKind,
+    decode_deletions,
+    deletion_kind,
+    deletion_name,
+    encode_deletions,
+    lance_descriptor,
+    parse_deletion_name,
+)
 from txlog.fragments.deletion_vector import (
     INLINE_LIMIT,
     block_range,
@@ -34,11 +44,17 @@ __all__ = [
     "PROVISIONAL",
     "DataFile",
     "DeletionFile",
+    "DeletionFileName",
+    "DeletionKind",
     "Fragment",
     "alive_mask",
     "as_bitmap",
     "block_range",
+    "decode_deletions",
     "decode_vector",
+    "deletion_kind",
+    "deletion_name",
+    "encode_deletions",
     "encode_file",
     "encode_vector",
     "file_name",
@@ -47,7 +63,9 @@ __all__ = [
     "highest_id",
     "inline_descriptor",
     "inline_vector",
+    "lance_descriptor",
     "logged_path",
+    "parse_deletion_name",
     "stored_descriptor",
     "valid_id",
     "vector_in_block",

@@ -1,0 +1,248 @@
+"""Lance's deletion files: offsets of a fragment's deleted rows ↔ bytes.
+
+Rules: spec/fragments.md; the Lance format, "Deletion".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from itertools import pairwise
+from typing import Literal, NamedTuple, cast
+
+import pyarrow as pa
+from pyroaring import BitMap, BitMap64
+
+from txlog.actions import DeletionVectorDescriptor
+from txlog.errors import BadDeletionVectorError, InvalidInputError
+from txlog.fragments.positions import as_array, as_bitmap
+
+DeletionKind = Literal["arrow", "bin"]
+
+BITMAP_FROM = 5000  # Offsets; a smaller set is written as an Arrow file.
+
+_SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+_ARROW_MAGIC = b"ARROW1"
+_COOKIE = 12346  # No container is a list of runs.
+_RUNS_COOKIE = 12347  # The low half of the word; the high one counts containers, less one.
+_NO_OFFSETS_BELOW = 4  # Containers; with the runs cookie only.
+_CONTAINERS = 1 << 16  # At most: one for each high half of a 32-bit offset.
+_ARRAY_LIMIT = 4096  # Offsets; a larger container without runs is a bitset.
+_BITSET_BYTES = 8192
+
+_REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
+_NUMBER = "(0|[1-9][0-9]{0,19})"
+_NAME = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
+_WORDS = 1 << 64  # Every number of a name is below.
+
+
+class DeletionFileName(NamedTuple):
+    """What a deletion file's name says. A reader needs nothing of it but the kind."""
+
+    fragment_id: int
+    read_version: int  # The version that the delete was computed from.
+    id: int  # Random, so that writers who delete at once do not meet.
+    kind: DeletionKind
+
+
+def parse_deletion_name(name: str) -> DeletionFileName | None:
+    """Return what a name says, or None if it is not exactly as `deletion_name` makes it."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    fragment_id, read_version, number = (int(found[at]) for at in (1, 2, 3))
+    if max(fragment_id, read_version, number) >= _WORDS:
+        return None
+    return DeletionFileName(fragment_id, read_version, number, cast(DeletionKind, found[4]))
+
+
+def deletion_name(fragment_id: int, read_version: int, number: int, kind: DeletionKind) -> str:
+    """Return the name of a deletion file. All three numbers are in 0 … 2^64 - 1.
+
+    `number` is the caller's random one: two files of one fragment never share it.
+    """
+    name = f"{fragment_id}-{read_version}-{number}.{kind}"
+    if parse_deletion_name(name) is None:
+        raise InvalidInputError(
+            argument="name",
+            reason=f"{name!r} cannot name a deletion file",
+            remedy="Pass numbers from 0 to 2^64 - 1",
+        )
+    return name
+
+
+def deletion_kind(count: int) -> DeletionKind:
+    """Return the encoding that suits a number of offsets. Of a file, its name alone tells."""
+    return "arrow" if count < BITMAP_FROM else "bin"
+
+
+def lance_descriptor(name: str, size: int, cardinality: int) -> DeletionVectorDescriptor:
+    """Return the descriptor of a deletion file of `size` bytes.
+
+    `name` is a name in the table's `_deletions` folder, or an absolute URI.
+    """
+    return DeletionVectorDescriptor(
+        storage_type="lance",
+        path_or_inline_dv=name,
+        size_in_bytes=size,
+        cardinality=cardinality,
+    )
+
+
+def encode_deletions(positions: BitMap64, *, kind: DeletionKind) -> bytes:
+    """Return the bytes of a deletion file.
+
+    Parameters
+    ----------
+    positions
+        Row positions from 0, in the order of the data file, all below 2^32.
+    kind
+        `arrow`: an Arrow file of one batch, sorted, compressed with ZSTD. `bin`: a 32-bit Roaring
+        bitmap in the portable format, without runs; the same bytes that Lance writes.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is 2^32 or more, which Lance has no room for.
+    """
+    if positions and positions.max() >= 1 << 32:
+        raise InvalidInputError(
+            argument="positions",
+            reason=f"row {positions.max()} does not fit a deletion file of 32-bit offsets",
+            remedy="Write a deletion vector instead",
+        )
+    column = as_array(positions).cast(pa.uint32())
+    if kind == "bin":
+        # From an array: a copy of a bitmap would keep its runs.
+        return BitMap(array("I", column.buffers()[1].to_pybytes()), optimize=False).serialize()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_SCHEMA))
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
+def decode_deletions(
+    data: bytes, *, kind: DeletionKind, cardinality: int | None, rows: int | None, path: str
+) -> BitMap64:
+    """Return the positions of a fragment's deleted rows.
+
+    The result is of the type and the meaning that `decode_vector` returns, so a scan treats both
+    alike. Lance's offsets have 32 bits, so all positions are below 2^32.
+
+    Parameters
+    ----------
+    data
+        The whole file.
+    kind
+        What the file's name ends in. It is never guessed from the number of offsets: Lance
+        itself keeps bitmaps of three.
+    cardinality
+        How many rows the log says are deleted; None to accept any number.
+    rows
+        How many rows the fragment has, deleted ones included; None to accept any offset.
+    path
+        What to name in an error: the file.
+
+    Raises
+    ------
+    BadDeletionVectorError
+        The file is torn, of the other kind, not in the form that Lance reads, names a row twice
+        or one that the fragment has not, or holds another number than `cardinality`.
+    """
+    found = _from_arrow(data, path) if kind == "arrow" else _from_roaring(data, path)
+    if rows is not None and found and found.max() >= rows:
+        raise _bad(path, f"it deletes row {found.max()} of a fragment that has {rows}")
+    if cardinality is not None and len(found) != cardinality:
+        raise _bad(path, f"it holds {len(found)} rows, the log says {cardinality}")
+    return found
+
+
+def _from_arrow(data: bytes, path: str) -> BitMap64:
+    # Arrow itself looks at the end of the file only.
+    if not data.startswith(_ARROW_MAGIC):
+        raise _bad(path, "it is no Arrow file: the magic is missing")
+    try:
+        reader = pa.ipc.open_file(data)
+        schema, batches = reader.schema, reader.num_record_batches
+        described = _described(schema)  # A torn name is no text.
+    except Exception as error:  # Torn input has many ways to fail.
+        raise _bad(path, f"it is no Arrow file: {error}") from error
+    if not schema.equals(_SCHEMA, check_metadata=True):
+        raise _bad(path, f"its schema is {described}, expected {_described(_SCHEMA)}")
+    if batches != 1:
+        raise _bad(path, f"it has {batches} record batches, expected 1")
+    try:
+        batch = reader.get_batch(0)
+        batch.validate(full=True)
+    except Exception as error:
+        raise _bad(path, f"its record batch cannot be decoded: {error}") from error
+    column = batch.column(0)
+    if column.null_count:
+        raise _bad(path, f"{column.null_count} of its {len(column)} offsets are null")
+    found = as_bitmap(column.cast(pa.uint64()))
+    if len(found) != len(column):
+        raise _bad(path, f"only {len(found)} of its {len(column)} offsets are distinct")
+    return found
+
+
+def _described(schema: pa.Schema) -> str:
+    parts = []
+    for field in schema:
+        metadata = " with metadata" if field.metadata else ""
+        parts.append(f"{field.name}: {field.type}{'' if field.nullable else ' not null'}{metadata}")
+    return repr(", ".join(parts)) + (" with metadata" if schema.metadata else "")
+
+
+def _from_roaring(data: bytes, path: str) -> BitMap64:
+    try:
+        end = _bitmap_end(data)
+    except struct.error as error:
+        raise _bad(path, f"the bitmap is cut off after {len(data)} bytes") from error
+    except ValueError as error:
+        raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
+    if end > len(data):
+        raise _bad(path, f"the bitmap is cut off after {len(data)} of {end} bytes")
+    if end < len(data):
+        raise _bad(path, f"{len(data) - end} bytes follow the bitmap")
+    try:
+        # In the portable format, a 64-bit bitmap is a list of 32-bit ones behind their high halves.
+        return BitMap64.deserialize(struct.pack("<QI", 1, 0) + data)
+    except Exception as error:  # pyroaring raises what it likes on torn input.
+        raise _bad(path, f"the bitmap cannot be decoded: {error}") from error
+
+
+def _bitmap_end(data: bytes) -> int:
+    """Return where a portable bitmap ends by what it says of itself, perhaps behind `data`.
+
+    Looks at the frame only: pyroaring checks what is inside the containers, but neither asks for
+    the end nor tells where it is.
+    """
+    cookie: int = struct.unpack_from("<I", data)[0]
+    if cookie == _COOKIE:
+        count: int = struct.unpack_from("<I", data, 4)[0]
+        if count > _CONTAINERS:
+            raise ValueError(f"it claims {count} containers")
+        flags, at, has_offsets = b"", 8, True
+    elif cookie & 0xFFFF == _RUNS_COOKIE:
+        count = (cookie >> 16) + 1
+        at = 4 + (count + 7) // 8
+        flags = data[4:at]  # A bit for each container: whether it is a list of runs.
+        has_offsets = count >= _NO_OFFSETS_BELOW
+    else:
+        raise ValueError(f"the cookie {cookie} is unknown")
+    heads = struct.unpack_from(f"<{2 * count}H", data, at)
+    if any(one >= next_ for one, next_ in pairwise(heads[::2])):
+        raise ValueError("its containers are out of order")
+    at += 4 * count * (2 if has_offsets else 1)
+    for index, last in enumerate(heads[1::2]):  # One less than the container's size.
+        if flags and flags[index >> 3] >> (index & 7) & 1:
+            at += 2 + 4 * struct.unpack_from("<H", data, at)[0]
+        else:
+            at += 2 * last + 2 if last < _ARRAY_LIMIT else _BITSET_BYTES
+    return at
+
+
+def _bad(path: str, reason: str) -> BadDeletionVectorError:
+    return BadDeletionVectorError(path=path, reason=reason, remedy=_REMEDY)
