@@ -101,7 +101,7 @@ GOOD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "d
         {"size": None},
         {"path": None},
         {"partitionValues": None},
-        {"partitionValues": {"a": 1}},
+        {"partitionValues": {"a": [1]}},
         {"partitionValues": []},
         {"dataChange": "yes"},
         {"stats": {"numRecords": 1}},

@@ -71,7 +71,7 @@ def test_models_are_frozen() -> None:
         ({**ADD, "size": 2**63}, "add.size"),
         ({**ADD, "path": 7}, "add.path"),
         ({k: v for k, v in ADD.items() if k != "path"}, "add.path"),
-        ({**ADD, "partitionValues": {"a": 1}}, "add.partitionValues.a"),
+        ({**ADD, "partitionValues": {"a": [1]}}, "add.partitionValues.a"),
         ({**ADD, "deletionVector": {"storageType": "u"}}, "add.deletionVector.pathOrInlineDv"),
     ],
 )

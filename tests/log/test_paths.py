@@ -22,7 +22,10 @@ from txlog.log import canonical_keys, decode_path, encode_path
         ("file:///x/y", "/x/y"),
         ("s3://bucket/x%20y", "s3://bucket/x y"),
         ("https://host/x%20y?sig=a%2Bb", "https://host/x%20y?sig=a%2Bb"),
-        ("a/../b", "a/../b"),
+        ("a/../b", "b"),
+        ("./a//b", "a/b"),
+        ("FILE:/x/y", "/x/y"),
+        ("file://localhost/x/y", "/x/y"),
     ],
 )
 def test_a_logged_path_is_a_uri(logged: str, meant: str) -> None:
@@ -51,5 +54,8 @@ def test_an_encoded_path_comes_back(steps: list[str]) -> None:
 def test_spellings_of_one_file_have_one_key() -> None:
     spellings = ["file:/x/a%20b", "file:///x/a b", "/x/a%20b", "/x/a b"]
     assert set(canonical_keys(pa.array(spellings)).to_pylist()) == {"/x/a b"}
+    same = ["/x/f", "FILE:/x/f", "file://localhost/x/f", "/x/y/../f", "/x//f"]
+    assert set(canonical_keys(pa.array(same)).to_pylist()) == {"/x/f"}
+    assert canonical_keys(pa.array(["./f", "y/../f", "f"])).to_pylist() == ["f", "f", "f"]
     relative = ["p=1/a%20b", "p=1/a b", "p=1/a%2520b"]
     assert canonical_keys(pa.array(relative)).to_pylist() == ["p=1/a b", "p=1/a b", "p=1/a%20b"]

@@ -56,7 +56,7 @@ WRONG = {
     "delta.appendOnly": ["yes", "", "1"],
     "delta.checkpointInterval": ["0", "-1", "ten", ""],
     "delta.dataSkippingNumIndexedCols": ["-2", "x"],
-    "delta.columnMapping.mode": ["NAME", "both"],
+    "delta.columnMapping.mode": ["names", "both"],
     "delta.parquet.compression.codec": ["lzo"],
     "delta.logRetentionDuration": ["30", "interval", "interval 1 month", "interval -1 days", "day"],
     "delta.inCommitTimestampEnablementVersion": ["first"],

@@ -152,5 +152,6 @@ def test_depth_is_an_error_and_no_crash() -> None:
 def test_columns_are_found_by_name_then_by_case() -> None:
     schema = StructType(tuple(StructField(n, PrimitiveType("long")) for n in ("A", "a", "Straße")))
     assert schema.get("a") is schema.fields[1]
-    assert schema.get("STRASSE") is schema.fields[2]
+    assert schema.get("STRAßE") is schema.fields[2]
+    assert schema.get("STRASSE") is None  # Another name, as in Java.
     assert schema.get("b") is None

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
+def texts_of(value: Any) -> Any:
+    """Read values that are no text as their JSON: writers leave numbers and truth values bare."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: orjson.dumps(item).decode() if isinstance(item, bool | int | float) else item
+        for name, item in value.items()
+    }
+
+
+Texts = Annotated[dict[str, str | None], BeforeValidator(texts_of)]
+
+
+def or_default(default: Callable[[], Any]) -> BeforeValidator:
+    """Return what makes a field's null mean that it is absent."""
+    return BeforeValidator(lambda value: default() if value is None else value)
 
 
 class Action(BaseModel):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.actions.base import texts_of
 from txlog.actions.ndjson import decode_action
 from txlog.errors import LogCorruptError
 
@@ -151,8 +152,12 @@ def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
             keys.extend(value.keys())
             items.extend(value.values())
     offsets.append(len(keys))
+    try:
+        texts = pa.array(items, pa.string())
+    except pa.ArrowException:
+        texts = pa.array(texts_of(dict(enumerate(items))).values(), pa.string())
     return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(items, pa.string())
+        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), texts
     )
 
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from txlog.actions.base import Action, Long
+
+
+def _only(kind: type, bits: int = 0) -> BeforeValidator:
+    """Take a value of another kind as absent: the action is free in form, and decides nothing."""
+
+    def checked(value: Any) -> Any:
+        if type(value) is not kind or (bits and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)):
+            return None
+        return value
+
+    return BeforeValidator(checked)
 
 
 class CommitInfo(Action):
@@ -30,9 +41,11 @@ class CommitInfo(Action):
     is_blind_append: Any = None
     engine_info: Any = None
     user_metadata: Any = None
-    txn_id: str | None = None
-    in_commit_timestamp: Long | None = None
-    txlog_crc32: str | None = None  # Of the commit's bytes; `txlog.log.seal` says how.
+    txn_id: Annotated[str | None, _only(str)] = None
+    in_commit_timestamp: Annotated[Long | None, _only(int, 64)] = None
+    txlog_crc32: Annotated[str | None, _only(str)] = (
+        None  # Of the commit's bytes; `txlog.log.seal` says how.
+    )
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, unknown fields included."""

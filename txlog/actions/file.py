@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txlog.actions.base import Action, Integer, Long
+from txlog.actions.base import Action, Integer, Long, Texts
 
 
 class DeletionVectorDescriptor(Action):
@@ -25,12 +25,12 @@ class Add(Action):
     """A logical file that is in the table from this version on."""
 
     path: str  # Percent-encoded. Relative to the table's root, or absolute.
-    partition_values: dict[str, str | None]  # By physical column name.
+    partition_values: Texts  # By physical column name.
     size: Long  # Bytes.
     modification_time: Long  # Milliseconds since the epoch, UTC.
     data_change: bool  # False when rows only moved: a stream then skips this action.
     stats: str | None = None  # JSON text.
-    tags: dict[str, str | None] | None = None
+    tags: Texts | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
     base_row_id: Long | None = None
     default_row_commit_version: Long | None = None
@@ -44,10 +44,10 @@ class Remove(Action):
     deletion_timestamp: Long | None = None  # Milliseconds since the epoch, UTC.
     data_change: bool = True
     extended_file_metadata: bool | None = None  # True: partition values and size are present.
-    partition_values: dict[str, str | None] | None = None
+    partition_values: Texts | None = None
     size: Long | None = None
     stats: str | None = None
-    tags: dict[str, str | None] | None = None
+    tags: Texts | None = None
     deletion_vector: DeletionVectorDescriptor | None = None
     base_row_id: Long | None = None
     default_row_commit_version: Long | None = None
@@ -57,7 +57,7 @@ class Cdc(Action):
     """A file of change data; no part of a snapshot."""
 
     path: str
-    partition_values: dict[str, str | None]
+    partition_values: Texts
     size: Long
     data_change: bool = False
-    tags: dict[str, str | None] | None = None
+    tags: Texts | None = None

@@ -28,6 +28,7 @@ ACTIONS: dict[str, type[Action]] = {
     "sidecar": Sidecar,
     "checkpointMetadata": CheckpointMetadata,
 }
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()}
 
 
@@ -75,6 +76,7 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
 
     Objects that stretch over several lines, which some writers leave, are read as well.
     """
+    data = data.removeprefix(_BYTE_ORDER_MARK)
     lines = [line for line in data.split(b"\n") if line and not line.isspace()]
     try:
         # One call for all lines is far faster than one for each.

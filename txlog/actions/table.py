@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from txlog.actions.base import Action, Integer, Long
+from txlog.actions.base import Action, Integer, Long, Texts, or_default
 
 
 class Format(Action):
     """The encoding of data files. Only `parquet` is in use."""
 
-    provider: str = "parquet"
-    options: dict[str, str | None] = Field(default_factory=dict)
+    provider: Annotated[str, or_default(lambda: "parquet")] = "parquet"
+    options: Annotated[Texts, or_default(dict)] = Field(default_factory=dict)
 
 
 class Metadata(Action):
@@ -20,11 +22,13 @@ class Metadata(Action):
     id: str
     name: str | None = None
     description: str | None = None
-    format: Format = Field(default_factory=Format)
+    format: Annotated[Format, or_default(Format)] = Field(default_factory=Format)
     schema_string: str | None = None  # Required, but the oldest tables have none at first.
-    partition_columns: list[str] = Field(default_factory=list)  # Logical names.
+    partition_columns: Annotated[list[str], or_default(list)] = Field(
+        default_factory=list
+    )  # Logical names.
     created_time: Long | None = None  # Milliseconds since the epoch, UTC.
-    configuration: dict[str, str | None] = Field(default_factory=dict)
+    configuration: Annotated[Texts, or_default(dict)] = Field(default_factory=dict)
 
 
 class Protocol(Action):
@@ -49,4 +53,4 @@ class DomainMetadata(Action):
 
     domain: str
     configuration: str
-    removed: bool
+    removed: Annotated[bool, or_default(bool)] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.checkpoint.footer import read_footer
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import LogFile, decode_path, log_path
+from txlog.reconcile import once
+from txlog.schema import arrow_type, from_arrow
+from txlog.stats import format_partition_values
 from txlog.store import Store, locate
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
@@ -56,7 +60,8 @@ def read_controls(store: Store, parts: Sequence[LogFile]) -> tuple[Action, ...]:
             pairs = [
                 (name, body)
                 for name in table.column_names
-                for body in _present(table[name]).to_pylist(maps_as_pydicts="strict")
+                for body in _present(table[name]).to_pylist(maps_as_pydicts="lossy")
+                if body.get(_KEYS[name]) is not None  # Some writers leave structs of nulls.
             ]
         found.extend(decode_action(name, body, path=part.path) for name, body in pairs)
         if part.name.endswith(".json"):
@@ -97,8 +102,9 @@ def read_files(
             tables.append(decode_rows([(version, objects, part.path)]))
         else:
             tables.append(_file_rows(store, part.path, version))
-    tables.extend(_file_rows(store, _sidecar_path(sidecar), version) for sidecar in sidecars)
-    return _united(tables)
+    named = dict.fromkeys(map(_sidecar_path, sidecars))  # Each of them counts once.
+    tables.extend(_file_rows(store, path, version) for path in named)
+    return once(_united(tables), path=parts[0].path)
 
 
 def _united(tables: Sequence[pa.Table]) -> pa.Table:
@@ -174,13 +180,20 @@ def _require_all_rows(file: pq.ParquetFile, files: pa.Table) -> None:
         return  # Actions that nobody here knows of may be in other columns.
     leaves = [f"{name}.{key}" for name, key in _KEYS.items() if name not in files.column_names]
     others = file.read(columns=[leaf for leaf in leaves if leaf.split(".")[0] in schema.names])
-    found = sum(
-        len(column) - pc.struct_field(column, _KEYS[name]).null_count
+    columns = {
+        name: column
         for table in (files, others)
         for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    found = sum(
+        len(column) - pc.struct_field(column, _KEYS[name]).null_count
+        for name, column in columns.items()
     )
-    if found != file.metadata.num_rows:
-        raise ValueError(f"{file.metadata.num_rows} rows hold {found} actions")
+    if found < file.metadata.num_rows:  # Rows may be empty, but not hold what cannot be told.
+        empty = reduce(pc.and_, (column.is_null() for column in columns.values()))
+        missing = file.metadata.num_rows - found - (pc.sum(empty).as_py() or 0)
+        if missing > 0:
+            raise ValueError(f"{missing} rows hold an action without its key")
 
 
 def _present(column: pa.ChunkedArray) -> pa.StructArray:
@@ -210,6 +223,9 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int) -> pa.Table:
     for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
         if name in names:
             columns[column] = pc.struct_field(structs, name).cast(STRING_MAP)
+    if is_add and columns["partition_values"].null_count and "partitionValues_parsed" in names:
+        parsed = _texts_of(pc.struct_field(structs, "partitionValues_parsed"))
+        columns["partition_values"] = pc.coalesce(columns["partition_values"], parsed)
     if "deletionVector" in names:
         vectors = _vectors(pc.struct_field(structs, "deletionVector"))
         columns["deletion_vector"], columns["dv_id"] = vectors
@@ -217,6 +233,20 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int) -> pa.Table:
     if "stats_parsed" in names and columns["stats"].null_count:
         table = table.append_column("stats_parsed", pc.struct_field(structs, "stats_parsed"))
     return table
+
+
+def _texts_of(parsed: pa.StructArray) -> pa.Array:
+    """Return typed partition values as the maps of texts that they stand for."""
+    names = [field.name for field in parsed.type]
+    kinds = from_arrow(pa.schema(list(parsed.type))).fields
+    columns = [
+        format_partition_values(
+            pc.struct_field(parsed, name).cast(arrow_type(kind.type)), kind.type
+        )
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return pa.array([list(zip(names, row, strict=True)) for row in rows], STRING_MAP)
 
 
 def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:

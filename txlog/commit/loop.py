@@ -246,13 +246,14 @@ def _pass_winners(
 def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
     if snapshot is not None:
         return advance(snapshot, [mine])
+    controls = controls_of(mine.controls)
     return make_snapshot(
         store.root,
         Segment(mine.version),
-        controls_of(mine.controls),
+        controls,
         sidecars=(),
         tail=file_rows([mine]),
-        timestamp_ms=mine.timestamp_ms,
+        timestamp_ms=mine.made_ms(controls.protocol, controls.metadata),
         head_ms=mine.modified_ms,
     )
 

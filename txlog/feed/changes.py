@@ -113,9 +113,12 @@ def plan_feed(
     first = last
     if starting_version < last.version:
         first = load_snapshot(store, version=starting_version, catalog=last.catalog)
-    _require_feed(first, last, commits)
     known = _PartitionValues(store, last)
-    files = [file for commit in commits for file in changed_files(commit, known)]
+    files = [
+        file
+        for commit, made_ms in zip(commits, _require_feed(first, last, commits), strict=True)
+        for file in changed_files(commit, made_ms, known)
+    ]
     if plan.where is not None and files:
         bounds = file_bounds(
             change_rows(files),
@@ -180,9 +183,10 @@ def _commits(store: Store, last: Snapshot, starting_version: int) -> list[Commit
     return [read_commit(store, listed[version]) for version in sorted(listed)]
 
 
-def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> None:
-    """Refuse a range in which a version records no changes, or has columns of another kind."""
+def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) -> list[int]:
+    """Return when each version was made, if all record changes in columns of the last one."""
     protocol, metadata = first.protocol, first.metadata
+    stamps = []
     for commit in commits:
         changed = commit.version == first.version
         for _, action in commit.controls:
@@ -193,6 +197,8 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
         if changed:
             _require_enabled(protocol, metadata, commit.version, last)
             _require_compatible(metadata, commit.version, last)
+        stamps.append(commit.made_ms(protocol, metadata))
+    return stamps
 
 
 def _require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
@@ -212,7 +218,9 @@ def _require_compatible(metadata: Metadata, version: int, last: Snapshot) -> Non
     text = metadata.schema_string
     schema = StructType() if text is None else parse_schema(text)
     faults = list(incompatible(schema, last.schema, last.mapping_mode))
-    if metadata.partition_columns != last.partition_columns:
+    if _physical(schema, metadata.partition_columns, last) != _physical(
+        last.schema, last.partition_columns, last
+    ):
         faults.append("the table was partitioned by other columns")
     if faults:
         raise UnsupportedFeatureError(
@@ -222,6 +230,13 @@ def _require_compatible(metadata: Metadata, version: int, last: Snapshot) -> Non
             f"{last.version}: {'; '.join(faults)}",
             remedy="Ask for the changes before and after the change of columns separately",
         )
+
+
+def _physical(schema: StructType, names: Sequence[str], last: Snapshot) -> list[str]:
+    if last.mapping_mode == "none":
+        return list(names)
+    fields = [schema.get(name) for name in names]
+    return [name if f is None else f.physical_name for name, f in zip(names, fields, strict=True)]
 
 
 class _PartitionValues:
@@ -240,7 +255,7 @@ class _PartitionValues:
             snapshot = load_snapshot(self._store, version=version, catalog=self._last.catalog)
             live = load_files(self._store, snapshot).live
             keys = canonical_keys(live["path"]).to_pylist()
-            values = live["partition_values"].to_pylist(maps_as_pydicts="strict")
+            values = live["partition_values"].to_pylist(maps_as_pydicts="lossy")
             self._known = dict(zip(keys, values, strict=True))
             self._version = version
         key = canonical_keys(pa.array([path])).to_pylist()[0]

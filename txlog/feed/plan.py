@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from txlog.actions import FILE_ROWS, Cdc, decode_action
 from txlog.fragments import DataFile, DeletionFile, Fragment
+from txlog.log import canonical_keys
 from txlog.scan import as_fragments
 from txlog.schema import (
     ArrayType,
@@ -48,7 +49,9 @@ class ChangeFile:
     stats: str | None = None
 
 
-def changed_files(commit: Commit, partition_values: PartitionValues) -> list[ChangeFile]:
+def changed_files(
+    commit: Commit, made_ms: int, partition_values: PartitionValues
+) -> list[ChangeFile]:
     """Return the files that tell what a commit changed, in the commit's order.
 
     A commit's `cdc` files tell everything; without them rows came with its adds and went with its
@@ -57,13 +60,15 @@ def changed_files(commit: Commit, partition_values: PartitionValues) -> list[Cha
 
     Parameters
     ----------
+    made_ms
+        When the version was made, milliseconds since the epoch.
     partition_values
         Gives those of a file that was live in a version, for removes that leave them out.
     """
-    return list(_cdc_files(commit)) or list(_by_actions(commit, partition_values))
+    return list(_cdc_files(commit, made_ms)) or list(_by_actions(commit, made_ms, partition_values))
 
 
-def _cdc_files(commit: Commit) -> Iterator[ChangeFile]:
+def _cdc_files(commit: Commit, made_ms: int) -> Iterator[ChangeFile]:
     for line, row in enumerate(commit.rows, start=1):
         if (body := row.get("cdc")) is None:
             continue
@@ -71,7 +76,7 @@ def _cdc_files(commit: Commit) -> Iterator[ChangeFile]:
         assert isinstance(cdc, Cdc)
         files = (DataFile(cdc.path, cdc.size),)
         fragment = Fragment(0, files, partition_values=cdc.partition_values)
-        yield ChangeFile(commit.version, commit.timestamp_ms, None, fragment)
+        yield ChangeFile(commit.version, made_ms, None, fragment)
 
 
 @dataclass
@@ -84,10 +89,13 @@ class _Sides:
     stats: str | None = None
 
 
-def _by_actions(commit: Commit, partition_values: PartitionValues) -> Iterator[ChangeFile]:
+def _by_actions(
+    commit: Commit, made_ms: int, partition_values: PartitionValues
+) -> Iterator[ChangeFile]:
     rows = file_rows([commit])
     sides: dict[str, _Sides] = {}
-    for fragment, is_add, data_change, known, stats in zip(
+    for key, fragment, is_add, data_change, known, stats in zip(
+        canonical_keys(rows["path"]).to_pylist(),
         as_fragments(rows),
         rows["is_add"].to_pylist(),
         rows["data_change"].to_pylist(),
@@ -95,23 +103,20 @@ def _by_actions(commit: Commit, partition_values: PartitionValues) -> Iterator[C
         rows["stats"].to_pylist(),
         strict=True,
     ):
-        path = fragment.files[0].path
-        side = sides.setdefault(path, _Sides())
+        side = sides.setdefault(key, _Sides())
         side.data_change |= data_change
         side.stats = side.stats or stats
         if is_add:
             side.added = fragment
             continue
         if not known:
-            values = partition_values(commit.version - 1, path)
+            values = partition_values(commit.version - 1, fragment.files[0].path)
             fragment = replace(fragment, partition_values=values)
         side.removed = fragment
     for side in sides.values():
         if side.data_change:
             for change_type, fragment, among in _differences(side.added, side.removed):
-                yield ChangeFile(
-                    commit.version, commit.timestamp_ms, change_type, fragment, among, side.stats
-                )
+                yield ChangeFile(commit.version, made_ms, change_type, fragment, among, side.stats)
 
 
 def _differences(

@@ -1,6 +1,7 @@
 """Adds → Lance-style fragments; deletion vectors. Pure."""
 
 from txlog.fragments.deletion_file import (
+    DELETIONS_FOLDER,
     DeletionFileName,
     DeletionKind,
     decode_deletions,
@@ -33,11 +34,13 @@ from txlog.fragments.fragment import (
     fragment_ids,
     fragments_of,
     highest_id,
+    require_fragments_feature,
     valid_id,
 )
 from txlog.fragments.positions import alive_mask, as_bitmap
 
 __all__ = [
+    "DELETIONS_FOLDER",
     "ID_APP",
     "ID_TAG",
     "INLINE_LIMIT",
@@ -66,6 +69,7 @@ __all__ = [
     "lance_descriptor",
     "logged_path",
     "parse_deletion_name",
+    "require_fragments_feature",
     "stored_descriptor",
     "valid_id",
     "vector_in_block",

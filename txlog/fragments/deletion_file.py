@@ -20,6 +20,7 @@ from txlog.fragments.positions import as_array, as_bitmap
 
 DeletionKind = Literal["arrow", "bin"]
 
+DELETIONS_FOLDER = "_deletions"  # Below the table's root.
 BITMAP_FROM = 5000  # Offsets; a smaller set is written as an Arrow file.
 
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])

@@ -81,9 +81,11 @@ def encode_file(vectors: list[bytes]) -> tuple[bytes, list[int]]:
 def block_range(descriptor: DeletionVectorDescriptor) -> tuple[int, int]:
     """Return where a stored vector's block is in its file: offset and length, in bytes.
 
-    The block is the length word, the vector, and its checksum.
+    The block is the length word, the vector, and its checksum. Without an offset it is the file's
+    first one, behind the version byte.
     """
-    return descriptor.offset or 0, descriptor.size_in_bytes + 8
+    offset = 1 if descriptor.offset is None else descriptor.offset
+    return offset, descriptor.size_in_bytes + 8
 
 
 def vector_in_block(

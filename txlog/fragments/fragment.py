@@ -16,8 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions import DeletionVectorDescriptor
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 
 ID_TAG = "txlog.fragmentId"
+_FIELDS_TAG = "txlog.fields"  # Of a file that gives columns to another one.
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
@@ -54,8 +57,24 @@ class DeletionFile:
 
     @property
     def file_type(self) -> str:
-        """The encoding, by Lance's name."""
-        return "bitmap"
+        """The encoding, by Lance's name: `array` or `bitmap`."""
+        return "array" if self._name is not None and self._name.kind == "arrow" else "bitmap"
+
+    @property
+    def read_version(self) -> int | None:
+        """The version that the deletion was made from; only Lance's form says."""
+        return None if self._name is None else self._name.read_version
+
+    @property
+    def id(self) -> int | None:
+        """The number in the file's name; only Lance's form has one."""
+        return None if self._name is None else self._name.id
+
+    @property
+    def _name(self) -> DeletionFileName | None:
+        if self.descriptor.storage_type != "lance":
+            return None
+        return parse_deletion_name(self.descriptor.path_or_inline_dv.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +108,37 @@ class Fragment:
     def num_rows(self) -> int | None:
         """How many rows are left, or None when the log does not say."""
         return None if self.physical_rows is None else self.physical_rows - self.num_deletions
+
+
+def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:
+    """Refuse live `FILE_ROWS` that need the table feature `txlog.fragments`, if it is not listed.
+
+    Pure. Rules: FRG-13 and FRG-14.
+
+    Raises
+    ------
+    LogCorruptError
+        There are deletions in Lance's form, or column files, without the feature.
+    UnsupportedFeatureError
+        There are column files, which this version of txlog cannot read.
+    """
+    kinds = pc.struct_field(live["deletion_vector"].combine_chunks(), "storageType")
+    lance = pc.any(pc.equal(kinds, "lance")).as_py()
+    columns = pc.map_lookup(live["tags"].combine_chunks(), pa.scalar(_FIELDS_TAG), "last")
+    if columns.null_count < len(columns) and listed:
+        raise UnsupportedFeatureError(
+            path=path,
+            features=("txlog.fragments: column files",),
+            reason="columns of the table are in files of their own, which this txlog cannot read",
+            remedy="Upgrade txlog",
+        )
+    if (lance or columns.null_count < len(columns)) and not listed:
+        raise LogCorruptError(
+            path=path,
+            field="deletionVector" if lance else "tags",
+            reason="files use txlog.fragments, but the protocol does not list that feature",
+            remedy="The writer of this log is at fault",
+        )
 
 
 def tagged_ids(files: pa.Table) -> pa.Array:
@@ -129,7 +179,7 @@ def fragments_of(files: pa.Table, ids: pa.Array, physical_rows: pa.Array) -> lis
 
     `ids` and `physical_rows` (null where unknown) belong to the rows of `files`.
     """
-    columns = files.select(_FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="strict")
+    columns = files.select(_FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="lossy")
     found = [
         Fragment(
             id=number,

@@ -6,6 +6,7 @@ Rules: the Delta protocol, "Add File and Remove File" (paths are URIs by RFC 239
 from __future__ import annotations
 
 import re
+from posixpath import normpath
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -13,10 +14,11 @@ import pyarrow.compute as pc
 
 from txlog.errors import LogCorruptError
 
-_LOCAL = re.compile(r"file:/*(?=/)")
+_LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _WEB = re.compile(r"https?:", re.IGNORECASE)
-_SPECIAL = "%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:"  # Paths whose key differs from their text.
+# Paths whose key differs from their text.
+_SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 
 
 def decode_path(path: str) -> str:
@@ -31,10 +33,10 @@ def decode_path(path: str) -> str:
         A relative path climbs out of the table.
     """
     if path.startswith("/") or _LOCAL.match(path):
-        return unquote(_LOCAL.sub("", path))
+        return normpath(unquote(_LOCAL.sub("", path)))
     if _SCHEME.match(path):
         return path if _WEB.match(path) else unquote(path)
-    return require_inside(unquote(path))
+    return normpath(require_inside(unquote(path)))
 
 
 def require_inside(path: str) -> str:
@@ -77,4 +79,7 @@ def canonical_keys(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Ar
 
 
 def _key(path: str) -> str:
-    return unquote(_LOCAL.sub("", path))
+    local = _LOCAL.sub("", path)
+    if not local.startswith("/") and _SCHEME.match(local):
+        return unquote(local)
+    return normpath(unquote(local))

@@ -19,13 +19,16 @@ def features_of(protocol: Protocol) -> frozenset[str]:
     """Return the names of all features that the protocol lists or implies."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    implied = {
-        row.name
-        for row in FEATURES.values()
-        if (row.legacy_writer is not None and row.legacy_writer <= writer < 7)
-        or (row.legacy_reader is not None and row.legacy_reader <= reader < 3)
-    }
+    implied = {row.name for row in FEATURES.values() if _is_implied(row, reader, writer)}
     return frozenset(listed | implied)
+
+
+def _is_implied(row: Feature, reader: int, writer: int) -> bool:
+    by_writer = row.legacy_writer is not None and row.legacy_writer <= writer < 7
+    if row.legacy_reader is None:
+        return by_writer
+    # What concerns readers needs both: a reader of version 1 knows of no column mapping.
+    return row.legacy_reader <= reader < 3 and (by_writer or writer == 7)
 
 
 def supports(protocol: Protocol, feature: str) -> bool:
@@ -92,7 +95,18 @@ def require_readable(
             reason="the table is catalog-managed: its files alone do not tell which commits count",
             remedy="Pass what its catalog answered as txlog.Table(…, catalog_commits=…)",
         )
-    if metadata.format.provider != "parquet":
+    mode = "delta.columnMapping.mode"
+    if supports(protocol, "columnMapping") and not Properties(metadata.configuration).is_readable(
+        mode
+    ):
+        raise UnsupportedFeatureError(
+            path=path,
+            features=("columnMapping",),
+            reason=f"{mode} is {metadata.configuration[mode]!r}, so nobody knows how columns are "
+            "named in the files",
+            remedy="Set it to none, name or id",
+        )
+    if metadata.format.provider.lower() != "parquet":
         raise UnsupportedFeatureError(
             path=path,
             features=(f"format {metadata.format.provider}",),
@@ -173,6 +187,14 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         writers.add("inCommitTimestamp")
     if properties.get("delta.enableTypeWidening"):
         readers.add("typeWidening")
+    if properties.get("txlog.deletionFormat") == "lance":
+        if "deletionVectors" not in readers:
+            raise InvalidInputError(
+                argument="properties",
+                reason="txlog.deletionFormat=lance is a form of deletion vectors, which are off",
+                remedy="Leave out delta.enableDeletionVectors=false",
+            )
+        readers.add("txlog.fragments")
     append_only = bool(properties.get("delta.appendOnly"))
     checked = any(name.startswith("delta.constraints.") for name in properties.raw)
     _refuse_unwritable(properties, schema)

@@ -56,6 +56,7 @@ _ROWS = (
     Feature("variantType-preview", "reader-writer", "no"),
     Feature("variantShredding", "reader-writer", "no"),
     Feature("variantShredding-preview", "reader-writer", "no"),
+    Feature("txlog.fragments", "reader-writer", "yes"),  # Ours: spec/fragments.md.
     Feature("catalogManaged", "reader-writer", "no"),
     Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip

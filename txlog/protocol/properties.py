@@ -50,8 +50,15 @@ def _interval_ms(text: str) -> int:
 
 
 def _mapping_mode(text: str) -> str:
-    if text not in ("none", "name", "id"):
+    folded = text.strip().lower()
+    if folded not in ("none", "name", "id"):
         raise ValueError("expected none, name or id")
+    return folded
+
+
+def _deletion_format(text: str) -> str:
+    if text not in ("delta", "lance"):
+        raise ValueError("expected delta or lance")
     return text
 
 
@@ -80,6 +87,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.logRetentionDuration": (_interval_ms, 30 * 86_400_000),
     "delta.parquet.compression.codec": (_codec, "zstd"),
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
+    "txlog.deletionFormat": (_deletion_format, "delta"),
 }
 
 
@@ -103,6 +111,14 @@ class Properties:
             return read(text)
         except ValueError:
             return default
+
+    def is_readable(self, name: str) -> bool:
+        """Return whether a known property is absent, or has a value that can be read."""
+        text = self.raw.get(name)
+        try:
+            return text is None or _KNOWN[name][0](text) is not None
+        except ValueError:
+            return False
 
 
 def validate_properties(raw: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ with one vector and a tombstone with another.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,9 +59,59 @@ def newest(rows: pa.Table) -> pa.Table:
         return rows
     twice = pc.less(kept["version_count_distinct"], kept["row_count"])
     if pc.any(twice).as_py():
-        row = kept.filter(twice)["row_first"][0].as_py()
-        raise _named_twice(rows, row)
+        _require_copies(rows, keyed, kept.filter(twice)["key"])
     return rows.take(kept["row_first"])
+
+
+def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.ChunkedArray) -> None:
+    """Refuse commits that name a file twice, unless they say the same of it both times."""
+    named = keyed.filter(pc.is_in(keyed["key"], value_set=_flat(keys)))
+    said: dict[tuple[str, int], dict[str, Any]] = {}
+    contents = _contents(rows.take(named["row"]))
+    for key, version, row, content in zip(
+        named["key"].to_pylist(),
+        named["version"].to_pylist(),
+        named["row"].to_pylist(),
+        contents,
+        strict=True,
+    ):
+        if said.setdefault((key, version), content) != content:
+            raise _named_twice(rows, row)
+
+
+def once(rows: pa.Table, *, path: str) -> pa.Table:
+    """Return the `FILE_ROWS` of a checkpoint with each live logical file once.
+
+    A file that is added several times with the same content counts once.
+
+    Raises
+    ------
+    LogCorruptError
+        A file is there with different content; `path` names the checkpoint.
+    """
+    live = _split(rows).live
+    keys = file_keys(live)
+    if pc.count_distinct(keys).as_py() == live.num_rows:
+        return rows
+    first: dict[str, dict[str, Any]] = {}
+    kept = []
+    for at, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
+        if first.setdefault(key, row) is row:
+            kept.append(at)
+        elif first[key] != row:
+            raise LogCorruptError(
+                path=path,
+                field=live["path"][at].as_py(),
+                reason="the checkpoint adds the same file twice, with different content",
+                remedy="Delete the checkpoint if the commits that it covers are still there",
+            )
+    return pa.concat_tables([live.take(pa.array(kept, pa.int64())), _split(rows).tombstones])
+
+
+def _contents(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return what rows say of their files, however their paths are spelled."""
+    names = [name for name in rows.column_names if name not in ("path", "stats_parsed")]
+    return rows.select(names).to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
 
 def _named_twice(rows: pa.Table, row: int) -> LogCorruptError:

@@ -41,7 +41,7 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
     for index, field in enumerate(fields):
         if field.name == name:
             return index
-        if folded is None and field.name.casefold() == name.casefold():
+        if folded is None and field.name.lower() == name.lower():
             folded = index
     return folded
 
@@ -61,7 +61,7 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
         error.path = error.path or path
         error.reason = f"column {column}: {error.reason}"
         raise
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, KeyError) as error:
         raise DataFileError(
             path=path,
             reason=f"column {column} is {array.type}, which cannot be read as {target}: {error}",
@@ -72,8 +72,14 @@ def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: st
 def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) -> pa.Array:
     if array.type == target and (mode == "none" or not pa.types.is_nested(target)):
         return array  # Under column mapping, equal names below need not mean equal columns.
+    if isinstance(array.type, pa.BaseExtensionType):
+        return _conform(array.storage, want, target, mode)
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
     match want:
         case PrimitiveType("variant"):
             return unshred(array)
@@ -84,7 +90,10 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
             return _struct(children, target, array)
         case ArrayType(element) if _is_list(array.type):
             array = _from_zero(array)
-            values = _conform(array.values, element, target.value_type, mode)
+            held = array.values
+            if _is_bare(held, array.type, element):  # Two-level lists leave a group of one out.
+                held = pa.StructArray.from_arrays([held], [array.type.value_field.name])
+            values = _conform(held, element, target.value_type, mode)
             return pa.ListArray.from_arrays(
                 array.offsets.cast(pa.int32()), values, type=target, mask=_nulls(array)
             )
@@ -104,6 +113,16 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
             else _cast(array, target)
         )
     return _cast(array, target)
+
+
+def _is_bare(values: pa.Array, kind: pa.DataType, element: DataType) -> bool:
+    """Whether a list holds the only field of the structs that it should hold."""
+    return (
+        isinstance(element, StructType)
+        and len(element.fields) == 1
+        and not pa.types.is_struct(values.type)
+        and kind.value_field.name.lower() == element.fields[0].physical_name.lower()
+    )
 
 
 def _months(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -127,10 +146,12 @@ def _may_become(have: pa.DataType, want: pa.DataType) -> bool:
     bytes_ = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     have_text = any(is_kind(have) for is_kind in texts)
     want_text = any(is_kind(want) for is_kind in texts)
+    have_bytes = any(is_kind(have) for is_kind in bytes_)
+    want_bytes = any(is_kind(want) for is_kind in bytes_)
     if have_text or want_text:
-        return have_text == want_text or any(is_kind(have) for is_kind in bytes_)
-    if pa.types.is_null(have):
-        return True
+        return (have_text or have_bytes) and (want_text or want_bytes)
+    if have_bytes or want_bytes:
+        return have_bytes and want_bytes  # Arrow would read numbers from their text.
     if pa.types.is_boolean(have) or pa.types.is_boolean(want):
         return bool(have == want)
     return True

@@ -6,8 +6,10 @@ from pyroaring import BitMap64
 
 from txlog.errors import BadDeletionVectorError, NotFoundError
 from txlog.fragments import (
+    DELETIONS_FOLDER,
     Fragment,
     block_range,
+    decode_deletions,
     decode_vector,
     inline_vector,
     logged_path,
@@ -29,6 +31,10 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
         return None
     descriptor = fragment.deletion.descriptor
     path = fragment.files[0].path
+    if descriptor.cardinality == 0:
+        return None  # However it is spelled, there is nothing to read.
+    if descriptor.storage_type == "lance":
+        return _lance(store, fragment) or None
     if descriptor.storage_type == "i":
         data = inline_vector(descriptor, path=path)
     else:
@@ -43,6 +49,39 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
             remedy="Restore the file from a copy, or time travel to a version before the delete",
         )
     return positions or None
+
+
+def _lance(store: Store, fragment: Fragment) -> BitMap64:
+    assert fragment.deletion is not None
+    descriptor = fragment.deletion.descriptor
+    text = descriptor.path_or_inline_dv
+    path = text if "/" in text else f"{DELETIONS_FOLDER}/{text}"
+    kind = text.rpartition(".")[2]
+    if kind not in ("arrow", "bin"):
+        raise BadDeletionVectorError(
+            path=path, reason=f"a deletion file ends in .arrow or .bin, not in .{kind}"
+        )
+    home, name = locate(store, decode_path(path))
+    try:
+        with home.open_input(name) as source:
+            data = source.read()
+    except (NotFoundError, OSError) as error:
+        raise _unreadable(path, error) from error
+    return decode_deletions(
+        data,
+        kind="arrow" if kind == "arrow" else "bin",
+        cardinality=descriptor.cardinality,
+        rows=fragment.physical_rows,
+        path=path,
+    )
+
+
+def _unreadable(path: str, error: Exception) -> BadDeletionVectorError:
+    return BadDeletionVectorError(
+        path=path,
+        reason=f"the file cannot be read: {error}",
+        remedy="Restore the file from a copy, or time travel to a version before the delete",
+    )
 
 
 def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
@@ -65,9 +104,5 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
             source.seek(offset)
             block = source.read(max(length, 0))
     except (NotFoundError, OSError) as error:
-        raise BadDeletionVectorError(
-            path=path,
-            reason=f"the file cannot be read: {error}",
-            remedy="Restore the file from a copy, or time travel to a version before the delete",
-        ) from error
+        raise _unreadable(path, error) from error
     return vector_in_block(version, block, descriptor, path=path)

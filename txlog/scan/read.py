@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,10 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from txlog.errors import DataFileError, NotFoundError, TxlogError
+from txlog.errors import (
+    BadDeletionVectorError,
+    DataFileError,
+    NotFoundError,
+    TxlogError,
+    TxlogWarning,
+)
 from txlog.expressions import columns_of, mask
 from txlog.fragments import Fragment, alive_mask, as_bitmap
 from txlog.log import decode_path
+from txlog.scan.calendar import is_legacy, rebased
 from txlog.scan.columns import conform, find_column
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
@@ -29,6 +37,7 @@ class FragmentReader:
     """An open data file of one fragment: its physical rows, in order, by batches."""
 
     def __init__(self, store: Store, plan: ReadPlan, fragment: Fragment) -> None:
+        self._store = store
         self._plan = plan
         self._fragment = fragment
         self._path = fragment.files[0].path
@@ -62,6 +71,19 @@ class FragmentReader:
         with self._opened() as file:
             return int(file.metadata.num_rows)
 
+    def deletions(self) -> BitMap64 | None:
+        """Return the positions of deleted rows, or None; errors as in `load_deletions`."""
+        deleted = load_deletions(self._store, self._fragment)
+        if deleted is not None and self._fragment.physical_rows is None:
+            rows = self.count_rows()
+            if deleted.max() >= rows:
+                raise BadDeletionVectorError(
+                    path=self._path,
+                    reason=f"row {deleted.max()} is deleted of a file that has {rows} rows",
+                    remedy="The writer of this log is at fault",
+                )
+        return deleted
+
     def batches(
         self,
         needed: tuple[StructField, ...],
@@ -85,14 +107,18 @@ class FragmentReader:
                 if column.name not in self._plan.partition_columns
             }
             wanted = [names[place] for place in places.values() if place is not None]
+            self._check_names(names, wanted)
             start = 0
-            kept = self._kept_row_groups(file, places) if prune else None
+            legacy = is_legacy(file.metadata.metadata)
+            kept = self._kept_row_groups(file, places) if prune and not legacy else None
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
                 asked = only is None or only.range_cardinality(start, start + rows) > 0
                 if asked and (kept is None or kept[group]):
                     at = start
                     for raw in _raw(file, group, rows, wanted, batch_rows, threads):
+                        if legacy:
+                            raw = _in_todays_calendar(raw)
                         yield at, self._table_columns(raw, needed, places, names, at)
                         at += raw.num_rows
                 start += rows
@@ -100,19 +126,40 @@ class FragmentReader:
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
         """Return where the file has a column, or None if it does not."""
         if column.name not in self._plan.metadata_columns:
-            return find_column(file, column, self._plan.mapping_mode)
+            place = find_column(file, column, self._plan.mapping_mode)
+            # Parquet knows groups without columns, of which nothing can be read.
+            return None if place is None or file.field(place).type == pa.struct([]) else place
         tracking = self._plan.row_tracking
         stored = None if tracking is None else tracking.stored(column.name)
         return file.names.index(stored) if stored in file.names else None
 
+    def _check_names(self, names: list[str], wanted: list[str]) -> None:
+        for name in wanted:
+            if names.count(name) > 1:
+                raise DataFileError(
+                    path=self._path,
+                    version=self._plan.version,
+                    reason=f"the file has {names.count(name)} columns of the name {name!r}",
+                    remedy="Its writer is at fault; other columns can be read",
+                )
+
     def _check_rows(self, file: pq.ParquetFile) -> None:
         stated = self._fragment.physical_rows
-        if stated is not None and stated != file.metadata.num_rows:
+        if stated is None or stated == file.metadata.num_rows:
+            return
+        if self._fragment.deletion is None:
+            warnings.warn(
+                f"the log says {stated} rows of {self._path}, but it has "
+                f"{file.metadata.num_rows}: counts from the log alone are wrong",
+                TxlogWarning,
+                stacklevel=3,
+            )
+        else:
             raise DataFileError(
                 path=self._path,
                 version=self._plan.version,
                 reason=f"the log says {stated} rows, the file has {file.metadata.num_rows}, "
-                "so neither counts nor positions can be trusted",
+                "so its deletion vector cannot be trusted",
                 remedy="The log's numRecords is wrong; its writer is at fault",
             )
 
@@ -185,6 +232,11 @@ class FragmentReader:
         return parse_partition_values(pa.array([text], pa.string()), column.type)[0]
 
 
+def _in_todays_calendar(raw: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [rebased(column) for column in raw.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=raw.schema) if columns else raw
+
+
 def _raw(
     file: pq.ParquetFile, group: int, rows: int, wanted: list[str], batch_rows: int, threads: bool
 ) -> Iterator[pa.RecordBatch]:
@@ -214,8 +266,8 @@ def read_fragment(
     DataFileError, BadDeletionVectorError
         A file is missing, unreadable, or other than the log says.
     """
-    deleted = load_deletions(store, fragment)
     reader = FragmentReader(store, plan, fragment)
+    deleted = reader.deletions()
     names = [column.name for column in plan.columns]
     for start, batch in reader.batches(
         plan.needed, prune=True, batch_rows=batch_rows, threads=threads
@@ -251,5 +303,5 @@ def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tupl
         ):
             rows = pc.indices_nonzero(pc.fill_null(mask(plan.where, batch), False))
             found |= as_bitmap(pc.add(rows.cast(pa.uint64()), start))
-    deleted = load_deletions(store, fragment)
+    deleted = reader.deletions()
     return (found if deleted is None else found - deleted), total

@@ -22,7 +22,8 @@ def _read_all(store: Store, plan: ScanPlan, threads: bool, fragment: Fragment) -
 
 def _count(store: Store, plan: ScanPlan, fragment: Fragment) -> int:
     if plan.where is None:
-        return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions
+        reader = FragmentReader(store, plan, fragment)
+        return reader.count_rows() - len(reader.deletions() or ())
     return sum(batch.num_rows for batch in read_fragment(store, plan, fragment))
 
 

@@ -12,6 +12,7 @@ from txlog.schema.types import (
     MONTH_INTERVALS,
     PRIMITIVES,
     TIME_INTERVALS,
+    TYPE_CHANGES,
     ArrayType,
     DataType,
     DecimalType,
@@ -22,6 +23,9 @@ from txlog.schema.types import (
 )
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+_TEXT = re.compile(r"(?:var)?char\(\s*\d+\s*\)|string collate \w+")
+_OTHER_NAMES = {"null": "void", "timestamp_ltz": "timestamp"}  # Spark reads these as well.
+_ID = "delta.columnMapping.id"
 _MAX_DEPTH = 200  # Deeper nesting is refused before it can exhaust the stack.
 
 
@@ -72,6 +76,8 @@ def _type(node: Any, path: str, depth: int) -> DataType:
                 _type(node["valueType"], f"{path}.value", depth + 1),
                 bool(node.get("valueContainsNull", True)),
             )
+        case "udt" if "sqlType" in node:  # What a user-defined type is stored as.
+            return _type(node["sqlType"], path, depth + 1)
         case str(name) if name not in ("struct", "array", "map"):
             return _primitive(name, path)  # Some writers wrap the name of a primitive.
     raise _bad(path, f"a type is incomplete: {node!r}")
@@ -80,6 +86,10 @@ def _type(node: Any, path: str, depth: int) -> DataType:
 def _primitive(name: str, path: str) -> DataType:
     if name in PRIMITIVES or name in MONTH_INTERVALS or name in TIME_INTERVALS:
         return PrimitiveType(name)
+    if (known := _OTHER_NAMES.get(name)) is not None:
+        return PrimitiveType(known)
+    if _TEXT.fullmatch(name):
+        return PrimitiveType("string")
     if name == "decimal":
         return DecimalType(10, 0)
     if found := _DECIMAL.fullmatch(name):
@@ -99,6 +109,10 @@ def _field(node: Any, path: str, depth: int) -> StructField:
     metadata = node.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise _bad(here, "a field's metadata is no object")
+    if type(metadata.get(_ID, 0)) is not int:
+        raise _bad(here, f"{_ID} is {metadata[_ID]!r}, no integer")
+    if not isinstance(metadata.get(TYPE_CHANGES) or [], list):
+        raise _bad(here, f"{TYPE_CHANGES} is {metadata[TYPE_CHANGES]!r}, no list")
     return StructField(
         node["name"],
         _type(node["type"], here, depth + 1),

@@ -13,7 +13,7 @@ _DATE = r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})"
 _DATE_TEXT = re.compile(_DATE, re.ASCII)
 _MOMENT_TEXT = re.compile(
     _DATE + r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
-    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
+    r"\s*([zZ]|UTC|GMT|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
 _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -71,7 +71,7 @@ def _days(text: str, found: re.Match[str]) -> int:
 
 
 def _offset_us(zone: str | None) -> int:
-    if zone in (None, "Z", "UTC"):
+    if zone in (None, "Z", "z", "UTC", "GMT"):
         return 0
     assert zone is not None
     digits = zone[1:].replace(":", "").ljust(6, "0")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
+
 PRIMITIVES = frozenset(
     {
         "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary",
@@ -79,7 +81,7 @@ class StructField:
     def field_id(self) -> int | None:
         """The Parquet field id under column mapping."""
         value = self.metadata.get("delta.columnMapping.id")
-        return int(value) if value is not None else None
+        return value if type(value) is int else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,9 @@ class StructType:
         for f in self.fields:
             if f.name == name:
                 return f
-        folded = name.casefold()
+        folded = name.lower()  # As Java has it: ß stays ß.
         for f in self.fields:
-            if f.name.casefold() == folded:
+            if f.name.lower() == folded:
                 return f
         return None
 

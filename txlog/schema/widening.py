@@ -9,9 +9,14 @@ import re
 from typing import Any
 
 from txlog.errors import UnsupportedFeatureError
-from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
-
-TYPE_CHANGES = "delta.typeChanges"
+from txlog.schema.types import (
+    TYPE_CHANGES,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")

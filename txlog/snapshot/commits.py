@@ -8,9 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import Action, CommitInfo, decode_action, decode_rows, rows
+from txlog.actions import (
+    Action,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    decode_action,
+    decode_rows,
+    rows,
+)
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import COMMIT_MARK, LogFile, is_broken
+from txlog.protocol import Properties, is_active
 from txlog.store import Store
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
@@ -27,11 +36,17 @@ class Commit:
     info: CommitInfo | None
     rows: list[dict[str, Any]]
 
-    @property
-    def timestamp_ms(self) -> int:
-        """When it was made: the in-commit timestamp if it has one, else the file's time."""
+    def made_ms(self, protocol: Protocol | None, metadata: Metadata | None) -> int:
+        """Return when it was made: the in-commit timestamp where those are in force in it.
+
+        Elsewhere, or if it has none, it is the file's time.
+        """
         stamp = self.info.in_commit_timestamp if self.info else None
-        return self.modified_ms if stamp is None else stamp
+        if stamp is None or protocol is None or metadata is None:
+            return self.modified_ms
+        properties = Properties(metadata.configuration)
+        in_force = is_active("inCommitTimestamp", protocol, properties)
+        return stamp if in_force else self.modified_ms
 
 
 def read_commit(store: Store, file: LogFile) -> Commit:
@@ -66,14 +81,14 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
     controls: list[tuple[int, Action]] = []
     info = None
     for line, row in enumerate(found, start=1):
-        if "add" in row or "remove" in row:
-            continue  # Files stay columns.
+        if len(row) == 1 and ("add" in row or "remove" in row):
+            continue  # Files stay columns. Some writers spell out the other actions as nulls.
         controls.extend(
             (version, decode_action(name, body, path=file.path, line=line))
             for name in _CONTROLS
             if (body := row.get(name)) is not None
         )
-        if info is None and (body := row.get("commitInfo")) is not None:
+        if info is None and isinstance(body := row.get("commitInfo"), dict):
             info = _commit_info(body, file.path, line)
     if is_broken(data, COMMIT_MARK, within=data.find(b"\n")):
         raise LogCorruptError(

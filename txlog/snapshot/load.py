@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import read_controls, read_files, read_hint
 from txlog.errors import (
@@ -15,6 +17,7 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.fragments import require_fragments_feature
 from txlog.log import (
     LOG_FOLDER,
     CatalogCommits,
@@ -26,7 +29,7 @@ from txlog.log import (
     parse_name,
     ratified,
 )
-from txlog.protocol import Properties, is_active
+from txlog.protocol import Properties, is_active, supports
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
@@ -228,7 +231,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
     while True:
         try:
             base = read_files(store, current.checkpoint, current.sidecars)
-            return overlay(base, current.tail)
+            found = overlay(base, current.tail)
         except LogCorruptError as error:
             if not current.checkpoint:
                 raise
@@ -241,6 +244,23 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
             except (LogCorruptError, NotFoundError):
                 raise error from None
             _warn(damage)
+        else:
+            listed = supports(current.protocol, "txlog.fragments")
+            require_fragments_feature(found.live, listed, path=store.root)
+            _require_partition_values(current, found.live)
+            return found
+
+
+def _require_partition_values(snapshot: Snapshot, live: pa.Table) -> None:
+    if snapshot.partition_columns and live["partition_values"].null_count:
+        at = live.filter(live["partition_values"].is_null())
+        raise LogCorruptError(
+            path=at["path"][0].as_py(),
+            version=snapshot.version,
+            field="partitionValues",
+            reason="a file of a partitioned table has no partition values",
+            remedy="The writer of this log is at fault",
+        )
 
 
 class _UnusableError(Exception):
@@ -327,14 +347,14 @@ def _timestamp_ms(
 ) -> int:
     """Return when the version was made, from its own commit if that is still there."""
     file = _head(segment, files)
-    if file is not None and commits and commits[-1].path == file.path:
-        return commits[-1].timestamp_ms
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
     protocol, metadata = controls.protocol, controls.metadata
+    if commits and commits[-1].path == file.path:
+        return commits[-1].made_ms(protocol, metadata)
     stamped = (
         protocol is not None
         and metadata is not None
         and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
     )
-    return read_commit(store, file).timestamp_ms if stamped else file.modified_ms
+    return read_commit(store, file).made_ms(protocol, metadata) if stamped else file.modified_ms

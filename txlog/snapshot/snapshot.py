@@ -11,7 +11,14 @@ import pyarrow as pa
 from txlog.actions import Metadata, Protocol, Sidecar
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.log import CatalogCommits, LogFile, Segment
-from txlog.protocol import CATALOG_MANAGED, Properties, features_of, is_active, require_readable
+from txlog.protocol import (
+    CATALOG_MANAGED,
+    Properties,
+    features_of,
+    is_active,
+    require_readable,
+    supports,
+)
 from txlog.reconcile import Controls, controls_of
 from txlog.schema import StructType, parse_schema
 from txlog.schema.widening import require_known_changes
@@ -42,8 +49,9 @@ class Snapshot:
 
     @property
     def partition_columns(self) -> list[str]:
-        """The logical names of the partition columns, in order."""
-        return self.metadata.partition_columns
+        """The logical names of the partition columns, in order, as the schema spells them."""
+        found = (self.schema.get(name) for name in self.metadata.partition_columns)
+        return [column.name for column in found if column is not None]
 
     @property
     def mapping_mode(self) -> str:
@@ -60,6 +68,13 @@ class Snapshot:
     def has_stable_row_ids(self) -> bool:
         """Whether rows keep their ids for life: the table has row tracking enabled."""
         return self.is_active("rowTracking")
+
+    @property
+    def deletion_format(self) -> str:
+        """How new deletions are written: `delta` or `lance`."""
+        if not supports(self.protocol, "txlog.fragments"):
+            return "delta"
+        return str(self.properties.get("txlog.deletionFormat"))
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return how far an application got, or None if it never committed."""
@@ -134,14 +149,14 @@ def _require_managed(protocol: Protocol, root: str) -> None:
 
 def _check_columns(schema: StructType, partition_columns: list[str], root: str) -> None:
     names = schema.names()
-    folded = [name.casefold() for name in names]
+    folded = [name.lower() for name in names]
     for name, fold in zip(names, folded, strict=True):
         if folded.count(fold) > 1:
             raise LogCorruptError(
                 path=root, field=name, reason="two columns have this name, or differ only by case"
             )
     for name in partition_columns:
-        if name not in names:
+        if schema.get(name) is None:
             raise LogCorruptError(
                 path=root, field=name, reason="a partition column is not in the schema"
             )
@@ -163,7 +178,7 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
         return replace(
             snapshot,
             version=last.version,
-            timestamp_ms=last.timestamp_ms,
+            timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
             head_ms=last.modified_ms,
             controls=controls,
             tail=tail,
@@ -174,6 +189,6 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
         controls,
         sidecars=snapshot.sidecars,
         tail=tail,
-        timestamp_ms=last.timestamp_ms,
+        timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
     )

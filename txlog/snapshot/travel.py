@@ -197,7 +197,7 @@ def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int
     low, high = 0, len(stamped)  # In-commit timestamps strictly ascend.
     while low < high:
         middle = (low + high) // 2
-        if read_commit(store, stamped[middle]).timestamp_ms <= moment_ms:
+        if _made_ms(store, latest, stamped[middle]) <= moment_ms:
             low = middle + 1
         else:
             high = middle
@@ -206,8 +206,12 @@ def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int
 
 def _stamp(store: Store, latest: Snapshot, file: LogFile) -> int:
     if latest.is_active("inCommitTimestamp"):
-        return read_commit(store, file).timestamp_ms
+        return _made_ms(store, latest, file)
     return file.modified_ms
+
+
+def _made_ms(store: Store, latest: Snapshot, file: LogFile) -> int:
+    return read_commit(store, file).made_ms(latest.protocol, latest.metadata)
 
 
 def _text(moment_ms: int) -> str:

@@ -5,6 +5,7 @@ Rules: the Delta protocol, "Partition Value Serialization". An empty text is nul
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -17,6 +18,7 @@ from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type, type_
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
 
 
@@ -69,7 +71,7 @@ def _reader(kind: DataType) -> Callable[[str], Any]:
         return lambda text: _decimal(text, kind)
     match kind:
         case PrimitiveType(name) if name in _INTEGERS:
-            return int
+            return _integer
         case PrimitiveType("float" | "double"):
             return float
         case PrimitiveType("boolean"):
@@ -85,6 +87,12 @@ def _reader(kind: DataType) -> Callable[[str], Any]:
     raise LogCorruptError(
         field="partitionColumns", reason=f"{type_name(kind)} cannot be a partition column"
     )
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER_TEXT.fullmatch(text.strip()):
+        raise ValueError("a whole number was expected")
+    return int(text)
 
 
 def _decimal(text: str, kind: DecimalType) -> Decimal:

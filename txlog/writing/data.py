@@ -82,11 +82,11 @@ def merged_schema(table: StructType, data: StructType) -> StructType:
 def _merged(
     ours: tuple[StructField, ...], theirs: tuple[StructField, ...], prefix: str
 ) -> tuple[StructField, ...]:
-    ours_by_name = {field.name.casefold(): field for field in ours}
+    ours_by_name = {field.name.lower(): field for field in ours}
     added = []
     changed: dict[str, StructField] = {}
     for field in theirs:
-        held = ours_by_name.get(field.name.casefold())
+        held = ours_by_name.get(field.name.lower())
         if held is None:
             added.append(StructField(field.name, field.type, True))
         elif isinstance(held.type, StructType) and isinstance(field.type, StructType):
@@ -109,13 +109,13 @@ def require_fit(table: StructType, data: StructType) -> None:
         that must not be null is missing.
     """
     faults = []
-    names = {field.name.casefold(): field for field in table.fields}
+    names = {field.name.lower(): field for field in table.fields}
     given: set[str] = set()
     for field in data.fields:
-        held = names.get(field.name.casefold())
-        if field.name.casefold() in given:
+        held = names.get(field.name.lower())
+        if field.name.lower() in given:
             faults.append(f"column {field.name} is there twice")
-        given.add(field.name.casefold())
+        given.add(field.name.lower())
         if held is None:
             faults.append(f"column {field.name} is not in the table")
         elif not _storable(field.type, held.type):
@@ -126,7 +126,7 @@ def require_fit(table: StructType, data: StructType) -> None:
     faults.extend(
         f"column {field.name} is missing, and must not be null"
         for field in table.fields
-        if not field.nullable and field.name.casefold() not in given
+        if not field.nullable and field.name.lower() not in given
     )
     if faults:
         raise SchemaMismatchError(
@@ -152,10 +152,9 @@ def _storable(have: DataType, want: DataType) -> bool:
         return True
     match have, want:
         case StructType(inner), StructType(fields):
-            names = {field.name.casefold(): field.type for field in fields}
+            names = {field.name.lower(): field.type for field in fields}
             return all(
-                field.name.casefold() in names
-                and _storable(field.type, names[field.name.casefold()])
+                field.name.lower() in names and _storable(field.type, names[field.name.lower()])
                 for field in inner
             )
         case ArrayType(element), ArrayType(target):
@@ -179,11 +178,11 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
         A value does not fit its column: too large, too precise, or null where none may be.
     """
     target = arrow_schema(table)
-    places = {name.casefold(): at for at, name in enumerate(reader.schema.names)}
+    places = {name.lower(): at for at, name in enumerate(reader.schema.names)}
     for batch in reader:
         arrays = []
         for field, want in zip(table.fields, target, strict=True):
-            at = places.get(field.name.casefold())
+            at = places.get(field.name.lower())
             if at is None:
                 arrays.append(pa.nulls(batch.num_rows, want.type))
                 continue
@@ -214,10 +213,10 @@ def _cast(array: pa.Array, want: DataType, target: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if isinstance(want, StructType) and pa.types.is_struct(array.type):
-        have = {field.name.casefold(): at for at, field in enumerate(array.type)}
+        have = {field.name.lower(): at for at, field in enumerate(array.type)}
         children = []
         for field, inner in zip(want.fields, target, strict=True):
-            at = have.get(field.name.casefold())
+            at = have.get(field.name.lower())
             if at is None:
                 children.append(pa.nulls(len(array), inner.type))
             else:
@@ -328,14 +327,14 @@ def require_columns(schema: StructType) -> None:
         raise InvalidInputError(argument="schema", reason="a table needs at least one column")
     folded: set[str] = set()
     for field in schema.fields:
-        if field.name.casefold() in folded:
+        if field.name.lower() in folded:
             raise InvalidInputError(
                 argument="schema",
                 field=field.name,
                 reason="two columns have this name, or differ only by case",
                 remedy="Rename one of them",
             )
-        folded.add(field.name.casefold())
+        folded.add(field.name.lower())
         odd = sorted({character for character in field.name if character in " ,;{}()\n\t="})
         if odd or not field.name:
             raise InvalidInputError(

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import Fragment, alive_mask, logged_path
+from txlog.fragments import DELETIONS_FOLDER, Fragment, alive_mask, logged_path
 from txlog.scan import (
     BATCH_ROWS,
     FragmentReader,
@@ -41,6 +41,7 @@ from txlog.writing.vectors import (
     only_deleted,
     removes_of,
     with_vector,
+    write_lance_files,
     write_vectors,
 )
 
@@ -153,7 +154,7 @@ def take_rows(
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
     if snapshot.is_active("deletionVectors"):
-        adds, stored = _marked(place, partial_hits, _rows_of(files, touched))
+        adds, stored = _marked(place, snapshot, partial_hits, _rows_of(files, touched))
         return RowsGone(
             plan.where,
             tuple(removes),
@@ -175,20 +176,24 @@ def take_rows(
 
 
 def _marked(
-    place: Place, hits: Sequence[Hit], rows: pa.Table
+    place: Place, snapshot: Snapshot, hits: Sequence[Hit], rows: pa.Table
 ) -> tuple[tuple[Add, ...], tuple[str, ...]]:
     """Write the vectors of hits; return the files' adds with them, and the new vector files.
 
     `rows` are the live `FILE_ROWS` of the hits, others among them perhaps.
     """
-    vectors = write_vectors(place.store, hits, place.effects)
+    if snapshot.deletion_format == "lance":
+        vectors = write_lance_files(place.store, hits, place.effects, snapshot.version)
+        paths = {f"{DELETIONS_FOLDER}/{vector.path_or_inline_dv}" for vector in vectors}
+    else:
+        vectors = write_vectors(place.store, hits, place.effects)
+        paths = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
     held = {add.path: add for add in adds_of(rows)}
     adds = tuple(
         with_vector(held[hit.fragment.files[0].path], vector, hit.physical_rows)
         for hit, vector in zip(hits, vectors, strict=True)
     )
-    stored = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
-    return adds, tuple(stored)
+    return adds, tuple(paths)
 
 
 def united_with(
@@ -216,7 +221,7 @@ def united_with(
         hits.append(united)
     ours = removes_of(rows, place.effects.now_ms())
     others = [remove for remove in gone.removes if remove.path not in now]
-    adds, stored = _marked(place, hits, rows)
+    adds, stored = _marked(place, current, hits, rows)
     return replace(gone, removes=(*others, *ours), adds=adds, vector_files=stored, hits=tuple(hits))
 
 

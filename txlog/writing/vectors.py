@@ -12,12 +12,17 @@ from pyroaring import BitMap64
 from txlog.actions import Add, DeletionVectorDescriptor, Remove
 from txlog.effects import Effects
 from txlog.fragments import (
+    DELETIONS_FOLDER,
     INLINE_LIMIT,
     Fragment,
+    deletion_kind,
+    deletion_name,
+    encode_deletions,
     encode_file,
     encode_vector,
     file_name,
     inline_descriptor,
+    lance_descriptor,
     stored_descriptor,
 )
 from txlog.scan import Engine, ScanPlan, as_fragments, load_deletions, matching_positions
@@ -77,6 +82,22 @@ def write_vectors(
     ]
 
 
+def write_lance_files(
+    store: Store, hits: Sequence[Hit], effects: Effects, read_version: int
+) -> list[DeletionVectorDescriptor]:
+    """Store the deletions of each hit in a file of Lance's form."""
+    descriptors = []
+    for hit in hits:
+        gone = hit.going | hit.gone
+        kind = deletion_kind(len(gone))
+        number = int(effects.uuid().replace("-", ""), 16) % 2**64
+        name = deletion_name(hit.fragment.id, read_version, number, kind)
+        data = encode_deletions(gone, kind=kind)
+        store.write_new(f"{DELETIONS_FOLDER}/{name}", data)
+        descriptors.append(lance_descriptor(name, len(data), len(gone)))
+    return descriptors
+
+
 def only_deleted(store: Store, rows: pa.Table) -> bool:
     """Return whether a commit that gave files other vectors brought no row back.
 
@@ -121,7 +142,7 @@ def adds_of(rows: pa.Table) -> list[Add]:
     ]  # fmt: skip
     return [
         Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
-        for row in rows.select(names).to_pylist(maps_as_pydicts="strict")
+        for row in rows.select(names).to_pylist(maps_as_pydicts="lossy")
     ]
 
 
