@@ -59,7 +59,9 @@ FAULTS: dict[str, tuple[type[txlog.TxlogError], str]] = {
     "FAIL ReplayError: no commits and no checkpoints": (
         txlog.NotFoundError, "neither commits nor checkpoints|no Delta table here",
     ),
-    "FAIL synthetic: 19-character DV id": (txlog.BadDeletionVectorError, "deletion"),
+    "FAIL synthetic: 19-character DV id": (
+        txlog.BadDeletionVectorError, "does not end in a UUID in Z85",
+    ),
     "malformed JSON: stray 'x'": (txlog.LogCorruptError, "not a whole JSON object.*line=1"),
     "not a table": (txlog.NotFoundError, "neither commits nor checkpoints"),
     "test hook file names": (txlog.BadDeletionVectorError, "deletion_vector_"),

@@ -335,6 +335,26 @@ def test_commits_that_were_cleaned_up(writer: Writer) -> None:
         table.changes(starting_timestamp=moment(0))
 
 
+def test_tight_statistics_hide_no_deleted_row(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "t")
+    both = ["deletionVectors"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": both,
+        "writerFeatures": [*both, "changeDataFeed"],
+    }
+    writer.commit({"protocol": protocol}, writer.metadata())
+    path = writer.file("x.parquet", [{"a": 1, "s": "x"}, {"a": 100, "s": "y"}])
+    writer.commit(writer.add(path, stats='{"numRecords":2}'))
+    # The statistics are made anew, of the rows that are left.
+    tight = '{"numRecords":2,"tightBounds":true,"minValues":{"a":1},"maxValues":{"a":1}}'
+    vectored = writer.add(path, stats=tight, deletionVector=vector(1))
+    writer.commit(writer.remove(path), vectored)
+    table = txlog.Table(writer.root)
+    assert told(table.changes(2, where="a > 50")) == [(2, "delete", 100, "y")]
+
+
 def test_a_column_of_the_feeds_name(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "t")
     schema = schema_string(("_change_type", "string"))

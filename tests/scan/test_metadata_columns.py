@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments import PROVISIONAL
 from txlog.testing import unsealed
 
@@ -70,13 +70,21 @@ def test_a_column_of_the_table_hides_the_one_of_its_name(tmp_path: Path) -> None
     assert table.to_arrow().column_names == ["_rowid", "a"]
 
 
+@pytest.mark.parametrize("column", ["_rowaddr", "_rowid", "_fragid"])
+def test_a_write_does_not_go_by_them(tmp_path: Path, column: str) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1, 2]}))
+    with pytest.raises(InvalidInputError, match="metadata columns"):
+        table.delete(f"{column} = 0")
+    assert table.refresh().version == 0
+
+
 def test_versions_of_rows_need_row_tracking(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
     for arguments in (
         {"columns": ["_row_last_updated_at_version"]},
         {"where": "_row_last_updated_at_version > 1"},
     ):
-        with pytest.raises(InvalidInputError, match=r"delta\.enableRowTracking"):
+        with pytest.raises(UnsupportedFeatureError, match=r"delta\.enableRowTracking"):
             table.scan(**arguments)  # type: ignore[arg-type]
 
 

@@ -77,9 +77,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     table = make(5)
     table.checkpoint()
     table.append(pa.table({"a": [5]}))
-    if data is None:  # Only the hint says that it was there: nothing is damaged.
+    if data is None:  # Only the hint says that it was there.
         (log / checkpoint(4)).unlink()
-        assert values(txlog.Table(table.uri)) == [1, 2, 3, 4, 5]
+        with pytest.warns(TxlogWarning, match="_last_checkpoint names a checkpoint of version 4"):
+            assert values(txlog.Table(table.uri)) == [1, 2, 3, 4, 5]
         return
     (log / checkpoint(4)).write_bytes(data)
     with pytest.warns(TxlogWarning, match=checkpoint(4)):
@@ -252,9 +253,27 @@ def test_a_wrong_hint_changes_nothing(make: Make, log: Path, hint: bytes) -> Non
     table = make(4)
     table.checkpoint()
     (log / "_last_checkpoint").write_bytes(hint)
-    for version in range(4):
-        assert values(txlog.Table(table.uri, version=version)) == list(range(1, version + 1))
-    assert txlog.Table(table.uri).version == 3
+    with pytest.warns(TxlogWarning, match=r"_last_checkpoint .*Table\.checkpoint"):
+        found = [values(txlog.Table(table.uri, version)) for version in (0, 1, 2, 3, None)]
+    assert found == [[], [1], [1, 2], [1, 2, 3], [1, 2, 3]]
+
+
+def test_a_checkpoint_that_lacks_a_part_is_passed_over_with_a_warning(
+    make: Make, log: Path
+) -> None:
+    table = make(3)
+    part = f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet"
+    (log / part).write_bytes(b"x")
+    with pytest.warns(TxlogWarning, match=part):
+        assert values(txlog.Table(table.uri)) == [1, 2]
+
+
+def test_a_damaged_commit_that_only_gives_the_time_is_passed_over(make: Make, log: Path) -> None:
+    table = make(3, delta__enableInCommitTimestamps="true")
+    table.checkpoint()
+    (log / commit(2)).write_bytes(b"{")
+    with pytest.warns(TxlogWarning, match=commit(2)):
+        assert values(txlog.Table(table.uri)) == [1, 2]
 
 
 def test_other_files_in_the_log_are_passed_over(make: Make, log: Path) -> None:

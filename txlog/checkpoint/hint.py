@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from urllib.parse import quote
 
 import orjson
 
-from txlog.errors import TxlogError
+from txlog.errors import TxlogError, TxlogWarning
 from txlog.log import log_path
 from txlog.store import Store
 
@@ -29,12 +30,23 @@ class Hint:
 
 
 def read_hint(store: Store) -> Hint | None:
-    """Return the hint, or None if it is absent, unreadable, or contradicts its own checksum."""
+    """Return the hint, or None if it is absent, unreadable, or contradicts its own checksum.
+
+    What is there but cannot be used is a `TxlogWarning`.
+    """
     try:
         data = store.read(HINT_PATH)
     except TxlogError:
-        return None
-    return decode_hint(data)
+        return None  # If the store is at fault, reading the log will say so.
+    found = decode_hint(data)
+    if found is None:
+        warnings.warn(
+            f"{HINT_PATH} is passed over: it is no JSON, or does not fit its checksum; "
+            "write a new one with Table.checkpoint",
+            TxlogWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def decode_hint(data: bytes) -> Hint | None:

@@ -16,7 +16,7 @@ from txlog.schema import StructType
 from txlog.snapshot import Commit
 from txlog.stats import file_bounds, keep
 
-_NONE = pa.array([], pa.string())
+_NONE = pa.nulls(0, pa.string())  # `pa.array` would import pandas.
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class _Sides:
     added: Fragment | None = None
     removed: Fragment | None = None
     data_change: bool = False
-    stats: str | None = None
+    stats: str | None = None  # Of the only side; two sides may each leave out rows of the other.
 
 
 def _by_actions(
@@ -105,7 +105,8 @@ def _by_actions(
     ):
         side = sides.setdefault(key, _Sides())
         side.data_change |= data_change
-        side.stats = side.stats or stats
+        alone = side.added is None and side.removed is None
+        side.stats = stats if alone and fragment.deletion is None else None
         if is_add:
             side.added = fragment
             continue

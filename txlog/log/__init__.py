@@ -7,7 +7,7 @@ from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
 from txlog.log.paths import canonical_keys, decode_path, encode_path, require_inside
 from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
-from txlog.log.segment import Segment, choose_segment
+from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 
 __all__ = [
     "BLANK",
@@ -22,6 +22,7 @@ __all__ = [
     "commit_name",
     "decode_path",
     "encode_path",
+    "incomplete_checkpoints",
     "is_broken",
     "log_path",
     "parse_name",

@@ -89,6 +89,19 @@ def _complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, 
     return chosen
 
 
+def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
+    """Return one part of each multi-part checkpoint whose parts are not all there, if no other
+    checkpoint of its version is whole."""
+    found = list(files)
+    whole = _complete_checkpoints(found)
+    torn = {
+        file.version: file
+        for file in found
+        if file.kind == "checkpoint" and file.version not in whole
+    }
+    return list(torn.values())
+
+
 def _deltas(
     commits: dict[int, LogFile], compactions: list[LogFile], base: int, target: int
 ) -> tuple[LogFile, ...]:

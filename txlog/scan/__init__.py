@@ -4,7 +4,14 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import as_fragments
 from txlog.scan.metadata_columns import require_row_tracking
-from txlog.scan.plan import Explanation, ReadPlan, ScanPlan, choose_columns, plan_scan
+from txlog.scan.plan import (
+    Explanation,
+    ReadPlan,
+    ScanPlan,
+    choose_columns,
+    plan_scan,
+    require_table_columns,
+)
 from txlog.scan.read import BATCH_ROWS, FragmentReader, matching_positions, read_fragment
 from txlog.scan.scan import Scan
 from txlog.scan.take import addresses_of, take
@@ -26,5 +33,6 @@ __all__ = [
     "plan_scan",
     "read_fragment",
     "require_row_tracking",
+    "require_table_columns",
     "take",
 ]

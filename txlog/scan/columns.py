@@ -106,12 +106,9 @@ def _conform(array: pa.Array, want: DataType, target: pa.DataType, mode: str) ->
                 target,
             )
     if pa.types.is_timestamp(array.type):
-        # Nanoseconds come from INT96 alone, whose last digits a table never had.
-        return (
-            array.cast(target, safe=False)
-            if pa.types.is_timestamp(target)
-            else _cast(array, target)
-        )
+        finer = pa.types.is_timestamp(target) and array.type.unit == "ns"
+        # Tables have no nanoseconds: what is finer than theirs is cut off.
+        return array.cast(target, safe=False) if finer else _cast(array, target)
     return _cast(array, target)
 
 
@@ -143,7 +140,12 @@ def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _may_become(have: pa.DataType, want: pa.DataType) -> bool:
     """Whether a cast keeps the meaning; Arrow itself would also read numbers from text."""
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    bytes_ = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    bytes_ = (
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
+    )
     have_text = any(is_kind(have) for is_kind in texts)
     want_text = any(is_kind(want) for is_kind in texts)
     have_bytes = any(is_kind(have) for is_kind in bytes_)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments import Fragment
 from txlog.schema import PrimitiveType, StructField, StructType
 from txlog.snapshot import Snapshot
@@ -69,14 +69,14 @@ def require_row_tracking(snapshot: Snapshot) -> None:
 
     Raises
     ------
-    InvalidInputError
+    UnsupportedFeatureError
         The table has no row tracking.
     """
     if not snapshot.has_stable_row_ids:
-        raise InvalidInputError(
-            argument="columns",
-            field=ROW_VERSION,
-            reason="the table does not track rows, so nobody knows their versions",
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("rowTracking",),
+            reason="the table does not track rows, so nobody keeps their ids and versions",
             remedy="It needs delta.enableRowTracking=true from its writers",
         )
 
@@ -116,7 +116,7 @@ def metadata_column(
 
 
 def _positions(first: int, count: int) -> pa.Array:
-    return pa.array(range(first, first + count), pa.int64())
+    return pa.arange(first, first + count)
 
 
 def _tracked(fragment: Fragment, name: str) -> int:

@@ -156,6 +156,27 @@ def plan_scan(
     )
 
 
+def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
+    """Refuse a predicate of a write that asks for metadata columns.
+
+    Addresses and provisional ids belong to one version, and a write is made on the latest one.
+
+    Raises
+    ------
+    InvalidInputError
+        It does.
+    """
+    metadata = visible_metadata(snapshot)
+    for path in () if where is None else columns_of(where):
+        if path[0] in metadata:
+            raise InvalidInputError(
+                argument="where",
+                field=path[0],
+                reason="a write cannot go by metadata columns, which may mean other rows by then",
+                remedy="Use columns of the table",
+            )
+
+
 def _count(mask: pa.Array) -> int:
     return int(pc.sum(mask).as_py() or 0)
 

@@ -90,7 +90,8 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
         )
         if info is None and isinstance(body := row.get("commitInfo"), dict):
             info = _commit_info(body, file.path, line)
-    if is_broken(data, COMMIT_MARK, within=data.find(b"\n")):
+    first_line = data.find(b"\n")
+    if is_broken(data, COMMIT_MARK, within=None if first_line < 0 else first_line):
         raise LogCorruptError(
             path=file.path,
             reason="it is not as it was written: its bytes do not fit the checksum in it",

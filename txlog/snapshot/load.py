@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from txlog.actions import Action, Sidecar
-from txlog.checkpoint import read_controls, read_files, read_hint
+from txlog.checkpoint import HINT_PATH, Hint, read_controls, read_files, read_hint
 from txlog.errors import (
     CommitConflictError,
     LogCorruptError,
@@ -25,6 +25,7 @@ from txlog.log import (
     Segment,
     choose_segment,
     commit_name,
+    incomplete_checkpoints,
     log_path,
     parse_name,
     ratified,
@@ -116,6 +117,7 @@ def load_snapshot(
     since = hint.version if hint and (version is None or hint.version <= version) else 0
     files = list_log(store, since=since, catalog=catalog)
     passed_over: list[_UnusableError] = []
+    relisted = False
     while True:
         names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
@@ -125,6 +127,7 @@ def load_snapshot(
             passed_over.append(error)
         except (NotFoundError, LogCorruptError) as error:
             if since:  # The hint led too far: look at the whole log.
+                relisted = True
                 since, files = 0, list_log(store, catalog=catalog)
             elif passed_over:
                 raise passed_over[0].cause from error
@@ -136,6 +139,7 @@ def load_snapshot(
         else:
             for damage in passed_over:
                 _warn(damage)
+            _warn_of_oddities(files, segment, hint if relisted and not names else None)
             return snapshot
 
 
@@ -318,6 +322,28 @@ def _load_checkpoint(store: Store, segment: Segment) -> tuple[Controls, tuple[Si
         raise _UnusableError(segment.checkpoint, error) from error
 
 
+def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | None) -> None:
+    """Warn of what is missing, but was not needed."""
+    complete = {file.version for file in segment.checkpoint}
+    if hint is not None and hint.version not in complete:
+        _say(
+            f"{HINT_PATH} names a checkpoint of version {hint.version}, which does not lead to "
+            "this version; write a new one with Table.checkpoint"
+        )
+    torn = incomplete_checkpoints(
+        file for file in files if segment.checkpoint_version < file.version <= segment.version
+    )
+    for file in torn:
+        _say(
+            f"{file.name} and its like are not all there, so that the checkpoint of version "
+            f"{file.version} is passed over; restore or delete them"
+        )
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, TxlogWarning, stacklevel=5)
+
+
 def _warn(damage: _UnusableError) -> None:
     warnings.warn(
         f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}",
@@ -357,4 +383,10 @@ def _timestamp_ms(
         and metadata is not None
         and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
     )
-    return read_commit(store, file).made_ms(protocol, metadata) if stamped else file.modified_ms
+    if not stamped:
+        return file.modified_ms
+    try:
+        return read_commit(store, file).made_ms(protocol, metadata)
+    except LogCorruptError as error:  # The checkpoint is enough for all but the time.
+        _warn(_UnusableError((file,), error))
+        return file.modified_ms

@@ -20,6 +20,7 @@ from txlog.scan import (
     as_fragments,
     load_deletions,
     plan_scan,
+    require_table_columns,
 )
 from txlog.snapshot import Commit, Snapshot, file_rows, load_files
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
@@ -142,6 +143,7 @@ def take_rows(
     """Find a predicate's rows, and write the vectors or files that leave them out."""
     files = load_files(place.store, snapshot).live
     plan = plan_scan(snapshot, files, columns=[], where=where)
+    require_table_columns(plan.where, snapshot)
     whole, hits = find_hits(place.store, plan, place.engine)
     now_ms = place.effects.now_ms()
     emptied = [hit for hit in hits if hit.is_whole]
