@@ -85,7 +85,7 @@ def test_a_writer_feature_that_no_column_uses_hinders_nobody() -> None:
     ("name", "staged", "rows"),
     [
         ("kernel_rs/catalog_managed_0", 2, 200),
-        ("delta_kernel_benchmarks/basic_catalog_managed", 2, 6),
+        ("delta_kernel_benchmarks/basic_catalog_managed", 2, 0),
     ],
 )
 def test_catalog_managed_tables_are_read_by_their_catalog(
@@ -99,6 +99,6 @@ def test_catalog_managed_tables_are_read_by_their_catalog(
     latest = int(names[-1][:20])
     table = txlog.Table(case.path, catalog_commits=txlog.CatalogCommits(latest, names))
     assert table.version == latest
-    if rows == 200:
-        assert table.count() == rows
+    assert table.count() == rows
+    if rows:  # The other table's staged commits remove all files.
         assert table.to_arrow()["col1"].to_pylist() == list(range(200))

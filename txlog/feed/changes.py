@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -68,9 +68,12 @@ class Changes:
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
 
     def count(self) -> int:
-        """Return the number of rows."""
-        parts = self.engine.map(partial(_read_all, self.store, self.plan), self.files)
-        return sum(batch.num_rows for batches in parts for batch in batches)
+        """Return the number of rows; only the predicate's columns are read."""
+        where = self.plan.where
+        used = {path[0] for path in (() if where is None else columns_of(where))}
+        needed = tuple(column for column in self.plan.needed if column.name in used)
+        plan = replace(self.plan, columns=(), needed=needed)
+        return sum(self.engine.map(partial(_count, self.store, plan), self.files))
 
     def __arrow_c_schema__(self) -> Any:
         return self.schema.__arrow_c_schema__()
@@ -81,6 +84,10 @@ class Changes:
 
 def _read_all(store: Store, plan: ReadPlan, file: ChangeFile) -> list[pa.RecordBatch]:
     return list(read_changes(store, plan, file))
+
+
+def _count(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
+    return sum(batch.num_rows for batch in read_changes(store, plan, file))
 
 
 def plan_feed(
