@@ -113,7 +113,9 @@ def test_numbers_print_alike(spark: "SparkSession") -> None:
             assert struct.pack(form, float(ours)) == struct.pack(form, float(theirs))
             assert len(ours) <= len(theirs)
     java = spark.sparkContext._jvm.System.getProperty("java.version")
-    assert old < (len(values) / 5 if int(re.split(r"\D", java)[0]) < 19 else 1)
+    # Java before 19 has digits too many; later ones prefer two digits to one (4.9E-324).
+    share = 5 if int(re.split(r"\D", java)[0]) < 19 else 100
+    assert old < len(values) / share
 
 
 def some_value(draw: random.Random, depth: int) -> Any:
