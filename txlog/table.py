@@ -17,7 +17,7 @@ from txlog.errors import (
 )
 from txlog.expressions import Expression, as_expression
 from txlog.feed import Changes, feed_range, plan_feed
-from txlog.fragments import Fragment
+from txlog.fragments import FEATURE, Fragment, fragment_rows
 from txlog.log import CatalogCommits
 from txlog.reconcile import FileState
 from txlog.scan import Scan, addresses_of, plan_scan, take
@@ -262,7 +262,9 @@ class Table:
         unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
         `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id).
         """
-        return file_table(self._files().live)
+        return file_table(
+            fragment_rows(self._files().live, listed=self._snapshot.supports(FEATURE))
+        )
 
     def fragments(self) -> list[Fragment]:
         """Return the fragments of this version, ordered by id."""

@@ -20,6 +20,7 @@ from txlog.fragments import (
     fragment_ids,
     fragments_of,
     highest_id,
+    single_files,
     valid_id,
 )
 
@@ -101,7 +102,8 @@ def test_fragments_are_ordered_by_id_and_pickle() -> None:
         add("early", "2", deletionVector=vector),
     ]
     table = decode_rows([(0, lines, "f")])
-    found = fragments_of(table, fragment_ids(table), pa.array([None, 4, 10], pa.int64()))
+    grouped = single_files(table, fragment_ids(table))
+    found = fragments_of(grouped, pa.array([None, 4, 10], pa.int64()))
     assert pickle.loads(pickle.dumps(found)) == found
     early, late, foreign = found
     assert [f.fragment_id for f in found] == [2, 7, PROVISIONAL]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, children, columns_of
-from txlog.expressions.evaluate import evaluate, mask
+from txlog.expressions.evaluate import evaluate, is_true, mask
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import (
     And,
@@ -42,6 +42,7 @@ __all__ = [
     "col",
     "columns_of",
     "evaluate",
+    "is_true",
     "lit",
     "mask",
     "parse_sql",

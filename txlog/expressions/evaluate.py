@@ -38,6 +38,11 @@ def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     return evaluate(expression, data).cast(pa.bool_())
 
 
+def is_true(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
+    """Return for each row whether a bound predicate is true; errors as for `mask`."""
+    return pc.fill_null(mask(expression, data), False)
+
+
 def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     """Return the value of a bound expression for each row, as an array.
 

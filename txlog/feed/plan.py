@@ -111,7 +111,7 @@ def _by_actions(
             side.added = fragment
             continue
         if not known:
-            values = partition_values(commit.version - 1, fragment.files[0].path)
+            values = partition_values(commit.version - 1, fragment.path)
             fragment = replace(fragment, partition_values=values)
         side.removed = fragment
     for side in sides.values():
@@ -142,7 +142,7 @@ def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
             {
                 "version": file.version,
                 "is_add": True,
-                "path": file.fragment.files[0].path,
+                "path": file.fragment.path,
                 "partition_values": list(file.fragment.partition_values.items()),
                 "stats": file.stats,
             }
@@ -163,12 +163,11 @@ def incompatible(old: StructType, new: StructType, mode: str, above: str = "") -
     mode
         The column mapping of the new schema.
     """
-    mapped = mode != "none"
-    by_name = {(field.physical_name if mapped else field.name): field for field in new.fields}
+    by_name = {field.name_in_files(mode): field for field in new.fields}
     faults: list[str] = []
     for field in old.fields:
         name = f"{above}{field.name}"
-        now = by_name.get(field.physical_name if mapped else field.name)
+        now = by_name.get(field.name_in_files(mode))
         if now is None:
             faults.append(f"column {name} was dropped")
         else:

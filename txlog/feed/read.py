@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.errors import DataFileError
-from txlog.expressions import mask
 from txlog.feed.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.fragments import alive_mask
-from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, load_deletions
+from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, load_deletions, rows_of
 from txlog.schema import arrow_type
 from txlog.store import Store
 
@@ -47,11 +46,7 @@ def read_changes(
             chosen = pc.invert(others)
             kept = chosen if kept is None else pc.and_(kept, chosen)
         batch = _with_change_columns(batch, file)
-        if plan.where is not None:
-            true = pc.fill_null(mask(plan.where, batch), False)
-            kept = true if kept is None else pc.and_(true, kept)
-        if kept is not None:
-            batch = batch.filter(kept)
+        batch = rows_of(batch, kept, plan.where)
         if batch.num_rows:
             yield batch.select(names)
 
@@ -61,7 +56,7 @@ def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBa
         kinds = batch.column(CHANGE_TYPE)
         if kinds.null_count:
             raise DataFileError(
-                path=file.fragment.files[0].path,
+                path=file.fragment.path,
                 version=file.version,
                 reason=f"the change data file has rows without a {CHANGE_TYPE}",
                 remedy="Its writer is at fault",

@@ -24,32 +24,42 @@ from txlog.fragments.deletion_vector import (
     stored_descriptor,
     vector_in_block,
 )
-from txlog.fragments.fragment import (
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment, fragments_of
+from txlog.fragments.ids import (
     ID_APP,
     ID_TAG,
     PROVISIONAL,
-    DataFile,
-    DeletionFile,
-    Fragment,
     fragment_ids,
-    fragments_of,
     highest_id,
-    require_fragments_feature,
+    tagged_ids,
     valid_id,
 )
 from txlog.fragments.positions import alive_mask, as_bitmap
+from txlog.fragments.rows import (
+    FEATURE,
+    FIELDS_TAG,
+    ColumnFiles,
+    FragmentRows,
+    fragment_rows,
+    require_fragments_feature,
+    single_files,
+)
 
 __all__ = [
     "DELETIONS_FOLDER",
+    "FEATURE",
+    "FIELDS_TAG",
     "ID_APP",
     "ID_TAG",
     "INLINE_LIMIT",
     "PROVISIONAL",
+    "ColumnFiles",
     "DataFile",
     "DeletionFile",
     "DeletionFileName",
     "DeletionKind",
     "Fragment",
+    "FragmentRows",
     "alive_mask",
     "as_bitmap",
     "block_range",
@@ -62,6 +72,7 @@ __all__ = [
     "encode_vector",
     "file_name",
     "fragment_ids",
+    "fragment_rows",
     "fragments_of",
     "highest_id",
     "inline_descriptor",
@@ -70,7 +81,9 @@ __all__ = [
     "logged_path",
     "parse_deletion_name",
     "require_fragments_feature",
+    "single_files",
     "stored_descriptor",
+    "tagged_ids",
     "valid_id",
     "vector_in_block",
 ]

@@ -12,7 +12,13 @@ from txlog.scan.plan import (
     plan_scan,
     require_table_columns,
 )
-from txlog.scan.read import BATCH_ROWS, FragmentReader, matching_positions, read_fragment
+from txlog.scan.read import (
+    BATCH_ROWS,
+    FragmentReader,
+    matching_positions,
+    read_fragment,
+    rows_of,
+)
 from txlog.scan.scan import Scan
 from txlog.scan.take import addresses_of, take
 
@@ -34,5 +40,6 @@ __all__ = [
     "read_fragment",
     "require_row_tracking",
     "require_table_columns",
+    "rows_of",
     "take",
 ]

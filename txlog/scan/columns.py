@@ -36,7 +36,7 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
             if (field.metadata or {}).get(_FIELD_ID) == str(want.field_id).encode():
                 return index
         return None
-    name = want.name if mode == "none" else want.physical_name
+    name = want.name_in_files(mode)
     folded = None
     for index, field in enumerate(fields):
         if field.name == name:

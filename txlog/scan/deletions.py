@@ -30,7 +30,7 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
     if fragment.deletion is None:
         return None
     descriptor = fragment.deletion.descriptor
-    path = fragment.files[0].path
+    path = fragment.path
     if descriptor.cardinality == 0:
         return None  # However it is spelled, there is nothing to read.
     if descriptor.storage_type == "lance":

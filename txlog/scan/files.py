@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.fragments import Fragment, fragment_ids, fragments_of
+from txlog.fragments import Fragment, FragmentRows, fragments_of, single_files
 from txlog.stats import num_records
 
 FILES = pa.schema(
@@ -19,26 +19,40 @@ FILES = pa.schema(
         pa.field("fragment_id", pa.int64(), False),
         pa.field("stats", pa.string()),
         pa.field("deletion_vector", pa.string()),
+        pa.field("fields", pa.list_(pa.string())),
     ]
 )
 
 
-def file_table(live: pa.Table) -> pa.Table:
-    """Return live `FILE_ROWS` in the columns of `FILES`, ordered by fragment id."""
-    vectors = live["deletion_vector"].combine_chunks()
-    deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
-    columns = [
-        live["path"],
-        live["size"],
-        num_records(live),
-        deleted,
-        live["partition_values"],
-        pc.fill_null(live["modification_time"], 0),
-        fragment_ids(live),
-        live["stats"],
-        live["dv_id"],
+def file_table(rows: FragmentRows) -> pa.Table:
+    """Return the files of fragments in the columns of `FILES`, ordered by fragment id.
+
+    A fragment's primary file comes before those that give it columns.
+    """
+    owners = rows.columns.owners
+    fields = pa.array(rows.columns.fields(), FILES.field("fields").type)
+    parts = [
+        _described(rows.primaries, rows.ids, pa.nulls(rows.primaries.num_rows, fields.type)),
+        _described(rows.columns.rows, rows.ids.take(owners), fields),
     ]
-    return pa.table(columns, schema=FILES).sort_by("fragment_id")
+    return pa.concat_tables(parts).sort_by("fragment_id")
+
+
+def _described(files: pa.Table, ids: pa.Array, fields: pa.Array) -> pa.Table:
+    vectors = files["deletion_vector"].combine_chunks()
+    columns = [
+        files["path"],
+        files["size"],
+        num_records(files),
+        pc.fill_null(pc.struct_field(vectors, "cardinality"), 0),
+        files["partition_values"],
+        pc.fill_null(files["modification_time"], 0),
+        ids,
+        files["stats"],
+        files["dv_id"],
+        fields,
+    ]
+    return pa.table(columns, schema=FILES)
 
 
 def as_fragments(rows: pa.Table) -> list[Fragment]:
@@ -48,4 +62,5 @@ def as_fragments(rows: pa.Table) -> list[Fragment]:
     """
     if rows.num_rows == 0:
         return []
-    return fragments_of(rows, pa.array(range(rows.num_rows), pa.int64()), num_records(rows))
+    places = pa.arange(0, rows.num_rows)
+    return fragments_of(single_files(rows, places), num_records(rows))

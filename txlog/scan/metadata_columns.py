@@ -124,7 +124,7 @@ def _tracked(fragment: Fragment, name: str) -> int:
     if value is None:
         field = "baseRowId" if name == ROW_ID else "defaultRowCommitVersion"
         raise LogCorruptError(
-            path=fragment.files[0].path,
+            path=fragment.path,
             field=field,
             reason=f"the table tracks rows, but this file's add has no {field}",
             remedy=f"Leave out the column {name}; the writer of this log is at fault",

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind, columns_of, to_sql
-from txlog.fragments import Fragment, fragment_ids, fragments_of
+from txlog.fragments import FEATURE, Fragment, fragment_rows, fragments_of
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
@@ -20,7 +20,7 @@ from txlog.scan.metadata_columns import (
 )
 from txlog.schema import StructField, StructType, arrow_schema
 from txlog.snapshot import Snapshot
-from txlog.stats import always, file_bounds, keep, num_records
+from txlog.stats import always, fragment_bounds, keep, physical_rows, require_same_partitions
 
 
 @dataclass(frozen=True)
@@ -114,22 +114,23 @@ def plan_scan(
     if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
         require_row_tracking(snapshot)
     partitions, mode = snapshot.partition_columns, snapshot.mapping_mode
-    ids = fragment_ids(files)
-    rows = num_records(files)
-    everything = pa.repeat(pa.scalar(True), files.num_rows)
+    rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
+    counts = physical_rows(rows)
+    require_same_partitions(rows, snapshot.physical_partition_columns)
+    everything = pa.repeat(pa.scalar(True), len(counts))
     in_partition, kept, certain = everything, everything, everything
     if bound is not None:
         bounds_of = partial(
-            file_bounds, files, snapshot.schema, partitions, bound, mapping_mode=mode
+            fragment_bounds, rows, snapshot.schema, partitions, bound, mapping_mode=mode
         )
         in_partition = keep(bound, bounds_of(only_partitions=True))
         bounds = bounds_of()
         kept = pc.and_(in_partition, keep(bound, bounds))
         certain = always(bound, bounds)
-    survivors = files.filter(kept)
-    found = fragments_of(survivors, ids.filter(kept), rows.filter(kept))
+    survivors = rows.filter(kept)
+    found = fragments_of(survivors, counts.filter(kept))
     # `fragments_of` orders by id; the certainty of each goes along.
-    sure = dict(zip(ids.filter(kept).to_pylist(), certain.filter(kept).to_pylist(), strict=True))
+    sure = dict(zip(survivors.ids.to_pylist(), certain.filter(kept).to_pylist(), strict=True))
     return ScanPlan(
         root=snapshot.root,
         version=snapshot.version,
@@ -146,12 +147,15 @@ def plan_scan(
             version=snapshot.version,
             predicate=None if bound is None else to_sql(bound),
             columns=tuple(column.name for column in chosen),
-            files=files.num_rows,
-            pruned_by_partition=files.num_rows - _count(in_partition),
+            files=len(counts),
+            pruned_by_partition=len(counts) - _count(in_partition),
             pruned_by_statistics=_count(in_partition) - _count(kept),
-            files_to_read=survivors.num_rows,
-            files_with_deletions=survivors.num_rows - survivors["dv_id"].null_count,
-            bytes_to_read=pc.sum(survivors["size"]).as_py() or 0,
+            files_to_read=len(found),
+            files_with_deletions=len(found) - survivors.primaries["dv_id"].null_count,
+            bytes_to_read=sum(
+                pc.sum(held["size"]).as_py() or 0
+                for held in (survivors.primaries, survivors.columns.rows)
+            ),
         ),
     )
 

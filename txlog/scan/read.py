@@ -3,86 +3,51 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from txlog.errors import (
-    BadDeletionVectorError,
-    DataFileError,
-    NotFoundError,
-    TxlogError,
-    TxlogWarning,
-)
-from txlog.expressions import columns_of, mask
-from txlog.fragments import Fragment, alive_mask, as_bitmap
-from txlog.log import decode_path
-from txlog.scan.calendar import is_legacy, rebased
+from txlog.errors import DataFileError, TxlogWarning
+from txlog.expressions import Expression, columns_of, is_true
+from txlog.fragments import DataFile, Fragment, alive_mask, as_bitmap
 from txlog.scan.columns import conform, find_column
+from txlog.scan.data_file import OpenFile, open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
 from txlog.scan.plan import ReadPlan
+from txlog.scan.ranges import Range, common, zipped
 from txlog.schema import StructField, arrow_type
-from txlog.stats import keep, parse_partition_values, row_group_bounds
-from txlog.store import Store, locate
+from txlog.stats import parse_partition_values
+from txlog.store import Store
 
 BATCH_ROWS = 131_072
 
 
 class FragmentReader:
-    """An open data file of one fragment: its physical rows, in order, by batches."""
+    """The files of one fragment: its physical rows, in order, by batches."""
 
     def __init__(self, store: Store, plan: ReadPlan, fragment: Fragment) -> None:
         self._store = store
         self._plan = plan
         self._fragment = fragment
-        self._path = fragment.files[0].path
-        self._home, self._name = locate(store, decode_path(self._path))
-
-    @contextmanager
-    def _opened(self) -> Iterator[pq.ParquetFile]:
-        """Open the file, and turn whatever it makes pyarrow raise into one error."""
-        try:
-            with self._home.open_input(self._name) as source:
-                yield pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        except NotFoundError as error:
-            raise DataFileError(
-                path=self._path,
-                version=self._plan.version,
-                reason="the file is gone, though this version of the table needs it",
-                remedy="Open a newer version; vacuum may have removed what this one needs",
-            ) from error
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, TxlogError):
-                raise
-            raise DataFileError(
-                path=self._path,
-                version=self._plan.version,
-                reason=f"no readable Parquet: {error}",
-                remedy="Restore the file from a copy, or open a version without it",
-            ) from error
 
     def count_rows(self) -> int:
-        """Return the number of physical rows, from the file's footer."""
-        with self._opened() as file:
-            return int(file.metadata.num_rows)
+        """Return the number of physical rows, from the primary file's footer."""
+        with ExitStack() as stack:
+            parquet = self._open(stack, self._fragment.files[0])
+            return int(parquet.metadata.num_rows)
 
     def deletions(self) -> BitMap64 | None:
         """Return the positions of deleted rows, or None; errors as in `load_deletions`."""
-        deleted = load_deletions(self._store, self._fragment)
-        if deleted is not None and self._fragment.physical_rows is None:
-            rows = self.count_rows()
-            if deleted.max() >= rows:
-                raise BadDeletionVectorError(
-                    path=self._path,
-                    reason=f"row {deleted.max()} is deleted of a file that has {rows} rows",
-                    remedy="The writer of this log is at fault",
-                )
-        return deleted
+        fragment = self._fragment
+        if fragment.deletion is not None and fragment.physical_rows is None:
+            fragment = replace(fragment, physical_rows=self.count_rows())
+        return load_deletions(self._store, fragment)
 
     def batches(
         self,
@@ -92,160 +57,154 @@ class FragmentReader:
         batch_rows: int,
         threads: bool,
         only: BitMap64 | None = None,
+        rows: Range | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
         With `prune`, row groups of which the plan's predicate is certainly not true are left out;
-        with `only`, those that hold none of its positions.
+        with `only`, those that hold none of its positions; with `rows`, those that do not begin
+        in that range. Only files that give a needed column are opened, or else the primary.
         """
-        with self._opened() as file:
-            self._check_rows(file)
-            names = file.schema_arrow.names
-            places = {
-                column.name: self._place(file.schema_arrow, column)
-                for column in needed
-                if column.name not in self._plan.partition_columns
-            }
-            wanted = [names[place] for place in places.values() if place is not None]
-            self._check_names(names, wanted)
-            start = 0
-            legacy = is_legacy(file.metadata.metadata)
-            kept = self._kept_row_groups(file, places) if prune and not legacy else None
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                asked = only is None or only.range_cardinality(start, start + rows) > 0
-                if asked and (kept is None or kept[group]):
-                    at = start
-                    for raw in _raw(file, group, rows, wanted, batch_rows, threads):
-                        if legacy:
-                            raw = _in_todays_calendar(raw)
-                        yield at, self._table_columns(raw, needed, places, names, at)
-                        at += raw.num_rows
-                start += rows
+        with ExitStack() as stack:
+            files = self._open_needed(stack, needed)
+            ranges = common(
+                [
+                    file.ranges(prune=prune, only=only, begin_in=rows if file is files[0] else None)
+                    for file in files
+                ]
+            )
+            streams = [file.read(ranges, batch_rows=batch_rows, threads=threads) for file in files]
+            for start, raws in zipped(streams):
+                yield start, self._table_columns(list(zip(files, raws, strict=True)), needed, start)
+
+    def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
+        return open_parquet(stack, self._store, file.path, self._plan.version)
+
+    def _open_needed(self, stack: ExitStack, needed: tuple[StructField, ...]) -> list[OpenFile]:
+        """Open the files that give a needed column; the primary if there are none."""
+        wanted: dict[DataFile, list[StructField]] = {}
+        for column in needed:
+            if column.name not in self._plan.partition_columns:
+                wanted.setdefault(self._giving(column), []).append(column)
+        constant = self._plan.metadata_columns
+        primary = self._fragment.files[0]
+        opened = []
+        for file in self._fragment.files:
+            columns = wanted.get(file, [])
+            # Metadata columns are in the primary at most; other files are enough for the count.
+            stored = [c for c in columns if c.name not in constant or self._stored(c)]
+            if stored or (file is primary and not set(wanted) - {primary}):
+                opened.append(self._open_file(stack, file, stored))
+        return opened
+
+    def _giving(self, column: StructField) -> DataFile:
+        """Return the file that a column is read from."""
+        files = self._fragment.files
+        if column.name not in self._plan.metadata_columns:
+            name = column.name_in_files(self._plan.mapping_mode)
+            for file in files[1:]:
+                if name in (file.fields or ()):
+                    return file
+        return files[0]
+
+    def _stored(self, column: StructField) -> str | None:
+        tracking = self._plan.row_tracking
+        return None if tracking is None else tracking.stored(column.name)
+
+    def _open_file(self, stack: ExitStack, file: DataFile, columns: list[StructField]) -> OpenFile:
+        parquet = self._open(stack, file)
+        schema = parquet.schema_arrow
+        places = {
+            column.name: place
+            for column in columns
+            if (place := self._place(schema, column)) is not None
+        }
+        opened = OpenFile(file.path, self._plan, parquet, places)
+        self._check_rows(opened)
+        return opened
 
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
         """Return where the file has a column, or None if it does not."""
-        if column.name not in self._plan.metadata_columns:
-            place = find_column(file, column, self._plan.mapping_mode)
-            # Parquet knows groups without columns, of which nothing can be read.
-            return None if place is None or file.field(place).type == pa.struct([]) else place
-        tracking = self._plan.row_tracking
-        stored = None if tracking is None else tracking.stored(column.name)
-        return file.names.index(stored) if stored in file.names else None
+        if column.name in self._plan.metadata_columns:
+            stored = self._stored(column)
+            return file.names.index(stored) if stored in file.names else None
+        place = find_column(file, column, self._plan.mapping_mode)
+        # Parquet knows groups without columns, of which nothing can be read.
+        return None if place is None or file.field(place).type == pa.struct([]) else place
 
-    def _check_names(self, names: list[str], wanted: list[str]) -> None:
-        for name in wanted:
-            if names.count(name) > 1:
-                raise DataFileError(
-                    path=self._path,
-                    version=self._plan.version,
-                    reason=f"the file has {names.count(name)} columns of the name {name!r}",
-                    remedy="Its writer is at fault; other columns can be read",
-                )
-
-    def _check_rows(self, file: pq.ParquetFile) -> None:
+    def _check_rows(self, file: OpenFile) -> None:
         stated = self._fragment.physical_rows
-        if stated is None or stated == file.metadata.num_rows:
+        if stated is None or stated == file.num_rows:
             return
-        if self._fragment.deletion is None:
+        if self._fragment.deletion is None and len(self._fragment.files) == 1:
             warnings.warn(
-                f"the log says {stated} rows of {self._path}, but it has "
-                f"{file.metadata.num_rows}: counts from the log alone are wrong",
+                f"the log says {stated} rows of {file.path}, but it has "
+                f"{file.num_rows}: counts from the log alone are wrong",
                 TxlogWarning,
                 stacklevel=3,
             )
-        else:
-            raise DataFileError(
-                path=self._path,
-                version=self._plan.version,
-                reason=f"the log says {stated} rows, the file has {file.metadata.num_rows}, "
-                "so its deletion vector cannot be trusted",
-                remedy="The log's numRecords is wrong; its writer is at fault",
-            )
-
-    def _kept_row_groups(
-        self, file: pq.ParquetFile, places: dict[str, int | None]
-    ) -> list[bool] | None:
-        where = self._plan.where
-        if where is None or file.num_row_groups < 2:
-            return None
-        constant = self._plan.partition_columns | self._plan.metadata_columns
-        if any(path[0] in constant for path in columns_of(where)):
-            return None  # Partition values are the same in all row groups; footers know no others.
-        if self._plan.mapping_mode != "none" and any(len(path) > 1 for path in columns_of(where)):
-            return None  # Nested columns may have other names in the file.
-        fields = {column.name: column for column in self._plan.needed}
-        if any(
-            place is None
-            or file.schema_arrow.field(place).type != arrow_type(fields[name].type)
-            or file.schema_arrow.field(place).name != name
-            for name, place in places.items()
-        ):
-            return None  # Statistics of another type, or of none: read all of it.
-        bounds = row_group_bounds(file.metadata, columns_of(where), self._plan.needed)
-        return [bool(value) for value in keep(where, bounds).to_pylist()]
+            return
+        distrusted = "its deletion vector" if len(self._fragment.files) == 1 else "its rows' order"
+        raise DataFileError(
+            path=file.path,
+            version=self._plan.version,
+            reason=f"the log says {stated} rows, the file has {file.num_rows}, "
+            f"so {distrusted} cannot be trusted",
+            remedy="The log's numRecords is wrong; its writer is at fault",
+        )
 
     def _table_columns(
         self,
-        raw: pa.RecordBatch,
+        parts: list[tuple[OpenFile, pa.RecordBatch]],
         needed: tuple[StructField, ...],
-        places: dict[str, int | None],
-        names: list[str],
         start: int,
     ) -> pa.RecordBatch:
-        """Return a batch of the file as the table's columns: conformed, or constant, or null."""
+        """Return the table's columns at some rows: conformed, or constant, or null."""
+        count = parts[0][1].num_rows
         if not needed:
-            return raw.select([])  # Keeps the number of rows; a batch of no arrays has none.
+            return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
         arrays, fields = [], []
         for column in needed:
-            target = arrow_type(column.type)
-            if column.name in self._plan.partition_columns:
-                array = pa.repeat(self._partition_value(column), raw.num_rows)
-            elif column.name in self._plan.metadata_columns:
-                place = places[column.name]
-                array = metadata_column(
-                    column.name,
-                    self._fragment,
-                    self._plan.row_tracking,
-                    start=start,
-                    count=raw.num_rows,
-                    stored=None if place is None else raw.column(names[place]),
-                )
-            elif (place := places[column.name]) is None:
-                array = pa.nulls(raw.num_rows, target)
-            else:
-                array = conform(
-                    raw.column(names[place]),
-                    column.type,
-                    self._plan.mapping_mode,
-                    path=self._path,
-                    column=column.name,
-                )
-            arrays.append(array)
-            fields.append(pa.field(column.name, target, column.nullable))
+            found = ((file.column(raw, column.name), file.path) for file, raw in parts)
+            stored, path = next((pair for pair in found if pair[0] is not None), (None, ""))
+            arrays.append(self._array(column, stored, path, start, count))
+            fields.append(pa.field(column.name, arrow_type(column.type), column.nullable))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
+    def _array(
+        self, column: StructField, stored: pa.Array | None, path: str, start: int, count: int
+    ) -> pa.Array:
+        if column.name in self._plan.partition_columns:
+            return pa.repeat(self._partition_value(column), count)
+        if column.name in self._plan.metadata_columns:
+            return metadata_column(
+                column.name,
+                self._fragment,
+                self._plan.row_tracking,
+                start=start,
+                count=count,
+                stored=stored,
+            )
+        if stored is None:
+            return pa.nulls(count, arrow_type(column.type))
+        mode = self._plan.mapping_mode
+        return conform(stored, column.type, mode, path=path, column=column.name)
+
     def _partition_value(self, column: StructField) -> pa.Scalar:
-        values = self._fragment.partition_values
-        physical = column.name if self._plan.mapping_mode == "none" else column.physical_name
+        values: Mapping[str, str | None] = self._fragment.partition_values
+        physical = column.name_in_files(self._plan.mapping_mode)
         text = values.get(physical, values.get(column.name))
         return parse_partition_values(pa.array([text], pa.string()), column.type)[0]
 
 
-def _in_todays_calendar(raw: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [rebased(column) for column in raw.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=raw.schema) if columns else raw
-
-
-def _raw(
-    file: pq.ParquetFile, group: int, rows: int, wanted: list[str], batch_rows: int, threads: bool
-) -> Iterator[pa.RecordBatch]:
-    if not wanted:  # Only constants are wanted, but as many as there are rows.
-        yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
-        return
-    yield from file.iter_batches(
-        batch_size=batch_rows, row_groups=[group], columns=wanted, use_threads=threads
-    )
+def rows_of(
+    batch: pa.RecordBatch, alive: pa.Array | None, where: Expression | None
+) -> pa.RecordBatch:
+    """Return the rows of a batch that are alive (None: all), and of which a predicate is true."""
+    if where is not None:
+        true = is_true(where, batch)
+        alive = true if alive is None else pc.and_(true, alive)
+    return batch if alive is None else batch.filter(alive)
 
 
 def read_fragment(
@@ -255,11 +214,20 @@ def read_fragment(
     *,
     batch_rows: int = BATCH_ROWS,
     threads: bool = False,
+    rows: Range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a fragment that the plan wants, in the plan's columns.
 
     Row groups that the predicate rules out are not read; deletions go by physical position,
-    before the predicate. `threads` lets one file be decoded by several threads.
+    before the predicate.
+
+    Parameters
+    ----------
+    threads
+        Let one file be decoded by several threads.
+    rows
+        Read only the row groups that begin at these positions. Ranges that together are all
+        positions read every row once.
 
     Raises
     ------
@@ -270,16 +238,11 @@ def read_fragment(
     deleted = reader.deletions()
     names = [column.name for column in plan.columns]
     for start, batch in reader.batches(
-        plan.needed, prune=True, batch_rows=batch_rows, threads=threads
+        plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):
-        kept = alive_mask(deleted, start, batch.num_rows)
-        if plan.where is not None:
-            true = pc.fill_null(mask(plan.where, batch), False)
-            kept = true if kept is None else pc.and_(true, kept)
-        if kept is not None:
-            batch = batch.filter(kept)
-        if batch.num_rows:
-            yield batch.select(names)
+        found = rows_of(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
+        if found.num_rows:
+            yield found.select(names)
 
 
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:
@@ -293,15 +256,12 @@ def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tupl
     if plan.where is None:
         found = BitMap64(range(total))
     else:
-        needed = tuple(
-            column
-            for column in plan.needed
-            if column.name in {path[0] for path in columns_of(plan.where)}
-        )
+        read = {path[0] for path in columns_of(plan.where)}
+        needed = tuple(column for column in plan.needed if column.name in read)
         for start, batch in reader.batches(
             needed, prune=True, batch_rows=BATCH_ROWS, threads=False
         ):
-            rows = pc.indices_nonzero(pc.fill_null(mask(plan.where, batch), False))
+            rows = pc.indices_nonzero(is_true(plan.where, batch))
             found |= as_bitmap(pc.add(rows.cast(pa.uint64()), start))
     deleted = reader.deletions()
     return (found if deleted is None else found - deleted), total

@@ -77,6 +77,10 @@ class StructField:
         """The name in data files, statistics and partition values under column mapping."""
         return str(self.metadata.get("delta.columnMapping.physicalName", self.name))
 
+    def name_in_files(self, mode: str) -> str:
+        """Return the name in data files under a table's column mapping: `none`, `name` or `id`."""
+        return self.name if mode == "none" else self.physical_name
+
     @property
     def field_id(self) -> int | None:
         """The Parquet field id under column mapping."""

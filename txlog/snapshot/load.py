@@ -17,7 +17,7 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
-from txlog.fragments import require_fragments_feature
+from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.log import (
     LOG_FOLDER,
     CatalogCommits,
@@ -30,7 +30,7 @@ from txlog.log import (
     parse_name,
     ratified,
 )
-from txlog.protocol import Properties, is_active, supports
+from txlog.protocol import Properties, is_active
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
@@ -249,7 +249,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
                 raise error from None
             _warn(damage)
         else:
-            listed = supports(current.protocol, "txlog.fragments")
+            listed = current.supports(FEATURE)
             require_fragments_feature(found.live, listed, path=store.root)
             _require_partition_values(current, found.live)
             return found

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol, Sidecar
 from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments import FEATURE
 from txlog.log import CatalogCommits, LogFile, Segment
 from txlog.protocol import (
     CATALOG_MANAGED,
@@ -54,6 +55,12 @@ class Snapshot:
         return [column.name for column in found if column is not None]
 
     @property
+    def physical_partition_columns(self) -> list[str]:
+        """The names of the partition columns in `partitionValues`."""
+        found = (self.schema.get(name) for name in self.metadata.partition_columns)
+        return [c.name_in_files(self.mapping_mode) for c in found if c is not None]
+
+    @property
     def mapping_mode(self) -> str:
         """The column mapping in force: `none`, `name` or `id`."""
         if not self.is_active("columnMapping"):
@@ -64,6 +71,10 @@ class Snapshot:
         """Return whether the table makes use of a feature that a property turns on."""
         return is_active(feature, self.protocol, self.properties)
 
+    def supports(self, feature: str) -> bool:
+        """Return whether the protocol lists or implies a feature."""
+        return supports(self.protocol, feature)
+
     @property
     def has_stable_row_ids(self) -> bool:
         """Whether rows keep their ids for life: the table has row tracking enabled."""
@@ -72,7 +83,7 @@ class Snapshot:
     @property
     def deletion_format(self) -> str:
         """How new deletions are written: `delta` or `lance`."""
-        if not supports(self.protocol, "txlog.fragments"):
+        if not self.supports(FEATURE):
             return "delta"
         return str(self.properties.get("txlog.deletionFormat"))
 

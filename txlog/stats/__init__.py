@@ -3,6 +3,7 @@
 from txlog.stats.bounds import Bounds, ColumnBounds, merged
 from txlog.stats.collect import StatsCollector, stats_json
 from txlog.stats.files import file_bounds, num_records, partition_texts
+from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
@@ -14,12 +15,15 @@ __all__ = [
     "always",
     "file_bounds",
     "format_partition_values",
+    "fragment_bounds",
     "json_bounds",
     "keep",
     "merged",
     "num_records",
     "parse_partition_values",
     "partition_texts",
+    "physical_rows",
+    "require_same_partitions",
     "row_group_bounds",
     "stats_json",
     "struct_bounds",

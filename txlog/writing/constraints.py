@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Metadata
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from txlog.expressions import Expression, bind, mask, parse_sql
+from txlog.expressions import Expression, bind, is_true, parse_sql
 from txlog.schema import StructType
 
 _CHECK = "delta.constraints."
@@ -79,7 +79,7 @@ def checked(
     """
     for batch in batches:
         for constraint in constraints:
-            kept = pc.fill_null(mask(constraint.predicate, batch), False)
+            kept = is_true(constraint.predicate, batch)
             broken = batch.num_rows - int(pc.sum(kept).as_py() or 0)
             if broken:
                 raise SchemaMismatchError(

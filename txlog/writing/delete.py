@@ -103,7 +103,7 @@ def delete(
             adds=gone.adds,
             txn=txn_action(txn, place.effects),
             reads=Reads(everything=predicate is None, where=gone.where),
-            row_deletes=frozenset(hit.fragment.files[0].path for hit in gone.hits),
+            row_deletes=frozenset(hit.fragment.path for hit in gone.hits),
             parameters={"predicate": [] if gone.where is None else [to_sql(gone.where)]},
             metrics={
                 "numDeletedRows": gone.rows,
@@ -192,7 +192,7 @@ def _marked(
         paths = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
     held = {add.path: add for add in adds_of(rows)}
     adds = tuple(
-        with_vector(held[hit.fragment.files[0].path], vector, hit.physical_rows)
+        with_vector(held[hit.fragment.path], vector, hit.physical_rows)
         for hit, vector in zip(hits, vectors, strict=True)
     )
     return adds, tuple(paths)
@@ -209,9 +209,9 @@ def united_with(
     if not all(only_deleted(place.store, file_rows([winner])) for winner in winners):
         return None
     live = load_files(place.store, current).live
-    paths = [hit.fragment.files[0].path for hit in gone.hits]
+    paths = [hit.fragment.path for hit in gone.hits]
     rows = live.filter(pc.is_in(live["path"], value_set=pa.array(paths, pa.string())))
-    now = {fragment.files[0].path: fragment for fragment in as_fragments(rows)}
+    now = {fragment.path: fragment for fragment in as_fragments(rows)}
     hits = []
     for hit, path in zip(gone.hits, paths, strict=True):
         if path not in now:
@@ -229,7 +229,7 @@ def united_with(
 
 def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:
     """Return the `FILE_ROWS` of fragments; a path is live once, whatever its vector."""
-    paths = pa.array([fragment.files[0].path for fragment in fragments], pa.string())
+    paths = pa.array([fragment.path for fragment in fragments], pa.string())
     return files.filter(pc.is_in(files["path"], value_set=paths))
 
 

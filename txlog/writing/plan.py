@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Add, Metadata
 from txlog.errors import CommitConflictError, SchemaMismatchError
-from txlog.expressions import Expression, bind, mask, to_sql
+from txlog.expressions import Expression, bind, is_true, to_sql
 from txlog.protocol import Properties
 from txlog.schema import StructType
 from txlog.snapshot import Snapshot
@@ -118,7 +118,7 @@ def _satisfying(
     batches: Iterator[pa.RecordBatch], predicate: Expression
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        true = pc.fill_null(mask(predicate, batch), False)
+        true = is_true(predicate, batch)
         outside = batch.num_rows - int(pc.sum(true).as_py() or 0)
         if outside:
             raise SchemaMismatchError(

@@ -105,7 +105,7 @@ def only_deleted(store: Store, rows: pa.Table) -> bool:
     """
     sides: dict[str, dict[bool, Fragment]] = {}
     for fragment, is_add in zip(as_fragments(rows), rows["is_add"].to_pylist(), strict=True):
-        sides.setdefault(fragment.files[0].path, {})[is_add] = fragment
+        sides.setdefault(fragment.path, {})[is_add] = fragment
     for side in sides.values():
         if len(side) == 2:
             before, after = (load_deletions(store, side[key]) for key in (False, True))

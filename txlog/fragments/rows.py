@@ -1,0 +1,196 @@
+"""A version's live files, grouped into fragments, as Arrow columns. Pure.
+
+A fragment's *primary* file has its rows; *column files* give those rows further columns, by
+position. Rules: spec/fragments.md, FRG-13 to FRG-18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import LogCorruptError
+from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
+
+FIELDS_TAG = "txlog.fields"  # Of a column file: the physical names of its columns.
+FEATURE = "txlog.fragments"
+
+_AT_FAULT = "The writer of this log is at fault"
+
+
+@dataclass(frozen=True)
+class ColumnFiles:
+    """The files that give columns to fragments."""
+
+    rows: pa.Table  # `FILE_ROWS`.
+    owners: pa.Array  # int64, for each row: the place of its fragment among the primaries.
+    field_sets: tuple[tuple[str, ...], ...]  # The different lists of physical names that occur.
+    field_set: pa.Array  # int64, for each row: which one is its own.
+
+    def fields(self) -> list[tuple[str, ...]]:
+        """Return the physical names of the columns of each file."""
+        return [self.field_sets[at] for at in self.field_set.to_pylist()]
+
+    def giving(self, name: str) -> pa.Array:
+        """Return which of the files give the column of a physical name."""
+        sets = [at for at, names in enumerate(self.field_sets) if name in names]
+        return pc.is_in(self.field_set, value_set=pa.array(sets, pa.int64()))
+
+    def filter(self, chosen: pa.Array, owners: pa.Array) -> ColumnFiles:
+        """Return some of the files, with the places that their fragments have elsewhere."""
+        return ColumnFiles(
+            self.rows.filter(chosen),
+            owners.filter(chosen),
+            self.field_sets,
+            self.field_set.filter(chosen),
+        )
+
+
+@dataclass(frozen=True)
+class FragmentRows:
+    """Fragments as columns: one row of `primaries` for each."""
+
+    primaries: pa.Table  # `FILE_ROWS`.
+    ids: pa.Array  # int64, of each primary.
+    columns: ColumnFiles
+
+    def filter(self, chosen: pa.Array) -> FragmentRows:
+        """Return some of the fragments, in their order."""
+        primaries, ids = self.primaries.filter(chosen), self.ids.filter(chosen)
+        if not self.columns.rows.num_rows:
+            return FragmentRows(primaries, ids, self.columns)
+        places = pc.subtract(pc.cumulative_sum(chosen.cast(pa.int64())), 1)
+        owners = self.columns.owners
+        columns = self.columns.filter(chosen.take(owners), places.take(owners))
+        return FragmentRows(primaries, ids, columns)
+
+
+def single_files(rows: pa.Table, ids: pa.Array) -> FragmentRows:
+    """Return `FILE_ROWS` as fragments of one file each."""
+    nothing = pa.nulls(0, pa.int64())
+    return FragmentRows(rows, ids, ColumnFiles(rows.slice(0, 0), nothing, (), nothing))
+
+
+def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
+    """Group a version's live `FILE_ROWS` into fragments.
+
+    Parameters
+    ----------
+    listed
+        Whether the protocol lists the feature `txlog.fragments`. Without it two files that claim
+        one id have neither; with it they are an error.
+
+    Raises
+    ------
+    LogCorruptError
+        Column files without a fragment, of columns that another one gives, or with deletions of
+        their own; two primaries with one id. The file is named.
+    """
+    texts = tag_texts(live, FIELDS_TAG)
+    is_column = texts.is_valid()
+    if texts.null_count == len(texts):
+        primaries, columns = live, live.slice(0, 0)
+    else:
+        primaries, columns = live.filter(pc.invert(is_column)), live.filter(is_column)
+    if listed and len(shared := shared_ids(primaries)):
+        raise _corrupt(
+            primaries.filter(pc.is_in(tagged_ids(primaries), value_set=shared)),
+            f"another file is the primary of fragment {shared[0].as_py()} too",
+        )
+    ids = fragment_ids(primaries)
+    if not columns.num_rows:
+        return single_files(primaries, ids)
+    owners = _owners(columns, ids)
+    _require(columns, columns["dv_id"].is_null(), "a column file has deletions of its own")
+    of_primary = primaries["base_row_id"].combine_chunks().take(owners)
+    same = pc.equal(columns["base_row_id"].combine_chunks(), of_primary)
+    _require(columns, pc.fill_null(same, True), "its baseRowId is not that of its primary")
+    encoded = texts.filter(is_column).dictionary_encode()
+    sets = tuple(
+        _parsed(text, columns.filter(pc.equal(encoded.indices, at)))
+        for at, text in enumerate(encoded.dictionary.to_pylist())
+    )
+    found = ColumnFiles(columns, owners, sets, encoded.indices.cast(pa.int64()))
+    _require_disjoint(found)
+    return FragmentRows(primaries, ids, found)
+
+
+def _owners(columns: pa.Table, ids: pa.Array) -> pa.Array:
+    claimed = tagged_ids(columns)
+    _require(columns, claimed.is_valid(), "a column file has no valid fragment id")
+    owners = pc.index_in(claimed, value_set=ids)
+    _require(columns, owners.is_valid(), "it gives columns to a fragment that is not there")
+    return owners.cast(pa.int64())
+
+
+def _parsed(text: str, rows: pa.Table) -> tuple[str, ...]:
+    try:
+        names = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        names = None
+    ok = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
+    if not ok or len(set(names)) != len(names):
+        raise _corrupt(
+            rows, f"{FIELDS_TAG} is {text!r}; a JSON array of different names was expected"
+        )
+    return tuple(names)
+
+
+def _require_disjoint(columns: ColumnFiles) -> None:
+    """Refuse two files that give one column to one fragment."""
+    names = pa.array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
+    parents = pc.list_parent_indices(names)
+    given = pa.table({"owner": columns.owners.take(parents), "name": names.flatten()})
+    counted = given.group_by(["owner", "name"]).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    if twice.num_rows:
+        owner, name = twice["owner"][0].as_py(), twice["name"][0].as_py()
+        both = pc.and_(pc.equal(columns.owners, owner), columns.giving(name))
+        raise _corrupt(
+            columns.rows.filter(both), f"another file gives column {name} to its fragment too"
+        )
+
+
+def _require(rows: pa.Table, ok: pa.Array | pa.ChunkedArray, reason: str) -> None:
+    if not pc.all(ok).as_py():
+        raise _corrupt(rows.filter(pc.invert(ok)), reason)
+
+
+def _corrupt(rows: pa.Table, reason: str) -> LogCorruptError:
+    return LogCorruptError(
+        path=rows["path"][0].as_py(), field="tags", reason=reason, remedy=_AT_FAULT
+    )
+
+
+def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:
+    """Refuse live `FILE_ROWS` that need the table feature `txlog.fragments`, if it is not listed.
+
+    Raises
+    ------
+    LogCorruptError
+        There are deletions in Lance's form, or column files, without the feature (rules FRG-13
+        and FRG-14).
+    """
+    if listed:
+        return
+    kinds = pc.struct_field(live["deletion_vector"].combine_chunks(), "storageType")
+    lance = pc.any(pc.equal(kinds, "lance")).as_py()
+    columns = tag_texts(live, FIELDS_TAG)
+    if lance or columns.null_count < len(columns):
+        raise LogCorruptError(
+            path=path,
+            field="deletionVector" if lance else "tags",
+            reason=f"files use {FEATURE}, but the protocol does not list that feature",
+            remedy=_AT_FAULT,
+        )
+
+
+def column_files_of(columns: ColumnFiles) -> Iterator[tuple[int, dict[str, Any], tuple[str, ...]]]:
+    """Yield the owner of each column file, its path and size, and its columns."""
+    rows = columns.rows.select(["path", "size"]).to_pylist()
+    yield from zip(columns.owners.to_pylist(), rows, columns.fields(), strict=True)

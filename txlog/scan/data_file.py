@@ -1,0 +1,171 @@
+"""One Parquet file of a fragment: some of its columns, at some of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from txlog.errors import DataFileError, NotFoundError, TxlogError
+from txlog.expressions import columns_of
+from txlog.log import decode_path
+from txlog.scan.calendar import is_legacy, rebased
+from txlog.scan.plan import ReadPlan
+from txlog.scan.ranges import Range, overlaps
+from txlog.schema import arrow_type
+from txlog.stats import keep, row_group_bounds
+from txlog.store import Store, locate
+
+
+@contextmanager
+def blamed(path: str, version: int) -> Iterator[None]:
+    """Turn whatever a file makes pyarrow or the store raise into one error that names it."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise DataFileError(
+            path=path,
+            version=version,
+            reason="the file is gone, though this version of the table needs it",
+            remedy="Open a newer version; vacuum may have removed what this one needs",
+        ) from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, TxlogError):
+            raise
+        raise DataFileError(
+            path=path,
+            version=version,
+            reason=f"no readable Parquet: {error}",
+            remedy="Restore the file from a copy, or open a version without it",
+        ) from error
+
+
+def open_parquet(stack: ExitStack, store: Store, path: str, version: int) -> pq.ParquetFile:
+    """Open a data file by its path in the log; `stack` closes it."""
+    home, name = locate(store, decode_path(path))
+    with blamed(path, version):
+        source = stack.enter_context(home.open_input(name))
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+
+
+class OpenFile:
+    """An open data file, and which of the plan's columns are read from where in it.
+
+    Parameters
+    ----------
+    places
+        By the table's names, the places of the columns in the file.
+    """
+
+    def __init__(
+        self, path: str, plan: ReadPlan, parquet: pq.ParquetFile, places: Mapping[str, int]
+    ) -> None:
+        self.path = path
+        self.num_rows = int(parquet.metadata.num_rows)
+        self._plan = plan
+        self._parquet = parquet
+        self._legacy = is_legacy(parquet.metadata.metadata)
+        names = parquet.schema_arrow.names
+        self._names = {column: names[place] for column, place in places.items()}
+        self._places = places
+        for name in self._names.values():
+            if names.count(name) > 1:
+                raise DataFileError(
+                    path=path,
+                    version=plan.version,
+                    reason=f"the file has {names.count(name)} columns of the name {name!r}",
+                    remedy="Its writer is at fault; other columns can be read",
+                )
+
+    def row_groups(self) -> list[Range]:
+        """Return the positions of each row group's first row, and of the one after its last."""
+        metadata = self._parquet.metadata
+        found, start = [], 0
+        for group in range(metadata.num_row_groups):
+            stop = start + metadata.row_group(group).num_rows
+            found.append((start, stop))
+            start = stop
+        return found
+
+    def ranges(
+        self, *, prune: bool, only: BitMap64 | None = None, begin_in: Range | None = None
+    ) -> list[Range]:
+        """Return the row groups that are to be read.
+
+        With `prune`, those of which the plan's predicate is certainly not true are left out; with
+        `only`, those that hold none of its positions; with `begin_in`, those that do not begin
+        there.
+        """
+        groups = self.row_groups()
+        kept = self._kept_row_groups() if prune and not self._legacy else None
+        return [
+            (start, stop)
+            for group, (start, stop) in enumerate(groups)
+            if (kept is None or kept[group])
+            and (only is None or only.range_cardinality(start, stop) > 0)
+            and (begin_in is None or begin_in[0] <= start < begin_in[1])
+        ]
+
+    def read(
+        self, ranges: Sequence[Range], *, batch_rows: int, threads: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield rows at ascending ranges, by batches, each with the position of its first row."""
+        with blamed(self.path, self._plan.version):
+            for group, bounds in enumerate(self.row_groups()):
+                wanted = overlaps(ranges, bounds)
+                if not wanted:
+                    continue
+                at = bounds[0]
+                for raw in self._raw(group, bounds[1] - at, batch_rows, threads):
+                    for start, stop in overlaps(wanted, (at, at + raw.num_rows)):
+                        yield start, raw.slice(start - at, stop - start)
+                    at += raw.num_rows
+                    if at >= wanted[-1][1]:
+                        break
+
+    def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
+        """Return a column of what `read` gave by the table's name; None if it is not read here."""
+        return raw.column(self._names[name]) if name in self._names else None
+
+    def _raw(
+        self, group: int, rows: int, batch_rows: int, threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        if not self._names:  # Only constants are wanted, but as many as there are rows.
+            yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
+            return
+        for raw in self._parquet.iter_batches(
+            batch_size=batch_rows,
+            row_groups=[group],
+            columns=list(self._names.values()),
+            use_threads=threads,
+        ):
+            yield _in_todays_calendar(raw) if self._legacy else raw
+
+    def _kept_row_groups(self) -> list[bool] | None:
+        plan = self._plan
+        if plan.where is None or self._parquet.num_row_groups < 2:
+            return None
+        paths = columns_of(plan.where)
+        constant = plan.partition_columns | plan.metadata_columns
+        if any(path[0] in constant for path in paths):
+            return None  # Partition values are the same in all row groups; footers know no others.
+        if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
+            return None  # Nested columns may have other names in the file.
+        schema = self._parquet.schema_arrow
+        ours = [column for column in plan.needed if column.name in self._places]
+        if any(
+            schema.field(self._places[column.name]).type != arrow_type(column.type)
+            or self._names[column.name] != column.name
+            for column in ours
+        ):
+            return None  # Statistics of another type: read all of it.
+        bounds = row_group_bounds(self._parquet.metadata, paths, ours)
+        return [bool(value) for value in keep(plan.where, bounds).to_pylist()]
+
+
+def _in_todays_calendar(raw: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [rebased(column) for column in raw.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=raw.schema)

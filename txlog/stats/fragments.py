@@ -1,0 +1,124 @@
+"""Statistics of fragments: each column's come from the file that gives it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import LogCorruptError
+from txlog.expressions import Expression, columns_of
+from txlog.fragments import FragmentRows
+from txlog.schema import StructType
+from txlog.stats.bounds import Bounds, ColumnBounds
+from txlog.stats.files import file_bounds, num_records, partition_texts
+
+
+def physical_rows(rows: FragmentRows) -> pa.Array:
+    """Return the number of physical rows of each fragment; null where the log does not say.
+
+    Raises
+    ------
+    LogCorruptError
+        A column file has another number of rows than its primary, or does not say (rule FRG-16).
+    """
+    counts = num_records(rows.primaries)
+    columns = rows.columns
+    if columns.rows.num_rows:
+        theirs, ours = num_records(columns.rows), counts.take(columns.owners)
+        same = pc.fill_null(pc.equal(theirs, ours), False)
+        if not pc.all(same).as_py():
+            at = pc.index(same, False).as_py()
+            raise _disagreeing(
+                columns.rows.slice(at),
+                "stats",
+                f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
+            )
+    return counts
+
+
+def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
+    """Refuse column files that are in another partition than their primary (rule FRG-16).
+
+    Raises
+    ------
+    LogCorruptError
+        The file is named.
+    """
+    columns = rows.columns
+    for name in physical_names if columns.rows.num_rows else ():
+        theirs = partition_texts(columns.rows, name)
+        ours = partition_texts(rows.primaries, name).take(columns.owners)
+        same = pc.fill_null(pc.equal(theirs, ours), pc.and_(theirs.is_null(), ours.is_null()))
+        if not pc.all(same).as_py():
+            at = pc.index(same, False).as_py()
+            raise _disagreeing(
+                columns.rows.slice(at),
+                "partitionValues",
+                f"its {name} is {theirs[at]}, that of the primary file {ours[at]}",
+            )
+
+
+def _disagreeing(rows: pa.Table, field: str, reason: str) -> LogCorruptError:
+    return LogCorruptError(
+        path=rows["path"][0].as_py(),
+        field=field,
+        reason=f"a column file does not fit its fragment: {reason}",
+        remedy="The writer of this log is at fault",
+    )
+
+
+def fragment_bounds(
+    rows: FragmentRows,
+    schema: StructType,
+    partition_columns: Sequence[str],
+    where: Expression,
+    *,
+    mapping_mode: str = "none",
+    only_partitions: bool = False,
+) -> Bounds:
+    """Return what the log knows of the columns that a bound predicate reads, for each fragment.
+
+    Parameters are those of `file_bounds`. What a primary says of a column that another file gives
+    counts for nothing.
+    """
+
+    def bounds_of(files: pa.Table) -> Bounds:
+        return file_bounds(
+            files,
+            schema,
+            partition_columns,
+            where,
+            mapping_mode=mapping_mode,
+            only_partitions=only_partitions,
+        )
+
+    found = bounds_of(rows.primaries)
+    if only_partitions or not rows.columns.rows.num_rows:
+        return found
+    theirs = bounds_of(rows.columns.rows)
+    places = pa.arange(0, rows.primaries.num_rows)
+    columns = dict(found.columns)
+    for path in columns_of(where):
+        field = schema.get(path[0])
+        if field is None or path[0] in partition_columns:
+            continue
+        giving = rows.columns.giving(field.name_in_files(mapping_mode))
+        if path in columns and pc.any(giving).as_py():
+            order = pc.sort_indices(rows.columns.owners.filter(giving))
+            given = theirs.columns[path]
+            mask = pc.is_in(places, value_set=rows.columns.owners.filter(giving))
+            ours = columns[path]
+            columns[path] = ColumnBounds(
+                *(
+                    pc.replace_with_mask(old, mask, new.filter(giving).take(order))
+                    for old, new in (
+                        (ours.low, given.low),
+                        (ours.high, given.high),
+                        (ours.nulls, given.nulls),
+                    )
+                )
+            )
+    return replace(found, columns=columns)
