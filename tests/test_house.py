@@ -19,7 +19,7 @@ ORDER = (
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "feed", "commit", "writing",
-    "table", "write_table", "spark_ext", "cli", "testing",
+    "table_fragment", "table", "write_table", "spark_ext", "cli", "testing",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]
 IMPURE = {"os", "io", "time", "random", "uuid", "threading", "socket", "subprocess", "pathlib",

@@ -19,15 +19,16 @@ from txlog.errors import (
 )
 from txlog.expressions import Expression, col, lit
 from txlog.feed import Changes
-from txlog.fragments import Fragment
+from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
 from txlog.log import CatalogCommits
 from txlog.scan import Explanation, Scan
 from txlog.snapshot import ChecksumReport
 from txlog.table import Table
+from txlog.table_fragment import TableFragment
 from txlog.variant import variant_to_json, variant_to_python
 from txlog.version import __version__
-from txlog.write_table import write
-from txlog.writing import Capability, Outcome
+from txlog.write_table import write, write_fragments
+from txlog.writing import Capability, Operation, Outcome
 
 __all__ = [
     "AlreadyExistsError",
@@ -37,14 +38,18 @@ __all__ = [
     "Changes",
     "ChecksumReport",
     "CommitConflictError",
+    "DataFile",
     "DataFileError",
+    "DeletionFile",
     "Explanation",
     "Expression",
     "Fragment",
+    "FragmentMetadata",
     "InternalError",
     "InvalidInputError",
     "LogCorruptError",
     "NotFoundError",
+    "Operation",
     "Outcome",
     "OutcomeUnknownError",
     "RetriesExhaustedError",
@@ -52,6 +57,7 @@ __all__ = [
     "SchemaMismatchError",
     "StoreError",
     "Table",
+    "TableFragment",
     "TxlogError",
     "TxlogWarning",
     "UnsupportedFeatureError",
@@ -61,4 +67,5 @@ __all__ = [
     "variant_to_json",
     "variant_to_python",
     "write",
+    "write_fragments",
 ]

@@ -17,10 +17,10 @@ from txlog.errors import (
 )
 from txlog.expressions import Expression, as_expression
 from txlog.feed import Changes, feed_range, plan_feed
-from txlog.fragments import FEATURE, Fragment, fragment_rows
+from txlog.fragments import FEATURE, fragment_rows
 from txlog.log import CatalogCommits
 from txlog.reconcile import FileState
-from txlog.scan import Scan, addresses_of, plan_scan, take
+from txlog.scan import Scan, plan_scan, take_rows
 from txlog.scan.files import file_table
 from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import (
@@ -36,24 +36,31 @@ from txlog.snapshot import (
     version_at,
 )
 from txlog.store import Store, open_store
+from txlog.table_fragment import TableFragment
 from txlog.writing import (
     AppTransaction,
     Capability,
     Done,
+    Operation,
     Outcome,
     PartitionMode,
     Place,
     SchemaMode,
+    add_columns,
+    add_features,
     append,
     as_names,
     as_schema,
     capabilities,
     checkpoint,
+    commit_fragments,
     create,
     delete,
+    drop_columns,
     existing,
     maintain,
     overwrite,
+    replace_columns,
     write_options,
 )
 
@@ -266,9 +273,22 @@ class Table:
             fragment_rows(self._files().live, listed=self._snapshot.supports(FEATURE))
         )
 
-    def fragments(self) -> list[Fragment]:
+    def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""
-        return self.scan().fragments()
+        live = self._files().live
+        return [
+            TableFragment(self._place, self._snapshot, live, fragment)
+            for fragment in plan_scan(self._snapshot, live, columns=[]).fragments
+        ]
+
+    def get_fragments(self) -> list[TableFragment]:
+        """Return the fragments, by the name that pylance gives this."""
+        return self.fragments()
+
+    def get_fragment(self, fragment_id: int) -> TableFragment | None:
+        """Return the fragment of an id, or None if this version has none."""
+        found = (fragment for fragment in self.fragments() if fragment.id == fragment_id)
+        return next(found, None)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -345,15 +365,14 @@ class Table:
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
-        if (row_addresses is None) == (row_ids is None):
-            raise InvalidInputError(
-                argument="row_addresses", reason="either row_addresses or row_ids is expected"
-            )
-        asked = row_addresses
-        if asked is None:
-            asked = addresses_of(self.scan(["_rowid", "_rowaddr"]), row_ids or ())
-        plan = plan_scan(self._snapshot, self._files().live, columns=columns)
-        return take(self._place.store, plan, asked, self._place.engine)
+        return take_rows(
+            self._place.store,
+            lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
+            addresses=row_addresses,
+            row_ids=row_ids,
+            columns=columns,
+            engine=self._place.engine,
+        )
 
     def changes(
         self,
@@ -545,6 +564,120 @@ class Table:
         """
         options = write_options(None, None, user_metadata)
         return self._finish(delete(self._place, self._latest(), where, txn=txn, options=options))
+
+    def add_features(self, *features: str, user_metadata: str | None = None) -> Outcome:
+        """List table features in the protocol, in one commit; engines without them are shut out.
+
+        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
+
+        Raises
+        ------
+        InvalidInputError
+            txlog cannot write tables with one of them.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(add_features(self._place, self._latest(), features, options=options))
+
+    def add_columns(
+        self,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Add columns with values for all rows, in one commit that rewrites no data file.
+
+        Each fragment gets one new file with the columns. The table needs the feature
+        `txlog.fragments` (see `add_features`), and can then be read by txlog alone.
+
+        Parameters
+        ----------
+        columns
+            Names and their values, `{"score": …}`: SQL text (`"2 * a"`), an expression
+            (`col("a") + 1`), a function that gets a RecordBatch and returns an array, a pyarrow
+            type (nulls), or Arrow data with a value for each row in the table's order. Or a
+            function that returns a batch, a pyarrow schema (nulls), or Arrow data, of several
+            columns. Functions run for several fragments at once, in no order.
+        read_columns
+            The columns that functions get. Default: all.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is there already, or values do not fit; nothing was committed.
+        CommitConflictError
+            Another writer added the same column, or rows that the data has no values for.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            add_columns(
+                self._place, self._latest(), columns, read_columns=read_columns, options=options
+            )
+        )
+
+    def replace_columns(
+        self,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give columns other values in all rows; as `add_columns` otherwise.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table tracks rows, records changes, or is append-only.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            replace_columns(
+                self._place, self._latest(), columns, read_columns=read_columns, options=options
+            )
+        )
+
+    def drop_columns(
+        self, columns: Sequence[str] | str, *, user_metadata: str | None = None
+    ) -> Outcome:
+        """Take columns out of the table, in one commit that rewrites no data file.
+
+        Needs the feature `txlog.fragments`. The values stay in the files, for older versions.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, a constraint or the partitioning needs it, or none is left.
+        """
+        options = write_options(None, None, user_metadata)
+        names = as_names(columns)
+        return self._finish(drop_columns(self._place, self._latest(), names, options=options))
+
+    def commit(
+        self,
+        operation: Operation.Base,
+        *,
+        txn: AppTransaction | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
+
+        Parameters
+        ----------
+        operation
+            `Operation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+
+        Raises
+        ------
+        InvalidInputError
+            A fragment is there twice, is not in the table or in it already, or is none.
+        CommitConflictError
+            What the fragments were made from has changed since. Nothing was committed, and no
+            file deleted.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            commit_fragments(self._place, self._snapshot, operation, txn=txn, options=options)
+        )
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""

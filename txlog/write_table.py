@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions import as_expression
+from txlog.fragments import FragmentMetadata
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import open_store
 from txlog.table import Table, Where
@@ -23,6 +24,7 @@ from txlog.writing import (
     existing,
     require_transaction,
     skip_recorded,
+    write_new_fragments,
     write_new_table,
     write_options,
 )
@@ -155,3 +157,38 @@ def _require_same(
             reason=f"the table has other values of {', '.join(other)}",
             remedy="Leave them out; only a new table can be given properties",
         )
+
+
+def write_fragments(
+    data: Any,
+    table: Table | str | os.PathLike[str],
+    *,
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[FragmentMetadata]:
+    """Write data as new fragments of a table, without committing them.
+
+    Any process can do it. What it returns goes to one driver as JSON (`to_json`, `from_json`),
+    which commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`.
+    Fragments that are never committed are files that no version refers to.
+
+    Parameters
+    ----------
+    table
+        The table, or where it is.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table; no file is left.
+    NotFoundError
+        There is no table yet: make it with `Table.create`.
+    """
+    if isinstance(table, Table):
+        place, snapshot = Place(table.store), table.snapshot
+    else:
+        place = Place(open_store(table, storage_options))
+        snapshot = load_snapshot(place.store)
+    options = write_options(target_file_bytes, max_rows_per_file, None)
+    return write_new_fragments(place, snapshot, data, options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import orjson
+
 from txlog.actions.base import Action, Integer, Long, Texts
 
 
@@ -35,6 +37,15 @@ class Add(Action):
     base_row_id: Long | None = None
     default_row_commit_version: Long | None = None
     clustering_provider: str | None = None
+
+    @property
+    def num_records(self) -> int | None:
+        """The rows of the file, by its statistics; None if they do not say."""
+        try:
+            found = orjson.loads(self.stats or "{}").get("numRecords")
+        except (orjson.JSONDecodeError, AttributeError):
+            return None
+        return found if type(found) is int and found >= 0 else None
 
 
 class Remove(Action):

@@ -10,6 +10,10 @@ from txlog.actions import Add, Metadata, Protocol, Remove, Txn
 from txlog.expressions import Expression
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+Kind = Literal[
+    "append", "delete", "replace", "overwrite", "compact", "add columns", "replace columns",
+    "metadata", "restore", "protocol",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,9 @@ class Intent:
     reads: Reads = field(default_factory=Reads)
     # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
     row_deletes: frozenset[str] = frozenset()
+    kind: Kind = "append"
+    # Physical names of the columns that column files among `adds` give values to.
+    columns: frozenset[str] = frozenset()
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)

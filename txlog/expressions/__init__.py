@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txlog.errors import InvalidInputError
-from txlog.expressions.bind import bind, children, columns_of
+from txlog.expressions.bind import bind, bind_value, children, columns_of
 from txlog.expressions.evaluate import evaluate, is_true, mask
 from txlog.expressions.sql import parse_sql, to_sql
 from txlog.expressions.tree import (
@@ -38,6 +38,7 @@ __all__ = [
     "Or",
     "as_expression",
     "bind",
+    "bind_value",
     "children",
     "col",
     "columns_of",

@@ -52,13 +52,24 @@ def bind(expression: Expression, schema: StructType) -> Expression:
     InvalidInputError
         A column is unknown, types do not go together, or the whole is no truth value.
     """
-    try:
-        bound, kind = _bound(expression, schema)
-    except RecursionError as error:
-        raise _bad("the expression is nested too deeply") from error
+    bound, kind = bind_value(expression, schema)
     if kind not in (BOOLEAN, _VOID):
         raise _bad(f"a predicate was expected, this is of type {type_name(kind)}")
     return bound
+
+
+def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, DataType]:
+    """Return an expression over a schema's columns as `bind` does, whatever its type; and that.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is unknown, or types do not go together.
+    """
+    try:
+        return _bound(expression, schema)
+    except RecursionError as error:
+        raise _bad("the expression is nested too deeply") from error
 
 
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:

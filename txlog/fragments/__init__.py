@@ -34,6 +34,7 @@ from txlog.fragments.ids import (
     tagged_ids,
     valid_id,
 )
+from txlog.fragments.metadata import FragmentMetadata, column_fields
 from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.fragments.rows import (
     FEATURE,
@@ -59,10 +60,12 @@ __all__ = [
     "DeletionFileName",
     "DeletionKind",
     "Fragment",
+    "FragmentMetadata",
     "FragmentRows",
     "alive_mask",
     "as_bitmap",
     "block_range",
+    "column_fields",
     "decode_deletions",
     "decode_vector",
     "deletion_kind",

@@ -10,9 +10,10 @@ from txlog.protocol.access import (
     require_readable,
     require_writable,
     supports,
+    with_features,
 )
 from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
-from txlog.protocol.properties import Properties, validate_properties
+from txlog.protocol.properties import Properties, split_features, validate_properties
 
 __all__ = [
     "CATALOG_MANAGED",
@@ -24,6 +25,8 @@ __all__ = [
     "new_protocol",
     "require_readable",
     "require_writable",
+    "split_features",
     "supports",
     "validate_properties",
+    "with_features",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from txlog.actions import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, Feature
+from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
 from txlog.protocol.properties import Properties
 from txlog.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
@@ -168,6 +168,42 @@ def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
             yield "generatedColumns"
         if "delta.identity.step" in field.metadata:
             yield "identityColumns"
+
+
+def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return a protocol that lists features besides all those that it lists or implies now.
+
+    Raises
+    ------
+    InvalidInputError
+        txlog does not know a feature, or cannot write tables that have it.
+    """
+    added = set(names)
+    unknown = sorted(
+        name for name in added if name not in FEATURES or FEATURES[name].write != "yes"
+    )
+    if unknown:
+        known = ", ".join(sorted(row.name for row in FEATURES.values() if row.write == "yes"))
+        raise InvalidInputError(
+            argument="features",
+            field=unknown[0],
+            reason=f"txlog cannot write tables with {', '.join(unknown)}",
+            remedy=f"Choose from {known}",
+        )
+    for name in added & REQUIRES.keys():
+        added.update(REQUIRES[name])
+    listed = features_of(protocol) | added
+    readers = sorted(name for name in listed if _kind(name) == "reader-writer")
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=readers or None,
+        writer_features=sorted(listed),
+    )
+
+
+def _kind(name: str) -> str:
+    return FEATURES[name].kind if name in FEATURES else "writer"
 
 
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:

@@ -63,6 +63,12 @@ _ROWS = (
 
 FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 
+# Features that go with others.
+REQUIRES: dict[str, tuple[str, ...]] = {
+    "rowTracking": ("domainMetadata",),
+    "txlog.fragments": ("deletionVectors",),
+}
+
 # Tables that are read only by what their catalog says.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 

@@ -121,6 +121,18 @@ class Properties:
             return False
 
 
+FEATURE_PREFIX = "delta.feature."  # With the value `supported`: list the feature.
+
+
+def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[str, str | None]]:
+    """Return the features that properties ask for, and the properties that a table keeps."""
+    asked = frozenset(
+        name.removeprefix(FEATURE_PREFIX) for name in raw if name.startswith(FEATURE_PREFIX)
+    )
+    kept = {name: text for name, text in raw.items() if not name.startswith(FEATURE_PREFIX)}
+    return asked, kept
+
+
 def validate_properties(raw: Mapping[str, str]) -> None:
     """Check the properties that a caller wants to set.
 
@@ -134,6 +146,9 @@ def validate_properties(raw: Mapping[str, str]) -> None:
     for name, text in raw.items():
         if not isinstance(text, str):
             faults.append(f"{name}: the value must be text, not {type(text).__name__}")
+        elif name.startswith(FEATURE_PREFIX):
+            if text != "supported":
+                faults.append(f"{name}={text!r}: expected supported")
         elif name in _KNOWN:
             try:
                 _KNOWN[name][0](text)

@@ -9,6 +9,7 @@ from txlog.scan.plan import (
     ReadPlan,
     ScanPlan,
     choose_columns,
+    plan_fragments,
     plan_scan,
     require_table_columns,
 )
@@ -20,7 +21,7 @@ from txlog.scan.read import (
     rows_of,
 )
 from txlog.scan.scan import Scan
-from txlog.scan.take import addresses_of, take
+from txlog.scan.take import positions_of, take_offsets, take_rows
 
 __all__ = [
     "BATCH_ROWS",
@@ -31,15 +32,17 @@ __all__ = [
     "Scan",
     "ScanPlan",
     "Threads",
-    "addresses_of",
     "as_fragments",
     "choose_columns",
     "load_deletions",
     "matching_positions",
+    "plan_fragments",
     "plan_scan",
+    "positions_of",
     "read_fragment",
     "require_row_tracking",
     "require_table_columns",
     "rows_of",
-    "take",
+    "take_offsets",
+    "take_rows",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import empty_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind, columns_of, to_sql
 from txlog.fragments import FEATURE, Fragment, fragment_rows, fragments_of
@@ -157,6 +159,30 @@ def plan_scan(
                 for held in (survivors.primaries, survivors.columns.rows)
             ),
         ),
+    )
+
+
+def plan_fragments(
+    snapshot: Snapshot,
+    fragments: Sequence[Fragment],
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+) -> ScanPlan:
+    """Decide how to read some fragments of a snapshot, in their order; errors as `plan_scan`."""
+    plan = plan_scan(snapshot, empty_rows(), columns=columns, where=where)
+    explanation = replace(
+        plan.explanation,
+        files=len(fragments),
+        files_to_read=len(fragments),
+        files_with_deletions=sum(fragment.deletion is not None for fragment in fragments),
+        bytes_to_read=sum(file.size for fragment in fragments for file in fragment.files),
+    )
+    return replace(
+        plan,
+        fragments=tuple(fragments),
+        certain=(where is None,) * len(fragments),
+        explanation=explanation,
     )
 
 

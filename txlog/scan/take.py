@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.fragments import Fragment, alive_mask
+from txlog.fragments import Fragment, alive_mask, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
@@ -19,7 +19,40 @@ from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.scan.scan import Scan
 from txlog.store import Store
 
+PlanOf = Callable[[list[str] | None], ScanPlan]
+
 _SHOWN = 5  # Of many addresses that are at fault.
+
+
+def take_rows(
+    store: Store,
+    plan_of: PlanOf,
+    *,
+    addresses: Sequence[int] | None,
+    row_ids: Sequence[int] | None,
+    columns: list[str] | None,
+    engine: Engine,
+) -> pa.Table:
+    """Return rows by their addresses or ids, in their order; either is given.
+
+    Parameters
+    ----------
+    plan_of
+        Plans a scan of all rows with given columns.
+
+    Raises
+    ------
+    InvalidInputError, NotFoundError
+        As for `take` and `addresses_of`.
+    """
+    if (addresses is None) == (row_ids is None):
+        raise InvalidInputError(
+            argument="row_addresses", reason="either row_addresses or row_ids is expected"
+        )
+    asked: Sequence[int] | pa.Array | None = addresses
+    if asked is None:
+        asked = addresses_of(Scan(store, plan_of([ROW_ID, ROW_ADDRESS]), engine), row_ids or ())
+    return take(store, plan_of(columns), asked, engine)
 
 
 def take(
@@ -90,6 +123,47 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
             remedy="It may be deleted; take ids from a scan of this version, by its column _rowid",
         )
     return found[ROW_ADDRESS].take(places).combine_chunks()
+
+
+def take_offsets(
+    store: Store, plan: ScanPlan, fragment: Fragment, offsets: Sequence[int], engine: Engine
+) -> pa.Table:
+    """Return rows of one fragment by their positions, in their order; errors as for `take`."""
+    asked = _numbers(offsets, "offsets")
+    if len(asked) and pc.max(asked).as_py() >= 1 << 32:
+        _refuse("no fragment has so many rows", {fragment.id: [pc.max(asked).as_py()]})
+    return take(store, plan, pc.add(asked, fragment.id << 32), engine)
+
+
+def positions_of(
+    offsets: Sequence[int], fragment: Fragment, deleted: BitMap64, rows: int
+) -> BitMap64:
+    """Return positions of a fragment as a bitmap.
+
+    Parameters
+    ----------
+    deleted, rows
+        The fragment's deleted rows, and how many it has, those included.
+
+    Raises
+    ------
+    InvalidInputError
+        One is no whole number from 0, or there twice.
+    NotFoundError
+        One is beyond the fragment, or of a deleted row.
+    """
+    asked = _numbers(offsets, "offsets")
+    found = as_bitmap(asked.cast(pa.uint64()))
+    if len(found) != len(asked):
+        raise InvalidInputError(
+            argument="offsets",
+            reason=f"only {len(found)} of {len(asked)} are distinct",
+            remedy="Name each row once",
+        )
+    beyond = BitMap64(position for position in found if position >= rows)
+    _refuse(f"their fragment has only {rows} rows", {fragment.id: beyond})
+    _refuse("these rows are deleted", {fragment.id: found & deleted})
+    return found
 
 
 def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:

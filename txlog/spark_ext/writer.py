@@ -19,7 +19,7 @@ from txlog.actions import Add, Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions import Expression, as_expression
-from txlog.schema import StructField, StructType, parse_schema, schema_json
+from txlog.schema import StructField, StructType, parse_schema
 from txlog.snapshot import Snapshot
 from txlog.spark_ext.options import Options
 from txlog.store import Store
@@ -80,10 +80,7 @@ class Target:
 
         A streaming commit is planned anew, after its tasks have written.
         """
-        table = None if self.makes_table else self.metadata.id
-        rules = [rule.text for rule in self.plan.rules]
-        layout = self.plan.layout
-        return repr((table, schema_json(layout.schema), layout.partition_by, rules))
+        return self.plan.written_for(None if self.makes_table else self.metadata.id)
 
 
 def plan_spark_write(options: Options, schema: SparkStruct, overwrite: bool) -> Target:

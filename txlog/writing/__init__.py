@@ -4,6 +4,7 @@ from txlog.writing.append import append, commit_append
 from txlog.writing.arguments import as_names, as_schema, write_options
 from txlog.writing.capabilities import Capability, capabilities
 from txlog.writing.checkpoint import checkpoint, maintain
+from txlog.writing.columns import add_columns, drop_columns, replace_columns
 from txlog.writing.create import (
     already_exists,
     commit_new_table,
@@ -14,7 +15,15 @@ from txlog.writing.create import (
 )
 from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
+from txlog.writing.features import add_features
 from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.fragment_commits import Operation, commit_fragments
+from txlog.writing.fragments import (
+    delete_from_fragment,
+    fragment_metadata,
+    merge_into_fragment,
+    write_new_fragments,
+)
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -33,12 +42,15 @@ __all__ = [
     "Capability",
     "Done",
     "FileLayout",
+    "Operation",
     "Outcome",
     "PartitionMode",
     "Place",
     "SchemaMode",
     "WriteOptions",
     "WritePlan",
+    "add_columns",
+    "add_features",
     "already_exists",
     "append",
     "as_names",
@@ -47,22 +59,29 @@ __all__ = [
     "capabilities",
     "checkpoint",
     "commit_append",
+    "commit_fragments",
     "commit_new_table",
     "commit_overwrite",
     "create",
     "delete",
+    "delete_from_fragment",
     "discard_files",
+    "drop_columns",
     "existing",
+    "fragment_metadata",
     "maintain",
+    "merge_into_fragment",
     "new_metadata",
     "overwrite",
     "plan_write",
+    "replace_columns",
     "require_modes",
     "require_table_writable",
     "require_transaction",
     "skip_recorded",
     "target_schema",
     "write_data_files",
+    "write_new_fragments",
     "write_new_table",
     "write_options",
 ]

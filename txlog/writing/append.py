@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
-
-import orjson
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, run
@@ -13,6 +12,7 @@ from txlog.protocol import new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.data import SchemaMode, incoming, merged_schema
+from txlog.writing.dropped import require_not_dropped
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
@@ -26,7 +26,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
-from txlog.writing.plan import plan_write, require_still_fits
+from txlog.writing.plan import RequireFit, plan_write, require_still_fits
 
 
 def append(
@@ -69,10 +69,18 @@ def commit_append(
     schema_mode: SchemaMode,
     txn: AppTransaction | None,
     options: WriteOptions,
+    require_fit: RequireFit | None = None,
+    owned: bool = True,
 ) -> Done:
     """Commit data files that are written already, for the table as `snapshot` has it.
 
-    They are deleted if the commit is refused or turns out to be recorded already.
+    Parameters
+    ----------
+    require_fit
+        Refuses versions of the table that the files do not fit. Default: those that differ from
+        `snapshot` in what `require_still_fits` compares.
+    owned
+        Delete the files if the commit is refused or turns out to be recorded already.
 
     Raises
     ------
@@ -80,6 +88,11 @@ def commit_append(
         Another writer changed the table so that the files no longer fit it.
     """
     skipped = False
+    require_fit = require_fit or partial(require_still_fits, written_for=snapshot)
+
+    def discard() -> None:
+        if owned:
+            discard_files(place.store, adds)
 
     def build(base: Snapshot) -> Intent | None:
         nonlocal skipped
@@ -87,10 +100,11 @@ def commit_append(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
-        require_still_fits(base, snapshot)
+        require_fit(base)
         metadata = evolved(base, schema) if schema_mode == "merge" else None
         return Intent(
             operation="WRITE",
+            kind="append",
             read_version=base.version,
             adds=tuple(adds),
             metadata=metadata,
@@ -100,10 +114,10 @@ def commit_append(
             user_metadata=options.user_metadata,
         )
 
-    with discarding(lambda: discard_files(place.store, adds)):
+    with discarding(discard):
         after, committed = run(place.store, snapshot, build, effects=place.effects)
     if committed is None:
-        discard_files(place.store, adds)
+        discard()
     return done("WRITE", after, committed, skipped=skipped)
 
 
@@ -121,6 +135,7 @@ def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
     if merged == base.schema:
         return None
     require_supported_types(base, merged)
+    require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
     return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
 
 
@@ -147,11 +162,6 @@ def write_metrics(adds: list[Add]) -> dict[str, int]:
     """Return Delta's usual metrics of written files."""
     return {
         "numFiles": len(adds),
-        "numOutputRows": sum(rows_in(add) for add in adds),
+        "numOutputRows": sum(add.num_records or 0 for add in adds),
         "numOutputBytes": sum(add.size for add in adds),
     }
-
-
-def rows_in(add: Add) -> int:
-    """Return the number of rows that a file's statistics state."""
-    return int(orjson.loads(add.stats or "{}").get("numRecords", 0))

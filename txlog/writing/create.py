@@ -15,7 +15,13 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions import Expression
-from txlog.protocol import Properties, new_protocol, validate_properties
+from txlog.protocol import (
+    Properties,
+    new_protocol,
+    split_features,
+    validate_properties,
+    with_features,
+)
 from txlog.schema import StructType, schema_json
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot import Snapshot, load_snapshot
@@ -89,10 +95,14 @@ def create_intent(
     user_metadata: str | None = None,
 ) -> Intent:
     """Return the intent of a table's version 0."""
+    features, kept = split_features(metadata.configuration)
+    metadata = metadata.model_copy(update={"configuration": kept})
+    protocol = new_protocol(schema, Properties(kept))
     return Intent(
         operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+        kind="append",
         read_version=-1,
-        protocol=new_protocol(schema, Properties(metadata.configuration)),
+        protocol=with_features(protocol, features) if features else protocol,
         metadata=metadata,
         adds=adds,
         txn=txn_action(txn, effects),

@@ -186,12 +186,13 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
             if at is None:
                 arrays.append(pa.nulls(batch.num_rows, want.type))
                 continue
-            arrays.append(_fit(batch.column(at), field))
+            arrays.append(fit_column(batch.column(at), field))
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _fit(array: pa.Array, field: StructField) -> pa.Array:
+def fit_column(array: pa.Array, field: StructField) -> pa.Array:
+    """Return values in a column's type; errors as for `fitted`."""
     target = arrow_field(field).type
     try:
         fit = array if array.type == target else _cast(array, field.type, target)

@@ -98,6 +98,7 @@ def delete(
             return None
         return Intent(
             operation="DELETE",
+            kind="delete",
             read_version=base.version,
             removes=gone.removes,
             adds=gone.adds,
@@ -149,14 +150,18 @@ def take_rows(
     emptied = [hit for hit in hits if hit.is_whole]
     partial_hits = [hit for hit in hits if not hit.is_whole]
     gone_files = [*whole, *(hit.fragment for hit in emptied)]
-    touched = [*gone_files, *(hit.fragment for hit in partial_hits)]
-    removes = removes_of(_rows_of(files, touched), now_ms)
+    marks = snapshot.is_active("deletionVectors")
+    leaving = [file.path for fragment in gone_files for file in fragment.files]
+    for hit in partial_hits:  # Their other files have nothing to do with deletion vectors.
+        leaving.extend(file.path for file in hit.fragment.files[: 1 if marks else None])
+    touched = _rows_of(files, leaving)
+    removes = removes_of(touched, now_ms)
     rows = sum(_rows_left(place, plan, fragment) for fragment in whole)
     rows += sum(len(hit.going) for hit in hits)
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
-    if snapshot.is_active("deletionVectors"):
-        adds, stored = _marked(place, snapshot, partial_hits, _rows_of(files, touched))
+    if marks:
+        adds, stored = _marked(place, snapshot, partial_hits, touched)
         return RowsGone(
             plan.where,
             tuple(removes),
@@ -210,14 +215,15 @@ def united_with(
         return None
     live = load_files(place.store, current).live
     paths = [hit.fragment.path for hit in gone.hits]
-    rows = live.filter(pc.is_in(live["path"], value_set=pa.array(paths, pa.string())))
+    rows = _rows_of(live, paths)
     now = {fragment.path: fragment for fragment in as_fragments(rows)}
     hits = []
     for hit, path in zip(gone.hits, paths, strict=True):
         if path not in now:
             return None
         deleted = load_deletions(place.store, now[path]) or BitMap64()
-        united = replace(hit, fragment=now[path], gone=deleted)
+        fragment = replace(now[path], id=hit.fragment.id)
+        united = replace(hit, fragment=fragment, gone=deleted)
         if hit.going & deleted or united.is_whole:
             return None
         hits.append(united)
@@ -227,10 +233,10 @@ def united_with(
     return replace(gone, removes=(*others, *ours), adds=adds, vector_files=stored, hits=tuple(hits))
 
 
-def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:
-    """Return the `FILE_ROWS` of fragments; a path is live once, whatever its vector."""
-    paths = pa.array([fragment.path for fragment in fragments], pa.string())
-    return files.filter(pc.is_in(files["path"], value_set=paths))
+def _rows_of(files: pa.Table, paths: Sequence[str]) -> pa.Table:
+    """Return the `FILE_ROWS` of paths; a path is live once, whatever its vector."""
+    wanted = pa.array(paths, pa.string())
+    return files.filter(pc.is_in(files["path"], value_set=wanted))
 
 
 def _rows_left(place: Place, plan: ScanPlan, fragment: Fragment) -> int:

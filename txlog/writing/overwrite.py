@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from txlog.stats import format_partition_values, parse_partition_values, partiti
 from txlog.writing.append import evolved, require_supported_types, write_metrics
 from txlog.writing.data import SchemaMode, incoming
 from txlog.writing.delete import RowsGone, discard_gone, take_rows
+from txlog.writing.dropped import with_dropped
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
@@ -29,7 +31,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
-from txlog.writing.plan import plan_write, require_still_fits
+from txlog.writing.plan import RequireFit, plan_write, require_still_fits
 from txlog.writing.vectors import removes_of
 
 PartitionMode = Literal["static", "dynamic"]
@@ -96,11 +98,14 @@ def commit_overwrite(
     schema_mode: SchemaMode,
     txn: AppTransaction | None,
     options: WriteOptions,
+    require_fit: RequireFit | None = None,
+    owned: bool = True,
 ) -> Done:
     """Commit data files that are written already, in place of the rows that they replace.
 
-    They are deleted if the commit is refused or turns out to be recorded already.
+    The last two parameters are those of `commit_append`.
     """
+    require_fit = require_fit or partial(require_still_fits, written_for=snapshot)
     skipped = False
     gone: RowsGone | None = None
 
@@ -112,7 +117,7 @@ def commit_overwrite(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
-        require_still_fits(base, snapshot)
+        require_fit(base)
         if predicate is not None:
             gone = take_rows(place, base, predicate, options)
         else:
@@ -122,6 +127,7 @@ def commit_overwrite(
             gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
         return Intent(
             operation="WRITE",
+            kind="overwrite" if predicate is None and partition_mode == "static" else "replace",
             read_version=base.version,
             removes=gone.removes,
             adds=(*gone.adds, *adds),
@@ -140,11 +146,12 @@ def commit_overwrite(
 
     def discard() -> None:
         discard_gone(place, gone)
-        discard_files(place.store, adds)
+        if owned:
+            discard_files(place.store, adds)
 
     with discarding(discard):
         after, committed = run(place.store, snapshot, build, effects=place.effects)
-    if committed is None:
+    if committed is None and owned:
         discard_files(place.store, adds)
     return done("WRITE", after, committed, skipped=skipped)
 
@@ -219,4 +226,5 @@ def _metadata(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> Me
     if schema == base.schema:
         return None
     require_supported_types(base, schema)
-    return base.metadata.model_copy(update={"schema_string": schema_json(schema)})
+    metadata = with_dropped(base.metadata, ())  # No file is left that has them.
+    return metadata.model_copy(update={"schema_string": schema_json(schema)})

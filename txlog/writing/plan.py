@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,7 +14,7 @@ from txlog.actions import Add, Metadata
 from txlog.errors import CommitConflictError, SchemaMismatchError
 from txlog.expressions import Expression, bind, is_true, to_sql
 from txlog.protocol import Properties
-from txlog.schema import StructType
+from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.constraints import Constraint, checked, constraints_of
 from txlog.writing.data import fitted
@@ -33,6 +35,12 @@ class WritePlan:
     def schema(self) -> StructType:
         """The table's schema after the write."""
         return self.layout.schema
+
+    def written_for(self, table_id: str | None) -> str:
+        """Return a digest of what the files depend on: the table, its columns and its rules."""
+        rules = [rule.text for rule in self.rules]
+        parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
+        return sha256(orjson.dumps(parts)).hexdigest()
 
     def write(self, place: Place, reader: pa.RecordBatchReader) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
@@ -74,6 +82,10 @@ def plan_write(
     )
     bound = None if replaced is None else bind(replaced, schema)
     return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
+
+
+RequireFit = Callable[[Snapshot], None]
+"""Raises a `CommitConflictError` for a version that written files do not fit."""
 
 
 def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:

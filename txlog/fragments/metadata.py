@@ -1,0 +1,128 @@
+"""A fragment as one process hands it to another: what the log will say of it, as JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from txlog.actions import Add, decode_action
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments.fragment import DataFile, DeletionFile
+from txlog.fragments.rows import FIELDS_TAG
+
+_KEYS = frozenset({"id", "read_version", "written_for", "files"})
+
+
+@dataclass(frozen=True)
+class FragmentMetadata:
+    """A fragment that was written, or read and changed, but is not committed that way yet.
+
+    It goes from worker to driver as JSON, and into the table by `Table.commit`.
+    """
+
+    id: int | None  # None until the commit of a new fragment gives it one.
+    adds: tuple[Add, ...] = field(repr=False)  # Of the primary file, then of column files.
+    read_version: int  # Of the table that it was made from.
+    written_for: str | None = None  # Of a new one: a digest of the table, columns and rules.
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files, the primary first."""
+        return tuple(DataFile(add.path, add.size, column_fields(add)) for add in self.adds)
+
+    def data_files(self) -> list[DataFile]:
+        """Return the data files, the primary first."""
+        return list(self.files)
+
+    @property
+    def physical_rows(self) -> int | None:
+        """How many rows the files have, deleted ones included; None if nobody said."""
+        return self.adds[0].num_records
+
+    @property
+    def deletion_file(self) -> DeletionFile | None:
+        """Where the deleted rows are, if there are any."""
+        vector = self.adds[0].deletion_vector
+        return None if vector is None else DeletionFile(vector)
+
+    @property
+    def num_deletions(self) -> int:
+        """How many rows are deleted."""
+        found = self.deletion_file
+        return 0 if found is None else found.num_deleted_rows
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows are left; None if nobody said how many there were."""
+        return None if self.physical_rows is None else self.physical_rows - self.num_deletions
+
+    @property
+    def row_id_meta(self) -> range | None:
+        """The stable ids of rows that did not move; None before the commit, or without any."""
+        first = self.adds[0].base_row_id
+        rows = self.physical_rows
+        return None if first is None or rows is None else range(first, first + rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads; `json.dumps` makes it text."""
+        return {
+            "id": self.id,
+            "read_version": self.read_version,
+            "written_for": self.written_for,
+            "files": [add.to_json() for add in self.adds],
+        }
+
+    @staticmethod
+    def from_json(data: str | bytes | Mapping[str, Any]) -> FragmentMetadata:
+        """Return the fragment that JSON describes, as text or parsed.
+
+        Raises
+        ------
+        InvalidInputError
+            It is no such JSON; the field is named.
+        """
+        try:
+            body = data if isinstance(data, Mapping) else orjson.loads(data)
+        except (orjson.JSONDecodeError, TypeError) as error:
+            raise _bad(None, f"no JSON: {error}") from error
+        if not isinstance(body, Mapping) or not set(body) <= _KEYS:
+            raise _bad(None, f"an object with the fields {', '.join(sorted(_KEYS))} was expected")
+        number, version = body.get("id"), body.get("read_version")
+        if number is not None and (type(number) is not int or number < 0):
+            raise _bad("id", f"{number!r} is no fragment id")
+        if type(version) is not int:
+            raise _bad("read_version", f"{version!r} is no version")
+        files = body.get("files")
+        if not isinstance(files, list) or not files:
+            raise _bad("files", "a list of files was expected")
+        written_for = body.get("written_for")
+        if not isinstance(written_for, str | None):
+            raise _bad("written_for", "text was expected")
+        return FragmentMetadata(number, tuple(map(_add, files)), version, written_for)
+
+
+def column_fields(add: Add) -> tuple[str, ...] | None:
+    """Return the physical names of the columns that a column file gives; None for a primary."""
+    text = (add.tags or {}).get(FIELDS_TAG)
+    return None if text is None else tuple(orjson.loads(text))
+
+
+def _add(body: Any) -> Add:
+    try:
+        found = decode_action("add", body, path="fragment", line=1)
+    except LogCorruptError as error:
+        raise _bad(error.field or "files", error.reason) from error
+    assert isinstance(found, Add)
+    return found
+
+
+def _bad(field_name: str | None, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="fragments",
+        field=field_name,
+        reason=f"a fragment's metadata cannot be read: {reason}",
+        remedy="Pass on what FragmentMetadata.to_json gave, unchanged",
+    )

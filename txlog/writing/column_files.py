@@ -1,0 +1,125 @@
+"""Column files: values for the rows of a fragment, in a file beside its others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add
+from txlog.errors import DataFileError, LogCorruptError
+from txlog.fragments import FIELDS_TAG, ID_TAG, Fragment, alive_mask
+from txlog.protocol import Properties
+from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan
+from txlog.schema import StructType, arrow_schema
+from txlog.writing.column_values import ColumnValues
+from txlog.writing.constraints import Constraint, checked
+from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.operation import Place
+
+_ONE_FILE = 1 << 62  # Bytes: a fragment's columns are never cut into several files.
+
+
+@dataclass(frozen=True)
+class ColumnWriter:
+    """Writes the column file of any fragment of one version; it pickles if its values do."""
+
+    place: Place
+    plan: ReadPlan  # Of the columns that values are computed from.
+    values: ColumnValues
+    properties: Properties
+    rules: tuple[Constraint, ...] = ()
+
+    def write(self, fragment: Fragment) -> Add | None:
+        """Write a fragment's column file, and return its `add`; None if it has no rows at all.
+
+        Rows that are deleted have nulls in it.
+
+        Raises
+        ------
+        DataFileError, BadDeletionVectorError
+            A file of the fragment is missing, unreadable, or other than the log says.
+        InvalidInputError, SchemaMismatchError
+            The values do not fit.
+        """
+        if fragment.physical_rows == 0:
+            return None
+        _require_addressable(fragment)
+        layout = FileLayout(StructType(self.values.fields), (), self.properties, _ONE_FILE)
+        batches = self._batches(fragment)
+        (add,) = write_data_files(self.place.store, batches, layout, effects=self.place.effects)
+        if add.num_records != fragment.physical_rows:
+            discard_files(self.place.store, [add])
+            raise DataFileError(
+                path=fragment.path,
+                version=self.plan.version,
+                reason=f"the log says {fragment.physical_rows} rows, "
+                f"the file has {add.num_records}",
+                remedy="The log's numRecords is wrong; its writer is at fault",
+            )
+        names = [field.name_in_files(self.plan.mapping_mode) for field in self.values.fields]
+        return add.model_copy(
+            update={
+                "partition_values": dict(fragment.partition_values),
+                "stats": (add.stats or "").replace('"tightBounds":true', '"tightBounds":false'),
+                "tags": {ID_TAG: str(fragment.id), FIELDS_TAG: fields_text(names)},
+                "base_row_id": fragment.base_row_id,
+                "default_row_commit_version": fragment.default_row_commit_version,
+            }
+        )
+
+    def _batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+        reader = FragmentReader(self.place.store, self.plan, fragment)
+        deleted = reader.deletions()
+        schema = arrow_schema(StructType(self.values.fields))
+        for start, batch in reader.batches(
+            self.plan.needed, prune=False, batch_rows=BATCH_ROWS, threads=False
+        ):
+            alive = alive_mask(deleted, start, batch.num_rows)
+            live = batch if alive is None else batch.filter(alive)
+            values = self._values(live, schema)
+            arrays = [a if alive is None else _spread(a, alive) for a in values.columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values(self, live: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        if not live.num_rows:
+            return _empty(schema)
+        values = pa.RecordBatch.from_arrays(self.values.of(live), schema=schema)
+        if self.rules:
+            given = set(values.schema.names)
+            others = [name for name in live.schema.names if name not in given]
+            whole = live.select(others)
+            for name, array in zip(values.schema.names, values.columns, strict=True):
+                whole = whole.append_column(name, array)
+            for _ in checked([whole], list(self.rules)):
+                pass
+        return values
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+
+
+def _spread(values: pa.Array, alive: pa.Array) -> pa.Array:
+    """Return the values of live rows at those rows' places, and nulls between them."""
+    places = pc.subtract(pc.cumulative_sum(alive.cast(pa.int64())), 1)
+    return values.take(pc.if_else(alive, places, None))
+
+
+def _require_addressable(fragment: Fragment) -> None:
+    if not fragment.is_durable or fragment.physical_rows is None:
+        raise LogCorruptError(
+            path=fragment.path,
+            field="tags" if fragment.physical_rows is not None else "stats",
+            reason="the table has the feature txlog.fragments, but this file's add has no "
+            "fragment id of its own, or no numRecords (rules FRG-16 and FRG-19)",
+            remedy="The writer of this log is at fault",
+        )
+
+
+def fields_text(names: Sequence[str]) -> str:
+    """Return the tag of a column file that gives columns, by their physical names."""
+    return orjson.dumps(list(names)).decode()

@@ -1,0 +1,393 @@
+"""Adding, replacing and dropping columns without rewriting rows.
+
+Rules: spec/fragments.md, FRG-20 to FRG-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+
+from txlog.actions import Add, Metadata, Remove
+from txlog.commit import Intent, run
+from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.expressions import columns_of
+from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
+from txlog.scan import plan_scan, read_fragment
+from txlog.schema import StructType, schema_json
+from txlog.snapshot import Snapshot, load_files
+from txlog.writing.append import require_supported_types
+from txlog.writing.column_files import ColumnWriter, fields_text
+from txlog.writing.column_values import ColumnValues, column_values
+from txlog.writing.constraints import constraints_of
+from txlog.writing.data import merged_schema, require_columns
+from txlog.writing.dropped import dropped_columns, with_dropped
+from txlog.writing.files import discard_files, discarding
+from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.options import WriteOptions
+from txlog.writing.vectors import adds_of, removes_of
+
+_SAMPLE_ROWS = 100
+
+ColumnVerb = Literal["add columns", "replace columns"]
+
+
+def add_columns(
+    place: Place,
+    snapshot: Snapshot,
+    columns: Any,
+    *,
+    read_columns: Sequence[str] | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Add columns with values for all rows, in one commit; data files stay as they are.
+
+    Parameters
+    ----------
+    columns, read_columns
+        As for `column_values`.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is there already, or its values do not fit.
+    UnsupportedFeatureError
+        The table lacks the feature `txlog.fragments`, or may not be written by txlog.
+    CommitConflictError
+        Another writer added the same column, or rows that the given data has no values for.
+    """
+    return _give_values(place, snapshot, columns, "add columns", read_columns, options)
+
+
+def replace_columns(
+    place: Place,
+    snapshot: Snapshot,
+    columns: Any,
+    *,
+    read_columns: Sequence[str] | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Give columns other values in all rows, in one commit; arguments as for `add_columns`.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column, it is a partition column, or the values do not fit it.
+    UnsupportedFeatureError
+        The table tracks rows, records changes, is append-only, lacks the feature
+        `txlog.fragments`, or may not be written by txlog.
+    """
+    return _give_values(place, snapshot, columns, "replace columns", read_columns, options)
+
+
+def drop_columns(
+    place: Place,
+    snapshot: Snapshot,
+    names: Sequence[str],
+    *,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Take columns out of the schema, in one commit; data files stay as they are.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column, a constraint or the partitioning needs it, or none would be left.
+    UnsupportedFeatureError
+        The table lacks the feature `txlog.fragments`, or may not be written by txlog.
+    """
+    options = options or WriteOptions()
+
+    def build(base: Snapshot) -> Intent | None:
+        _require_feature(base)
+        fields = [_existing(base, name) for name in dict.fromkeys(names)]
+        if not fields:
+            return None
+        gone = {found.name for found in fields}
+        left = StructType(tuple(f for f in base.schema.fields if f.name not in gone))
+        _require_droppable(base, gone, left)
+        physical = {found.name_in_files(base.mapping_mode) for found in fields}
+        return Intent(
+            operation="DROP COLUMNS",
+            kind="metadata",
+            read_version=base.version,
+            metadata=with_dropped(
+                base.metadata.model_copy(update={"schema_string": schema_json(left)}),
+                dropped_columns(base.metadata) | physical,
+            ),
+            parameters={"columns": sorted(gone)},
+            user_metadata=options.user_metadata,
+        )
+
+    after, committed = run(place.store, snapshot, build, effects=place.effects)
+    return done("DROP COLUMNS", after, committed, skipped=False)
+
+
+@dataclass
+class _Written:
+    """Column files that were written so far, over all attempts.
+
+    A fragment's file stays valid for as long as the fragment is there, and the files that its
+    values were computed from.
+    """
+
+    by_fragment: dict[tuple[str, ...], Add | None] = field(default_factory=dict)
+
+    def files(self) -> list[Add]:
+        return [add for add in self.by_fragment.values() if add is not None]
+
+
+def _give_values(
+    place: Place,
+    snapshot: Snapshot,
+    columns: Any,
+    verb: ColumnVerb,
+    read_columns: Sequence[str] | None,
+    options: WriteOptions | None,
+) -> Done:
+    options = options or WriteOptions()
+    operation = verb.upper()
+    _require_feature(snapshot)
+    values = column_values(
+        columns,
+        snapshot.schema,
+        read_columns=read_columns,
+        sample=lambda names: _sample(place, snapshot, names),
+    )
+    if verb == "replace columns":
+        values = _typed_as_table(values, snapshot)
+    _require_nameable(values, snapshot, verb)
+    written = _Written()
+    kept: list[Add] = []
+
+    def build(base: Snapshot) -> Intent | None:
+        _require_feature(base)
+        _require_nameable(values, base, verb)
+        if verb == "replace columns":
+            _require_replaceable(base)
+        metadata = _metadata(values, base, verb)
+        adds = () if _are_null(columns, base, values) else _files(place, base, values, written)
+        kept[:] = adds
+        removes, shortened = _outdated(place, base, values)
+        return Intent(
+            operation=operation,
+            kind=verb,
+            read_version=base.version,
+            metadata=metadata,
+            removes=tuple(removes),
+            adds=(*shortened, *adds),
+            columns=frozenset(f.name_in_files(base.mapping_mode) for f in values.fields),
+            parameters={"columns": [f.name for f in values.fields]},
+            metrics={
+                "numAddedFiles": len(adds),
+                "numRemovedFiles": len(removes),
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+            user_metadata=options.user_metadata,
+        )
+
+    with discarding(lambda: discard_files(place.store, written.files())):
+        after, committed = run(place.store, snapshot, build, effects=place.effects)
+    held = {add.path for add in kept}
+    discard_files(place.store, [add for add in written.files() if add.path not in held])
+    return done(operation, after, committed, skipped=False)
+
+
+def _files(
+    place: Place, base: Snapshot, values: ColumnValues, written: _Written
+) -> tuple[Add, ...]:
+    """Return the column files of all fragments, writing those that are not there yet."""
+    rules = _rules_of(base, values)
+    reads = {*values.reads, *(path[0] for rule in rules for path in columns_of(rule.predicate))}
+    given = {f.name for f in values.fields}
+    names = [f.name for f in base.schema.fields if f.name in reads - (given - set(values.reads))]
+    plan = plan_scan(base, load_files(place.store, base).live, columns=names)
+    physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
+    keys = {_key(fragment, physical): fragment for fragment in plan.fragments}
+    missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
+    if values.in_order and written.by_fragment and missing:
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-6",
+            path=next(iter(missing.values())).path,
+            reason="another writer added rows while the values were written, "
+            "and the data has none for them",
+            remedy="Nothing was committed; make the data for the latest version, and try again",
+        )
+    shared = replace(plan, fragments=(), certain=())
+    writer = ColumnWriter(place, shared, values, base.properties, tuple(rules))
+    engine = map if values.in_order else place.engine.map
+    try:
+        for key, add in zip(missing, engine(writer.write, missing.values()), strict=True):
+            written.by_fragment[key] = add
+        if values.in_order:
+            values.check_end()
+    except BaseException:
+        discard_files(place.store, written.files())
+        raise
+    return tuple(add for key in keys if (add := written.by_fragment[key]) is not None)
+
+
+def _key(fragment: Fragment, read: frozenset[str]) -> tuple[str, ...]:
+    """Return what a fragment's values were computed from: its rows, and the columns read."""
+    files = [f.path for f in fragment.files if f.fields is None or read & set(f.fields)]
+    return tuple(files)
+
+
+def _rules_of(base: Snapshot, values: ColumnValues) -> list[Any]:
+    """Return the constraints that say something of the columns."""
+    given = {f.name for f in values.fields}
+    return [
+        rule
+        for rule in constraints_of(base.metadata, base.schema)
+        if any(path[0] in given for path in columns_of(rule.predicate))
+    ]
+
+
+def _sample(place: Place, snapshot: Snapshot, names: tuple[str, ...]) -> pa.RecordBatch:
+    """Return a few rows, or none if the table has none."""
+    plan = plan_scan(snapshot, load_files(place.store, snapshot).live, columns=list(names))
+    for fragment in plan.fragments:
+        for batch in read_fragment(place.store, plan, fragment, batch_rows=_SAMPLE_ROWS):
+            return batch
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(0, kind) for kind in plan.schema.types], schema=plan.schema
+    )
+
+
+def _are_null(columns: Any, base: Snapshot, values: ColumnValues) -> bool:
+    """Whether nothing need be written: the columns are null, and no file has their names."""
+    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+    return isinstance(columns, pa.Field | pa.Schema) and not names & dropped_columns(base.metadata)
+
+
+def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadata | None:
+    if verb == "replace columns":
+        return None
+    merged = merged_schema(base.schema, StructType(values.fields))
+    require_columns(merged)
+    require_supported_types(base, merged)
+    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, dropped_columns(base.metadata) - names)
+
+
+def _outdated(place: Place, base: Snapshot, values: ColumnValues) -> tuple[list[Remove], list[Add]]:
+    """Return the column files that give nothing any more, and those that give less."""
+    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+    rows = fragment_rows(load_files(place.store, base).live, listed=True).columns
+    if not any(names & set(fields) for fields in rows.field_sets):
+        return [], []
+    gone = pa.array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
+    less = pa.array(
+        [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
+        pa.bool_(),
+    )
+    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), place.effects.now_ms())
+    shortened = [
+        _without(add, names) for add in adds_of(rows.rows.filter(less.take(rows.field_set)))
+    ]
+    return removes, shortened
+
+
+def _without(add: Add, names: set[str]) -> Add:
+    tags = dict(add.tags or {})
+    fields = orjson.loads(tags[FIELDS_TAG] or "[]")
+    tags[FIELDS_TAG] = fields_text([name for name in fields if name not in names])
+    return add.model_copy(update={"tags": tags, "data_change": False})
+
+
+def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
+    return replace(values, fields=tuple(_existing(snapshot, f.name) for f in values.fields))
+
+
+def _existing(snapshot: Snapshot, name: str) -> Any:
+    found = snapshot.schema.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise InvalidInputError(
+            argument="columns",
+            field=str(name),
+            reason="the table has no such column",
+            remedy=f"Choose from {', '.join(snapshot.schema.names())}",
+        )
+    if found.name in snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="columns",
+            field=found.name,
+            reason="it is a partition column, so its values decide in which files rows are",
+            remedy="Choose another column",
+        )
+    return found
+
+
+def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb) -> None:
+    names = [f.name.lower() for f in values.fields]
+    for f in values.fields:
+        if names.count(f.name.lower()) > 1:
+            raise InvalidInputError(
+                argument="columns", field=f.name, reason="the column is given twice"
+            )
+        if verb == "add columns" and snapshot.schema.get(f.name) is not None:
+            raise InvalidInputError(
+                argument="columns",
+                field=f.name,
+                reason="the table has this column already",
+                remedy="Give it other values with replace_columns",
+            )
+
+
+def require_addable(values: ColumnValues, snapshot: Snapshot) -> None:
+    """Refuse columns that cannot be added to a table; errors as for `add_columns`."""
+    _require_feature(snapshot)
+    _require_nameable(values, snapshot, "add columns")
+    _metadata(values, snapshot, "add columns")
+
+
+def _require_feature(snapshot: Snapshot) -> None:
+    require_table_writable(snapshot, removes_rows=False)
+    if not snapshot.supports(FEATURE):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=(FEATURE,),
+            reason="columns in files of their own need the table feature txlog.fragments, "
+            "and a table that has it can be read by txlog alone",
+            remedy='If that is what you want, call add_feature("txlog.fragments") first',
+        )
+
+
+def _require_replaceable(snapshot: Snapshot) -> None:
+    reasons = {
+        "rowTracking": "the table tracks rows, whose versions would have to change",
+        "changeDataFeed": "the table records the changes of rows",
+        "appendOnly": "the table is append-only: no row may be removed or changed",
+    }
+    for feature, reason in reasons.items():
+        if snapshot.is_active(feature):
+            raise UnsupportedFeatureError(
+                path=snapshot.root,
+                features=(feature,),
+                reason=reason,
+                remedy="Add a column of another name instead",
+            )
+
+
+def _require_droppable(base: Snapshot, gone: set[str], left: StructType) -> None:
+    if not any(f.name not in base.partition_columns for f in left.fields):
+        raise InvalidInputError(
+            argument="columns",
+            reason="no column would be left but partition columns",
+            remedy="Leave one, or delete the table",
+        )
+    for rule in constraints_of(base.metadata, base.schema):
+        needed = gone & {path[0] for path in columns_of(rule.predicate)}
+        if needed:
+            raise InvalidInputError(
+                argument="columns",
+                field=sorted(needed)[0],
+                reason=f"the constraint {rule.name} ({rule.text}) needs it",
+                remedy="Drop the constraint first",
+            )

@@ -1,0 +1,48 @@
+"""Columns that were dropped, though data files still have them (rule FRG-23). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import orjson
+
+from txlog.actions import Metadata
+from txlog.errors import SchemaMismatchError
+
+DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names.
+
+
+def dropped_columns(metadata: Metadata) -> frozenset[str]:
+    """Return the physical names of columns that were dropped, but which data files may have."""
+    try:
+        names = orjson.loads(metadata.configuration.get(DROPPED) or "[]")
+    except orjson.JSONDecodeError:
+        names = []
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
+    """Return metadata that remembers these dropped columns, and no others."""
+    kept = {key: text for key, text in metadata.configuration.items() if key != DROPPED}
+    if found := sorted(names):
+        kept[DROPPED] = orjson.dumps(found).decode()
+    return metadata.model_copy(update={"configuration": kept})
+
+
+def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
+    """Refuse to give a name anew to rows that may still have values of a dropped column.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the column.
+    """
+    folded = {name.lower() for name in dropped_columns(metadata)}
+    for name in names:
+        if name.lower() in folded:
+            raise SchemaMismatchError(
+                argument="data",
+                field=name,
+                reason="a column of this name was dropped, and data files still have its values",
+                remedy="Add it with add_columns, which gives all rows a value, or rename it",
+            )

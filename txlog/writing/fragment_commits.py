@@ -1,0 +1,479 @@
+"""Committing fragments that workers wrote: one operation, one version.
+
+Rules: spec/fragments.md, FRG-24 to FRG-27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from txlog.actions import Add, Metadata
+from txlog.commit import Committed, Intent, commit
+from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.fragments import Fragment, FragmentMetadata
+from txlog.scan import load_deletions, plan_scan
+from txlog.schema import from_arrow, schema_json
+from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
+from txlog.writing.append import commit_append, require_supported_types
+from txlog.writing.data import merged_schema
+from txlog.writing.delete import RowsGone, united_with
+from txlog.writing.dropped import require_not_dropped
+from txlog.writing.fragments import deletions_of, require_distinct, vector_path
+from txlog.writing.operation import (
+    AppTransaction,
+    Done,
+    Place,
+    done,
+    is_recorded,
+    require_table_writable,
+    require_transaction,
+    txn_action,
+)
+from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import commit_overwrite
+from txlog.writing.plan import plan_write, require_still_fits
+from txlog.writing.vectors import Hit, removes_of
+
+
+class Operation:
+    """What a commit of fragments does; the names are those of Lance."""
+
+    class Base:
+        """Any of the operations."""
+
+    @dataclass(frozen=True)
+    class Append(Base):
+        """Add new fragments."""
+
+        fragments: Sequence[FragmentMetadata]
+
+    @dataclass(frozen=True)
+    class Overwrite(Base):
+        """Put new fragments in the place of all others."""
+
+        fragments: Sequence[FragmentMetadata]
+
+    @dataclass(frozen=True)
+    class Delete(Base):
+        """Give fragments more deleted rows, and take out those of which none is left."""
+
+        updated_fragments: Sequence[FragmentMetadata] = ()
+        deleted_fragment_ids: Sequence[int] = ()
+        predicate: str | None = None  # To be noted in the commit.
+
+    @dataclass(frozen=True)
+    class Merge(Base):
+        """Give fragments further columns; rows of other fragments have nulls in them."""
+
+        fragments: Sequence[FragmentMetadata]
+        schema: pa.Schema  # The table's columns, then the new ones.
+
+    @dataclass(frozen=True)
+    class Rewrite(Base):
+        """Put new fragments in the place of old ones that have the same rows."""
+
+        groups: Sequence[Operation.RewriteGroup]
+
+    @dataclass(frozen=True)
+    class RewriteGroup:
+        """Old fragments, and the new ones that hold their rows."""
+
+        old_fragments: Sequence[FragmentMetadata]
+        new_fragments: Sequence[FragmentMetadata]
+
+
+def commit_fragments(
+    place: Place,
+    snapshot: Snapshot,
+    operation: Operation.Base,
+    *,
+    txn: AppTransaction | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Commit fragments in one version. Their files are never deleted, whatever comes of it.
+
+    Raises
+    ------
+    InvalidInputError
+        A fragment is there twice, is not in the table or in it already, or is none.
+    CommitConflictError
+        What the fragments were made from has changed since: nothing was committed.
+    UnsupportedFeatureError
+        The table may not be written by txlog.
+    """
+    options = options or WriteOptions()
+    require_transaction(txn)
+    require_table_writable(snapshot, removes_rows=False)
+    match operation:
+        case Operation.Append(fragments) | Operation.Overwrite(fragments):
+            adds = _new_files(fragments)
+            arguments: Any = {
+                "schema_mode": None,
+                "txn": txn,
+                "options": options,
+                "require_fit": _Fit(place, fragments),
+                "owned": False,
+            }
+            latest = refresh(place.store, snapshot)
+            if isinstance(operation, Operation.Append):
+                return commit_append(place, latest, adds, latest.schema, **arguments)
+            require_table_writable(snapshot, removes_rows=True)
+            arguments |= {"predicate": None, "partition_mode": "static"}
+            return commit_overwrite(place, latest, adds, latest.schema, **arguments)
+        case Operation.Delete():
+            return _delete(place, snapshot, operation, txn, options)
+        case Operation.Merge():
+            return _merge(place, snapshot, operation, txn, options)
+        case Operation.Rewrite():
+            return _rewrite(place, snapshot, operation, txn, options)
+    raise InvalidInputError(
+        argument="operation",
+        reason=f"an Operation was expected, not {type(operation).__name__}",
+        remedy="Pass txlog.Operation.Append(fragments), or one of its like",
+    )
+
+
+def _new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
+    require_distinct(fragments)
+    for held in fragments:
+        if held.id is not None or held.written_for is None or len(held.adds) != 1:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason="it is a fragment of the table, not a new one",
+                remedy="Pass what write_fragments gave",
+            )
+    return [held.adds[0] for held in fragments]
+
+
+class _Fit:
+    """Refuses versions of a table that fragments were not written for, or that have them."""
+
+    def __init__(self, place: Place, fragments: Sequence[FragmentMetadata]) -> None:
+        self._place = place
+        self._fragments = fragments
+        self._seen: dict[int, Snapshot] = {}
+
+    def __call__(self, base: Snapshot) -> None:
+        wanted = _digest(base)
+        for held in self._fragments:
+            if held.written_for != wanted:
+                self._require_harmless(held, base)
+        paths = pa.array([held.adds[0].path for held in self._fragments], pa.string())
+        live = load_files(self._place.store, base).live["path"]
+        there = live.filter(pc.is_in(live, value_set=paths))
+        if len(there):
+            raise InvalidInputError(
+                argument="fragments",
+                field=there[0].as_py(),
+                reason="the table has this file already: the fragment was committed before",
+                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
+            )
+
+    def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
+        """The table has other columns or rules now: those of the time of writing decide."""
+        version = held.read_version
+        if version not in self._seen:
+            found = None
+            if 0 <= version <= base.version:
+                found = load_snapshot(self._place.store, version=version)
+            if found is None or _digest(found) != held.written_for:
+                raise InvalidInputError(
+                    argument="fragments",
+                    field=held.adds[0].path,
+                    reason="the fragment was written for another table",
+                    remedy="Commit it to the table that write_fragments was called with",
+                )
+            self._seen[version] = found
+        require_still_fits(base, self._seen[version])
+
+
+def _digest(snapshot: Snapshot) -> str:
+    plan = plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
+    return plan.written_for(snapshot.metadata.id)
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The version that changed fragments were made from, and its fragments."""
+
+    snapshot: Snapshot
+    live: pa.Table
+    fragments: dict[int, Fragment]
+
+    def changed(self, held: FragmentMetadata) -> Fragment:
+        """Return the fragment that metadata is of."""
+        found = None if held.id is None else self.fragments.get(held.id)
+        if found is None or found.path != held.adds[0].path:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason=f"version {self.snapshot.version} has no fragment {held.id} of this file",
+                remedy="Pass metadata of fragments of this table",
+            )
+        return found
+
+    def rows(self, fragments: Sequence[Fragment]) -> pa.Table:
+        """Return the `FILE_ROWS` of all files of fragments."""
+        paths = pa.array([f.path for held in fragments for f in held.files], pa.string())
+        return self.live.filter(pc.is_in(self.live["path"], value_set=paths))
+
+
+def _base_of(place: Place, snapshot: Snapshot, fragments: Sequence[FragmentMetadata]) -> _Base:
+    """Return the one version that fragments were read from; the table's if there are none."""
+    require_distinct(fragments)
+    versions = {held.read_version for held in fragments} or {snapshot.version}
+    if len(versions) > 1:
+        raise InvalidInputError(
+            argument="fragments",
+            reason=f"they were read from the versions {', '.join(map(str, sorted(versions)))}",
+            remedy="Make them all from one version of the table",
+        )
+    (version,) = versions
+    at = snapshot
+    if version != snapshot.version:
+        at = load_snapshot(place.store, version=version)
+    require_table_writable(at, removes_rows=False)
+    live = load_files(place.store, at).live
+    plan = plan_scan(at, live, columns=[])
+    return _Base(at, live, {fragment.id: fragment for fragment in plan.fragments})
+
+
+def _put(
+    place: Place, base: _Base, intent: Intent, txn: AppTransaction | None, rebase: Any = None
+) -> Done:
+    """Commit, or say what stands in the way: what workers did cannot be done again here."""
+    if is_recorded(base.snapshot, txn):
+        return done(intent.operation, base.snapshot, None, skipped=True)
+    outcome = commit(place.store, base.snapshot, intent, effects=place.effects, rebase=rebase)
+    if isinstance(outcome, Committed):
+        return done(intent.operation, outcome.snapshot, outcome, skipped=False)
+    if is_recorded(outcome.snapshot, txn):
+        return done(intent.operation, outcome.snapshot, None, skipped=True)
+    raise CommitConflictError(
+        version=outcome.version,
+        rule=outcome.verdict.rule,
+        path=outcome.verdict.path,
+        reason="another writer changed what the fragments were made from",
+        remedy="Nothing was committed; make them again from the latest version",
+    )
+
+
+def _delete(
+    place: Place,
+    snapshot: Snapshot,
+    operation: Operation.Delete,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    require_table_writable(snapshot, removes_rows=True)
+    base = _base_of(place, snapshot, operation.updated_fragments)
+    gone = _rows_gone(place, base, operation)
+    is_union = False
+
+    def rebase(current: Snapshot, intent: Intent, winners: list[Commit]) -> Intent | None:
+        nonlocal gone, is_union
+        united = united_with(place, current, gone, winners)
+        if united is None:
+            _raise_shared_rows(place, current, gone)
+            return None
+        if is_union:  # Nobody else knows the vectors of an earlier union.
+            place.store.delete(list(gone.vector_files))
+        gone, is_union = united, True
+        return replace(intent, removes=gone.removes, adds=gone.adds)
+
+    intent = Intent(
+        operation="DELETE",
+        kind="delete",
+        read_version=base.snapshot.version,
+        removes=gone.removes,
+        adds=gone.adds,
+        txn=txn_action(txn, place.effects),
+        row_deletes=frozenset(hit.fragment.path for hit in gone.hits),
+        parameters={"predicate": [operation.predicate] if operation.predicate else []},
+        metrics={
+            "numDeletedRows": gone.rows,
+            "numRemovedFiles": gone.files_removed,
+            "numDeletionVectorsAdded": len(gone.hits),
+        },
+        user_metadata=options.user_metadata,
+    )
+    return _put(place, base, intent, txn, rebase)
+
+
+def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGone:
+    hits = []
+    adds = []
+    for held in operation.updated_fragments:
+        fragment = base.changed(held)
+        before = load_deletions(place.store, fragment) or BitMap64()
+        after = deletions_of(place, held, fragment)
+        if before - after:
+            raise InvalidInputError(
+                argument="fragments",
+                field=fragment.path,
+                reason="rows that were deleted are not deleted in it any more",
+                remedy="A delete only takes rows; restore the table instead",
+            )
+        if not after - before:
+            continue
+        hit = Hit(fragment, after - before, before, held.physical_rows or 0)
+        if hit.is_whole:
+            raise InvalidInputError(
+                argument="fragments",
+                field=fragment.path,
+                reason="none of its rows is left",
+                remedy="Name its id in deleted_fragment_ids",
+            )
+        hits.append(hit)
+        adds.append(held.adds[0])
+    whole = []
+    for number in operation.deleted_fragment_ids:
+        if number not in base.fragments:
+            raise InvalidInputError(
+                argument="deleted_fragment_ids",
+                reason=f"version {base.snapshot.version} has no fragment {number!r}",
+            )
+        whole.append(base.fragments[number])
+    if {fragment.id for fragment in whole} & {hit.fragment.id for hit in hits}:
+        raise InvalidInputError(
+            argument="deleted_fragment_ids", reason="a fragment is both updated and deleted"
+        )
+    primaries = [replace(hit.fragment, files=hit.fragment.files[:1]) for hit in hits]
+    removes = removes_of(base.rows([*whole, *primaries]), place.effects.now_ms())
+    return RowsGone(
+        None,
+        tuple(removes),
+        tuple(adds),
+        vector_files=tuple(
+            path for held in operation.updated_fragments if (path := vector_path(held))
+        ),
+        rows=sum(len(hit.going) for hit in hits) + sum(f.num_rows or 0 for f in whole),
+        files_removed=len(whole),
+        hits=tuple(hits),
+    )
+
+
+def _raise_shared_rows(place: Place, current: Snapshot, gone: RowsGone) -> None:
+    """Name the file of which a winner deleted a row that we delete too."""
+    plan = plan_scan(current, load_files(place.store, current).live, columns=[])
+    now = {fragment.path: fragment for fragment in plan.fragments}
+    for hit in gone.hits:
+        held = now.get(hit.fragment.path)
+        if held is None:
+            continue
+        shared = hit.going & (load_deletions(place.store, held) or BitMap64())
+        if shared:
+            raise CommitConflictError(
+                version=current.version,
+                rule="CON-10",
+                path=held.path,
+                reason=f"{len(shared)} of the rows that this deletes are deleted already, the "
+                f"first one at position {shared.min()}",
+                remedy="Nothing was committed; make the deletion again from the latest version",
+            )
+
+
+def _merge(
+    place: Place,
+    snapshot: Snapshot,
+    operation: Operation.Merge,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    base = _base_of(place, snapshot, operation.fragments)
+    adds: list[Add] = []
+    names: set[str] = set()
+    for held in operation.fragments:
+        known = {file.path for file in base.changed(held).files}
+        new = [add for add in held.adds if add.path not in known]
+        for add, file in zip(held.adds, held.files, strict=True):
+            if add in new:
+                names.update(file.fields or ())
+        adds.extend(new)
+    metadata = _merged_metadata(base.snapshot, operation.schema, names)
+    intent = Intent(
+        operation="ADD COLUMNS",
+        kind="add columns",
+        read_version=base.snapshot.version,
+        metadata=metadata,
+        adds=tuple(adds),
+        columns=frozenset(names),
+        txn=txn_action(txn, place.effects),
+        parameters={"columns": sorted(names)},
+        metrics={
+            "numAddedFiles": len(adds),
+            "numOutputBytes": sum(add.size for add in adds),
+        },
+        user_metadata=options.user_metadata,
+    )
+    return _put(place, base, intent, txn)
+
+
+def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Metadata:
+    merged = merged_schema(base.schema, from_arrow(schema))
+    lacking = sorted(names - set(merged.names()))
+    if lacking:
+        raise InvalidInputError(
+            argument="schema",
+            field=lacking[0],
+            reason="a fragment gives this column, but it is not in the schema",
+            remedy="Pass the schema that merge_columns returned",
+        )
+    require_supported_types(base, merged)
+    require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
+    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+
+
+def _rewrite(
+    place: Place,
+    snapshot: Snapshot,
+    operation: Operation.Rewrite,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    if snapshot.has_stable_row_ids:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("rowTracking",),
+            reason="the table tracks rows, whose ids fragments of workers do not carry",
+            remedy="Use Table.compact, which keeps them",
+        )
+    old = [held for group in operation.groups for held in group.old_fragments]
+    new = [held for group in operation.groups for held in group.new_fragments]
+    base = _base_of(place, snapshot, old)
+    adds = _new_files(new)
+    _Fit(place, new)(base.snapshot)
+    for group in operation.groups:
+        before = [base.changed(held).num_rows for held in group.old_fragments]
+        after = [held.num_rows for held in group.new_fragments]
+        if None in before or None in after or sum(before) != sum(after):  # type: ignore[arg-type]
+            raise InvalidInputError(
+                argument="groups",
+                reason=f"the old fragments have {before} rows, the new ones {after}: "
+                "a rewrite keeps all rows",
+                remedy="Write all rows of the old fragments, and no others",
+            )
+    leaving = base.rows([base.changed(held) for held in old])
+    removes = [
+        remove.model_copy(update={"data_change": False})
+        for remove in removes_of(leaving, place.effects.now_ms())
+    ]
+    intent = Intent(
+        operation="OPTIMIZE",
+        kind="compact",
+        read_version=base.snapshot.version,
+        removes=tuple(removes),
+        adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
+        isolation="SnapshotIsolation",
+        txn=txn_action(txn, place.effects),
+        metrics={"numRemovedFiles": len(removes), "numAddedFiles": len(adds)},
+        user_metadata=options.user_metadata,
+    )
+    return _put(place, base, intent, txn)

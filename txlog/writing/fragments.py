@@ -1,0 +1,186 @@
+"""Fragments written or changed by workers, to be committed later by one driver.
+
+Rules: spec/fragments.md, FRG-24 to FRG-27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions import Expression
+from txlog.fragments import DELETIONS_FOLDER, Fragment, FragmentMetadata, logged_path
+from txlog.scan import (
+    FragmentReader,
+    load_deletions,
+    matching_positions,
+    plan_fragments,
+    positions_of,
+    require_table_columns,
+)
+from txlog.schema import StructType, arrow_schema
+from txlog.snapshot import Snapshot
+from txlog.writing.column_files import ColumnWriter
+from txlog.writing.column_values import column_values
+from txlog.writing.columns import require_addable
+from txlog.writing.data import incoming, merged_schema
+from txlog.writing.operation import Place, require_table_writable
+from txlog.writing.options import WriteOptions
+from txlog.writing.plan import plan_write
+from txlog.writing.vectors import Hit, adds_of, with_vector, write_lance_files, write_vectors
+
+
+def write_new_fragments(
+    place: Place, snapshot: Snapshot, data: Any, options: WriteOptions
+) -> list[FragmentMetadata]:
+    """Write rows as data files of a table, without committing them.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table; no file is left.
+    UnsupportedFeatureError
+        The table may not be written by txlog.
+    """
+    require_table_writable(snapshot, removes_rows=False)
+    taken = incoming(data, snapshot.schema, None)
+    plan = plan_write(snapshot.metadata, taken.schema, options)
+    digest = plan.written_for(snapshot.metadata.id)
+    return [
+        FragmentMetadata(None, (add,), snapshot.version, digest)
+        for add in plan.write(place, taken.reader)
+    ]
+
+
+def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> FragmentMetadata:
+    """Return a committed fragment as metadata; `rows` are the `FILE_ROWS` of its files."""
+    adds = {add.path: add for add in adds_of(rows)}
+    return FragmentMetadata(
+        fragment.id, tuple(adds[file.path] for file in fragment.files), snapshot.version
+    )
+
+
+def delete_from_fragment(
+    place: Place, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    going: Expression | Sequence[int],
+) -> FragmentMetadata | None:  # fmt: skip
+    """Write a fragment's deletions with more rows in them, without committing them.
+
+    Parameters
+    ----------
+    going
+        Which rows go: a predicate, or their positions in the fragment.
+
+    Returns
+    -------
+    The fragment with the new deletion file, the same one if no row goes, or None if none is left.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is no whole number, or twice there, or the predicate does not fit.
+    NotFoundError
+        A position is beyond the fragment, or of a row that is deleted already.
+    UnsupportedFeatureError
+        The table does not use deletion vectors, or may not be written by txlog.
+    """
+    require_table_writable(snapshot, removes_rows=True)
+    if not snapshot.is_active("deletionVectors"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("deletionVectors",),
+            reason="the table does not use deletion vectors, so its files would be rewritten",
+            remedy="Use Table.delete, or set delta.enableDeletionVectors",
+        )
+    where = going if isinstance(going, Expression) else None
+    plan = plan_fragments(snapshot, [fragment], columns=[], where=where)
+    require_table_columns(plan.where, snapshot)
+    reader = FragmentReader(place.store, plan, fragment)
+    gone = reader.deletions() or BitMap64()
+    if isinstance(going, Expression):
+        found, rows = matching_positions(place.store, plan, fragment)
+    else:
+        rows = reader.count_rows()
+        found = positions_of(going, fragment, gone, rows)
+    hit = Hit(fragment, found, gone, rows)
+    if not found:
+        return held
+    if hit.is_whole:
+        return None
+    (vector,) = (
+        write_lance_files(place.store, [hit], place.effects, snapshot.version)
+        if snapshot.deletion_format == "lance"
+        else write_vectors(place.store, [hit], place.effects)
+    )
+    return replace(held, adds=(with_vector(held.adds[0], vector, rows), *held.adds[1:]))
+
+
+def merge_into_fragment(
+    place: Place, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    columns: Any, read_columns: Sequence[str] | None,
+) -> tuple[FragmentMetadata, pa.Schema]:  # fmt: skip
+    """Write further columns of a fragment, without committing them; errors as for `add_columns`.
+
+    Returns the fragment with them, and the table's schema with them.
+    """
+
+    def sample(names: tuple[str, ...]) -> Any:
+        plan = plan_fragments(snapshot, [fragment], columns=list(names))
+        reader = FragmentReader(place.store, plan, fragment)
+        for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
+            return batch.select([column.name for column in plan.columns])
+        return plan.schema.empty_table().to_batches()[0]
+
+    values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
+    require_addable(values, snapshot)
+    plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
+    shared = replace(plan, fragments=(), certain=())
+    add = ColumnWriter(place, shared, values, snapshot.properties).write(fragment)
+    values.check_end()
+    schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
+    return held if add is None else replace(held, adds=(*held.adds, add)), schema
+
+
+def deletions_of(place: Place, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
+    """Return the deleted rows that a fragment's metadata says it has; errors as in a scan."""
+    changed = replace(fragment, deletion=held.deletion_file, physical_rows=held.physical_rows)
+    return load_deletions(place.store, changed) or BitMap64()
+
+
+def vector_path(held: FragmentMetadata) -> str | None:
+    """Return the path of the file of a fragment's deletions, if they have one of their own."""
+    if held.deletion_file is None:
+        return None
+    descriptor = held.deletion_file.descriptor
+    if descriptor.storage_type == "lance":
+        return f"{DELETIONS_FOLDER}/{descriptor.path_or_inline_dv}"
+    return logged_path(descriptor, path="") if descriptor.storage_type == "u" else None
+
+
+def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
+    """Refuse what are no fragments, or the same one twice.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the file.
+    """
+    seen: set[str] = set()
+    for held in fragments:
+        if not isinstance(held, FragmentMetadata):
+            raise InvalidInputError(
+                argument="fragments",
+                reason=f"FragmentMetadata was expected, not {type(held).__name__}",
+                remedy="Make it of JSON with FragmentMetadata.from_json",
+            )
+        for add in held.adds:
+            if add.path in seen:
+                raise InvalidInputError(
+                    argument="fragments", field=add.path, reason="the file is given twice"
+                )
+            seen.add(add.path)
