@@ -1,0 +1,102 @@
+"""`TableFragment`: what pylance's users know of fragments."""
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    table = txlog.write(
+        tmp_path / "t", pa.table({"x": range(20), "y": list("ab" * 10)}), max_rows_per_file=10
+    )
+    table.delete("x IN (1, 15)")
+    return table
+
+
+def test_what_a_fragment_says(table: txlog.Table) -> None:
+    first, second = table.get_fragments()
+    assert [f.fragment_id for f in (first, second)] == [f.id for f in table.fragments()] == [0, 1]
+    assert (first.physical_rows, first.num_deletions, first.num_rows) == (10, 1, 9)
+    assert first.count_rows() == 9
+    assert first.count_rows("y = 'a'") == 5
+    assert first.count_rows(filter="y = 'b'") == 4
+    assert [file.path for file in first.data_files()] == [file.path for file in first.files]
+    vector = second.deletion_file()
+    assert vector is not None
+    assert (vector.num_deleted_rows, vector.file_type) == (1, "bitmap")
+    assert first.schema == table.schema
+    assert first.is_durable
+    assert first.partition_values == {}
+    assert first.metadata.row_id_meta is None
+    assert repr(first) == "txlog.TableFragment(id=0, physical_rows=10, num_deletions=1, files=1)"
+    found = table.get_fragment(1)
+    assert found is not None
+    assert found.id == 1
+    assert table.get_fragment(7) is None
+
+
+def test_reading_a_fragment(table: txlog.Table) -> None:
+    fragment = pickle.loads(pickle.dumps(table.fragments()[1]))
+    live = [x for x in range(10, 20) if x != 15]
+    assert fragment.to_table()["x"].to_pylist() == live
+    assert fragment.to_table(["x"], "x > 16")["x"].to_pylist() == [17, 18, 19]
+    assert fragment.scanner(["y"], filter="x = 16").to_arrow().to_pylist() == [{"y": "a"}]
+    assert sum(batch.num_rows for batch in fragment.to_batches()) == 9
+    assert fragment.head(3)["x"].to_pylist() == [10, 11, 12]
+    assert fragment.head(100, ["_rowaddr"])["_rowaddr"].to_pylist() == [
+        (1 << 32) + at for at in range(10) if at != 5
+    ]
+    assert fragment.take([9, 0, 9], ["x"])["x"].to_pylist() == [19, 10, 19]
+    with pytest.raises(txlog.NotFoundError, match=r"deleted: row address 4294967301"):
+        fragment.take([0, 5])
+    with pytest.raises(txlog.NotFoundError, match="only 10 rows"):
+        fragment.take([10])
+    with pytest.raises(txlog.NotFoundError, match="no fragment has so many"):
+        fragment.take([1 << 32])
+    with pytest.raises(txlog.InvalidInputError, match="below 0"):
+        fragment.take([-1])
+
+
+@pytest.mark.parametrize(
+    ("offsets", "error", "reason"),
+    [
+        ([10], txlog.NotFoundError, "only 10 rows"),
+        ([1], txlog.NotFoundError, "deleted"),
+        ([2, 2], txlog.InvalidInputError, "distinct"),
+        ([-1], txlog.InvalidInputError, "below 0"),
+        ([0.5], txlog.InvalidInputError, "whole numbers"),
+    ],
+)
+def test_bad_offsets(
+    table: txlog.Table, offsets: list[int], error: type[Exception], reason: str
+) -> None:
+    before = sorted(Path(table.uri).iterdir())
+    with pytest.raises(error, match=reason):
+        table.fragments()[0].delete_rows(offsets)
+    assert sorted(Path(table.uri).iterdir()) == before
+
+
+def test_take_reads_only_the_row_groups_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": range(1000)}))
+    (file,) = table.files()["path"].to_pylist()
+    pq.write_table(pa.table({"x": range(1000)}), tmp_path / "t" / file, row_group_size=10)
+    read: list[int] = []
+    whole = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, *arguments: object, **more: object) -> object:
+        groups = more["row_groups"]
+        assert isinstance(groups, list)
+        read.extend(groups)
+        return whole(self, *arguments, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    assert table.fragments()[0].take([995, 17])["x"].to_pylist() == [995, 17]
+    assert read == [1, 99]
