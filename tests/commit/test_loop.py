@@ -177,7 +177,7 @@ def test_an_append_that_a_new_rule_forbids_is_refused(place: Place) -> None:
 
 def intent_of(snapshot: Snapshot, path: str) -> Intent:
     file = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
-    return Intent("WRITE", snapshot.version, adds=(file,))
+    return Intent("WRITE", snapshot.version, "append", adds=(file,))
 
 
 def test_the_loop_says_how_often_it_tried(place: Place) -> None:
@@ -249,7 +249,9 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
     old = file.model_copy(update={"path": "g", "tags": {ID_TAG: "3", "a": "b"}})
     bad = file.model_copy(update={"path": "h", "tags": {ID_TAG: "x", "a": "b"}})
     data = encode_commit(
-        Intent("WRITE", 4, adds=(file, old, bad), parameters={"a": [1], "b": "c", "d": None}),
+        Intent(
+            "WRITE", 4, "append", adds=(file, old, bad), parameters={"a": [1], "b": "c", "d": None}
+        ),
         highest_id=7,
         timestamp_ms=5,
         stamped=True,

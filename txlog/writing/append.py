@@ -92,6 +92,7 @@ def commit_append(
         return Intent(
             operation="WRITE",
             read_version=base.version,
+            kind="append",
             adds=tuple(adds),
             metadata=metadata,
             txn=txn_action(txn, place.effects),

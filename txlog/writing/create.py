@@ -92,6 +92,7 @@ def create_intent(
     return Intent(
         operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
         read_version=-1,
+        kind="append",  # For form's sake: a table that is there already ends it, unjudged (CON-1).
         protocol=new_protocol(schema, Properties(metadata.configuration)),
         metadata=metadata,
         adds=adds,

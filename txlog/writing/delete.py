@@ -99,6 +99,7 @@ def delete(
         return Intent(
             operation="DELETE",
             read_version=base.version,
+            kind="delete",
             removes=gone.removes,
             adds=gone.adds,
             txn=txn_action(txn, place.effects),

@@ -123,6 +123,9 @@ def commit_overwrite(
         return Intent(
             operation="WRITE",
             read_version=base.version,
+            # No predicate says which partitions a dynamic one replaces, so any file may matter: as
+            # "overwrite", it finds its files anew after every change of them, and writes none.
+            kind="overwrite" if predicate is None else "replace",
             removes=gone.removes,
             adds=(*gone.adds, *adds),
             metadata=_metadata(base, schema, schema_mode),
