@@ -412,8 +412,10 @@ def test_a_fragment_that_goes_takes_new_column_files_along() -> None:
     assert verdict(everything, theirs) == Verdict("redo", "CON-14", "w-1")
     assert verdict(INTENTS["replace"], theirs) == Verdict("redo", "CON-14", "w-1")
     assert verdict(INTENTS["compact"], theirs) == Verdict("redo", "CON-14", "w-1")
-    nameless = commit_of(file("w-1", fields=["w"]))
-    assert verdict(whole, nameless) == Verdict("redo", "CON-14", "w-1")
+    nameless = file("w-1", fields=["w"])
+    for tag in ({}, {"txlog.fragmentId": "01"}, {"txlog.fragmentId": str(2**30)}):
+        theirs = commit_of(nameless.model_copy(update={"tags": {**(nameless.tags or {}), **tag}}))
+        assert verdict(whole, theirs) == Verdict("redo", "CON-14", "w-1")
 
 
 @pytest.mark.spec("CON-14")

@@ -15,10 +15,11 @@ from txlog.actions import Add, Remove
 from txlog.commit.alteration import schema_of, tightens
 from txlog.commit.intent import Intent
 from txlog.commit.table import When
-from txlog.commit.winner import FIELDS_TAG, Change, Effect, keys_of, tags_of
+from txlog.commit.winner import FIELDS_TAG, Change, Effect, keys_of
 from txlog.errors import TxlogError
 from txlog.expressions import columns_of
 from txlog.fragments import ID_TAG, valid_id
+from txlog.fragments.fragment import tagged_ids
 from txlog.log import canonical_keys
 from txlog.protocol import features_of, supports
 from txlog.snapshot import Snapshot
@@ -155,29 +156,29 @@ def _shared(change: Change, names: dict[str, str]) -> Hit | None:
     return Hit(path.path, shared[0]) if shared else None
 
 
-def _fragments(intent: Intent) -> set[str]:
+def _fragments(intent: Intent) -> set[int]:
     """Return the ids of fragments that an intent takes files from, or gives columns to."""
     given = [add for add in intent.adds if FIELDS_TAG in (add.tags or {})]
     return _ids(intent.removes) | _ids(given)
 
 
-def _fragments_gone(intent: Intent) -> set[str]:
+def _fragments_gone(intent: Intent) -> set[int]:
     kept = {add.path for add in intent.adds}
     return _ids(remove for remove in intent.removes if remove.path not in kept)
 
 
-def _ids(actions: Iterable[Add | Remove]) -> set[str]:
+def _ids(actions: Iterable[Add | Remove]) -> set[int]:
     found = ((action.tags or {}).get(ID_TAG) for action in actions)
-    return {tag for tag in found if tag is not None and valid_id(tag)}
+    return {int(tag) for tag in found if tag is not None and valid_id(tag)}
 
 
-def _of_fragments(files: pa.Table, ids: set[str]) -> pa.Table:
+def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
     """Return the files of some fragments; one that does not say which may be of any."""
     if not ids:
         return files.slice(0, 0)
-    tags = tags_of(files, ID_TAG)
-    ours = pc.is_in(tags, value_set=pa.array(sorted(ids), pa.string()))
-    return files.filter(pc.or_(ours, pc.is_null(tags)))
+    theirs = tagged_ids(files)
+    ours = pc.is_in(theirs, value_set=pa.array(sorted(ids), pa.int64()))
+    return files.filter(pc.or_(ours, pc.is_null(theirs)))
 
 
 def _tightens(intent: Intent, base: Snapshot) -> bool:

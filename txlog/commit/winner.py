@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Metadata, Protocol, empty_rows
 from txlog.commit.alteration import is_additive, new_columns, schema_of
-from txlog.fragments import ID_TAG
+from txlog.fragments.fragment import tagged_ids
 from txlog.log import canonical_keys
 from txlog.snapshot import Commit, Snapshot
 
@@ -82,11 +82,6 @@ def keys_of(files: pa.Table) -> pa.Array:
     return flat(canonical_keys(files["path"]))
 
 
-def tags_of(files: pa.Table, name: str) -> pa.Array:
-    """Return one tag of `FILE_ROWS`; null where there is none."""
-    return pc.map_lookup(flat(files["tags"]), pa.scalar(name), "last")
-
-
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece."""
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -103,7 +98,8 @@ def _names_added(base: Snapshot, metadata: Metadata) -> frozenset[str] | None:
 def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
     """Sort file actions by effect: every row has one."""
     adds, data_change = flat(files["is_add"]), flat(files["data_change"])
-    keys, ids, lists = keys_of(files), tags_of(files, ID_TAG), tags_of(files, FIELDS_TAG)
+    keys, ids = keys_of(files), tagged_ids(files)
+    lists = pc.map_lookup(flat(files["tags"]), pa.scalar(FIELDS_TAG), "last")
     of_columns = pc.is_valid(lists)
     primary = pc.invert(of_columns)
     vectors = pc.and_(primary, _has_grown(files, keys, primary))
