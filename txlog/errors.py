@@ -113,6 +113,7 @@ class CommitConflictError(TxlogError):
     version: int
     rule: str  # Id of the broken rule in spec/commit.md, such as "CON-3".
     path: str | None = None
+    field: str | None = None  # The column that both writers changed.
 
 
 @dataclass(eq=False, kw_only=True)

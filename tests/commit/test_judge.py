@@ -17,15 +17,18 @@ from txlog.actions import (
     Protocol,
     Remove,
     Txn,
+    empty_rows,
     encode,
 )
 from txlog.commit import Intent, Reads, Verdict, judge
 from txlog.commit.intent import Isolation
 from txlog.expressions import Expression, bind, parse_sql
 from txlog.fragments import ID_APP
-from txlog.log import LogFile, commit_name
-from txlog.schema import PrimitiveType, StructField, StructType
+from txlog.log import LogFile, Segment, commit_name
+from txlog.reconcile import Controls
+from txlog.schema import PrimitiveType, StructField, StructType, schema_json
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.snapshot.snapshot import make_snapshot
 
 SCHEMA = StructType(
     (StructField("x", PrimitiveType("long")), StructField("p", PrimitiveType("string")))
@@ -66,15 +69,34 @@ def commit_of(*actions: Action, blind: bool | None = None) -> Commit:
     return parse_commit(encode([info, *actions]), LogFile(commit_name(5), "commit", 5))
 
 
-def verdict(intent: Intent, winner: Commit) -> Verdict:
-    return judge(intent, winner, file_rows([winner]), SCHEMA, ["p"])
-
-
-APPEND = Intent("WRITE", 4, adds=(add("mine"),))
-DELETE = Intent(
-    "DELETE", 4, removes=(remove("old"),), adds=(add("mine"),), reads=Reads(where=where("x > 10"))
+BASE = make_snapshot(
+    "t",
+    Segment(4),
+    Controls(
+        Protocol(min_reader_version=1, min_writer_version=2),
+        Metadata(id="t", schema_string=schema_json(SCHEMA), partition_columns=["p"]),
+    ),
+    sidecars=(),
+    tail=empty_rows(),
+    timestamp_ms=0,
+    head_ms=0,
 )
-DELETE_ALL = Intent("DELETE", 4, removes=(remove("old"),), reads=Reads(everything=True))
+
+
+def verdict(intent: Intent, winner: Commit) -> Verdict:
+    return judge(intent, winner, file_rows([winner]), BASE)
+
+
+APPEND = Intent("WRITE", 4, "append", adds=(add("mine"),))
+DELETE = Intent(
+    "DELETE",
+    4,
+    "delete",
+    removes=(remove("old"),),
+    adds=(add("mine"),),
+    reads=Reads(where=where("x > 10")),
+)
+DELETE_ALL = Intent("DELETE", 4, "delete", removes=(remove("old"),), reads=Reads(everything=True))
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 METADATA = Metadata(id="1", schema_string='{"type":"struct","fields":[]}')
 
@@ -202,6 +224,7 @@ def test_deletes_agree_with_the_oracle(
     mine = Intent(
         "DELETE",
         4,
+        "delete",
         removes=tuple(map(remove, gone)),
         reads=Reads(where=where(f"x > {threshold}")),
         isolation=isolation,

@@ -1,6 +1,7 @@
 """The commit loop between two writers: who lands, who decides anew, what is left in the end."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.actions import Add, encode
-from txlog.commit import Committed, Intent, Redo, commit
+from txlog.actions import Add, DomainMetadata, encode
+from txlog.commit import Committed, Intent, Redo, commit, run
 from txlog.commit.encode import encode_commit
 from txlog.effects import Effects
-from txlog.errors import RetriesExhaustedError
+from txlog.errors import CommitConflictError, RetriesExhaustedError
 from txlog.fragments import ID_APP, ID_TAG
 from txlog.scan import Threads
 from txlog.snapshot import Snapshot, load_snapshot
@@ -164,6 +165,22 @@ def test_two_new_columns_both_come(place: Place) -> None:
     assert txlog.Table(place.store.root).schema.names == ["x", "y", "z"]
 
 
+@pytest.mark.spec("CON-11")
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_a_delete_lands_after_new_columns(tmp_path: Path, effects: Effects, vectors: str) -> None:
+    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
+    append(place, load_snapshot(place.store), xs(1, 2, 3))
+    seen = load_snapshot(place.store)
+    wide = pa.table({"x": pa.array([1000], pa.int64()), "y": ["b"]})
+    append(place, seen, wide, schema_mode="merge")
+    assert delete(place, seen, "x < 3").outcome.version == 3
+    table = txlog.Table(place.store.root)
+    assert table.history(1)[0]["readVersion"] == 1  # Nothing was decided anew.
+    found = sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"])
+    assert found == [{"x": 3, "y": None}, {"x": 1000, "y": "b"}]
+
+
 def test_an_append_that_a_new_rule_forbids_is_refused(place: Place) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
@@ -177,7 +194,7 @@ def test_an_append_that_a_new_rule_forbids_is_refused(place: Place) -> None:
 
 def intent_of(snapshot: Snapshot, path: str) -> Intent:
     file = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
-    return Intent("WRITE", snapshot.version, adds=(file,))
+    return Intent("WRITE", snapshot.version, "append", adds=(file,))
 
 
 def test_the_loop_says_how_often_it_tried(place: Place) -> None:
@@ -249,7 +266,9 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
     old = file.model_copy(update={"path": "g", "tags": {ID_TAG: "3", "a": "b"}})
     bad = file.model_copy(update={"path": "h", "tags": {ID_TAG: "x", "a": "b"}})
     data = encode_commit(
-        Intent("WRITE", 4, adds=(file, old, bad), parameters={"a": [1], "b": "c", "d": None}),
+        Intent(
+            "WRITE", 4, "append", adds=(file, old, bad), parameters={"a": [1], "b": "c", "d": None}
+        ),
         highest_id=7,
         timestamp_ms=5,
         stamped=True,
@@ -275,3 +294,76 @@ def test_in_commit_timestamps_only_rise(tmp_path: Path, effects: Any) -> None:
     effects.clock[0] -= 100.0  # A clock that goes back.
     append(place, load_snapshot(place.store), xs(1), options=WriteOptions())
     assert load_snapshot(place.store).timestamp_ms == first + 1
+
+
+def property_intent(snapshot: Snapshot, name: str) -> Intent:
+    properties = {**snapshot.metadata.configuration, name: "1"}
+    metadata = snapshot.metadata.model_copy(update={"configuration": properties})
+    return Intent("SET TBLPROPERTIES", snapshot.version, "metadata", metadata=metadata)
+
+
+@pytest.mark.spec("CON-17")
+def test_a_failure_names_the_winner_and_what_to_do(place: Place) -> None:
+    seen = load_snapshot(place.store)
+    append(place, seen, xs(4))
+    first = load_snapshot(place.store)
+    assert isinstance(
+        commit(place.store, first, property_intent(first, "a"), effects=place.effects), Committed
+    )
+    append(place, load_snapshot(place.store), xs(5))
+    with pytest.raises(CommitConflictError, match="or changed properties meanwhile") as caught:
+        commit(place.store, seen, property_intent(seen, "b"), effects=place.effects)
+    assert type(caught.value) is CommitConflictError
+    assert (caught.value.version, caught.value.rule) == (4, "CON-2")
+    assert caught.value.remedy
+    assert load_snapshot(place.store).version == 5
+
+
+@pytest.mark.spec("CON-17")
+@pytest.mark.parametrize("first", ["rows", "property"])
+def test_no_other_winner_lets_a_forbidden_operation_run_again(place: Place, first: str) -> None:
+    """Run again, it would undo what it never saw."""
+    seen = load_snapshot(place.store)
+    runs: list[int] = []
+
+    def build(base: Snapshot) -> Intent:
+        runs.append(base.version)
+        return property_intent(base, "delta.logRetentionDuration")  # Redo after rows alone.
+
+    for name in ("rows", "property") if first == "rows" else ("property", "rows"):
+        now = load_snapshot(place.store)
+        if name == "rows":
+            append(place, now, xs(4))
+        else:
+            commit(place.store, now, property_intent(now, "a"), effects=place.effects)
+    with pytest.raises(CommitConflictError):
+        run(place.store, seen, build, effects=place.effects)
+    assert runs == [seen.version]
+    _, committed = run(place.store, load_snapshot(place.store), build, effects=place.effects)
+    assert committed is not None
+
+
+@pytest.mark.spec("CON-15")
+def test_a_property_of_the_system_is_set_anew_after_rows(place: Place) -> None:
+    seen = load_snapshot(place.store)
+    append(place, seen, xs(4))
+    runs: list[int] = []
+
+    def build(base: Snapshot) -> Intent:
+        runs.append(base.version)
+        return property_intent(base, "delta.logRetentionDuration" if len(runs) < 3 else "mine")
+
+    run(place.store, seen, build, effects=place.effects)
+    assert runs == [2, 3]
+    append(place, load_snapshot(place.store), xs(5))
+    run(place.store, load_snapshot(place.store, version=4), build, effects=place.effects)
+    assert runs == [2, 3, 4]  # One of a user's does not mind.
+
+
+def test_domains_are_committed(place: Place) -> None:
+    seen = load_snapshot(place.store)
+    domain = DomainMetadata(domain="mine", configuration="{}")
+    intent = replace(intent_of(seen, "f"), domains=(domain,))
+    done = commit(place.store, seen, intent, effects=place.effects)
+    assert isinstance(done, Committed)
+    assert load_snapshot(place.store).controls.domains["mine"] == domain

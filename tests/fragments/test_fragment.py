@@ -155,7 +155,7 @@ def test_ids_are_given_afresh_after_a_lost_race(tmp_path: Path) -> None:
 
     def one(path: str) -> Intent:
         file = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
-        return Intent("WRITE", base.version, adds=(file,))
+        return Intent("WRITE", base.version, "append", adds=(file,))
 
     outcomes = [commit(table.store, base, one(name), effects=REAL) for name in ("b", "c")]
     assert all(isinstance(outcome, Committed) for outcome in outcomes)

@@ -26,7 +26,7 @@ def change_metadata(table: txlog.Table, **change: object) -> None:
     """Commit other metadata, as another writer would."""
     base = load_snapshot(table.store)
     metadata = Metadata.model_validate({**base.metadata.model_dump(), **change})
-    intent = Intent("CHANGE", base.version, metadata=metadata)
+    intent = Intent("CHANGE", base.version, "metadata", metadata=metadata)
     assert isinstance(commit(table.store, base, intent, effects=REAL), Committed)
 
 

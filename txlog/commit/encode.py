@@ -34,6 +34,7 @@ def encode_commit(
         actions.append(intent.txn)
     if last_id > highest_id:
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
+    actions.extend(intent.domains)
     actions.extend(intent.removes)
     actions.extend(adds)
     return sealed(encode(actions), COMMIT_MARK)

@@ -6,14 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from txlog.actions import Add, Metadata, Protocol, Remove, Txn
+from txlog.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from txlog.expressions import Expression
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+
 Kind = Literal[
-    "append", "delete", "replace", "overwrite", "compact", "add columns", "replace columns",
-    "metadata", "restore", "protocol",
-]  # fmt: skip
+    "append",
+    "delete",
+    "replace",
+    "overwrite",
+    "compact",
+    "add columns",
+    "replace columns",
+    "metadata",
+    "restore",
+    "protocol",
+]
+"""What a transaction does, as far as conflicts go: its row of the table in spec/commit.md.
+
+`replace`: rows found by a predicate go and others come (update, merge, an overwrite with a
+predicate). `metadata`: nothing but the schema or properties. `protocol`: an upgrade.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,16 +51,17 @@ class Intent:
 
     operation: str  # By Delta's usual names: WRITE, DELETE, CREATE TABLE, …
     read_version: int  # -1 before the table's first commit.
+    kind: Kind
     adds: tuple[Add, ...] = ()
     removes: tuple[Remove, ...] = ()
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None
+    domains: tuple[DomainMetadata, ...] = ()
     reads: Reads = field(default_factory=Reads)
     # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
     row_deletes: frozenset[str] = frozenset()
-    kind: Kind = "append"
-    # Physical names of the columns that column files among `adds` give values to.
+    # Physical names of the columns that "add columns" and "replace columns" give values to.
     columns: frozenset[str] = frozenset()
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -1,47 +1,67 @@
-"""May a transaction still be committed after another writer's commit? Pure and total."""
+"""May a transaction still be committed after another writer's commit? Pure and total.
+
+The answer is the hardest of the cells of `TABLE` that a winner's effects lead to, and of the few
+rules that go by names. Rules: spec/commit.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.actions import DomainMetadata, Txn
+from txlog.commit.hits import Hit, find_hit
 from txlog.commit.intent import Intent
+from txlog.commit.table import TABLE, Outcome, When
+from txlog.commit.winner import Change, Effect, changes_of
+from txlog.errors import CommitConflictError
 from txlog.fragments import ID_APP
-from txlog.log import canonical_keys
-from txlog.schema import StructType
-from txlog.snapshot import Commit
-from txlog.stats import file_bounds, keep
+from txlog.snapshot import Commit, Snapshot
 
-_NONE = pa.nulls(0, pa.string())  # `pa.array` would import pandas.
+_SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
+
+# Given afresh on every attempt, so that two writers may both set it.
+_ROW_TRACKING = "delta.rowTracking"
+
+# These carry metadata beside rows; making it anew costs no data file.
+_OF_ROWS = ("append", "delete", "replace", "overwrite")
+
+_RULES = {
+    When.ALWAYS: "CON-11",
+    When.TOUCHED: "CON-5",
+    When.WHOLE: "CON-5",
+    When.BY_ROWS: "CON-10",
+    When.READ: "CON-6",
+    When.FRAGMENT: "CON-14",
+    When.FRAGMENT_GONE: "CON-14",
+    When.SAME_COLUMN: "CON-14",
+    When.TIGHTENS: "CON-15",
+}
+_RULES_OF_EFFECTS = {
+    Effect.PROTOCOL: "CON-1",
+    Effect.ADDITIONS: "CON-2",
+    Effect.METADATA: "CON-2",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do after a winner.
+    """What to do after a winner, and why."""
 
-    `ok`: commit on top of it. `rebase`: the same, if the rows that both delete are others, with
-    the winner's rows deleted too. `redo`: run the operation again from the new version.
-    """
-
-    outcome: Literal["ok", "rebase", "redo"]
+    outcome: Outcome
     rule: str  # In spec/commit.md.
     path: str | None = None
+    column: str | None = None
+    reason: str = field(default="", compare=False)
 
 
-def judge(
-    intent: Intent,
-    winner: Commit,
-    files: pa.Table,
-    schema: StructType,
-    partitions: list[str],
-) -> Verdict:
+def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Verdict:
     """Return the verdict on an intent after one commit that it did not see.
 
-    Decided from the winner's actions, never from the name of its operation.
+    Decided from the winner's actions, never from the name of its operation. Of equally hard
+    verdicts, that of the lowest rule is returned, and for its first file in the commit.
 
     Parameters
     ----------
@@ -51,86 +71,78 @@ def judge(
         The other writer's commit.
     files
         Its file actions as `FILE_ROWS`.
-    schema, partitions
-        Columns and partition columns of the table as the intent read it.
+    base
+        The table as the intent read it; only its controls are looked at.
     """
-    names = {type(action).__name__ for _, action in winner.controls}
-    if "Protocol" in names:
-        return Verdict("redo", "CON-1")
-    if "Metadata" in names:
-        return Verdict("redo", "CON-2")
-    if intent.txn is not None and intent.txn.app_id in _apps(winner):
-        return Verdict("redo", "CON-3")
-    if intent.metadata is not None or intent.protocol is not None:
-        return Verdict("redo", "CON-4")
-    if files.num_rows == 0:
-        return Verdict("ok", "CON-9")
-    vectors = _changed_vectors(files) if intent.row_deletes else _NONE
-    by_rows = pc.is_in(_keys_of(files), value_set=vectors)
-    touched = _first_touched(intent, files, by_rows)
-    if touched is not None:
-        return Verdict("redo", "CON-5", touched)
-    verdict = _judge_reads(intent, winner, files.filter(pc.invert(by_rows)), schema, partitions)
-    if verdict.outcome == "ok" and len(vectors):
-        return Verdict("rebase", "CON-10", str(files.filter(by_rows)["path"][0].as_py()))
-    return verdict
+    changes = changes_of(winner, files, base)
+    found = [*_by_name(intent, winner), *_by_table(intent, changes, base)]
+    return min(found, key=_place) if found else Verdict("ok", _why_ok(intent, changes))
 
 
-def _apps(winner: Commit) -> set[str]:
-    names = {action.app_id for _, action in winner.controls if hasattr(action, "app_id")}
-    return names - {ID_APP}  # Fragment ids are given afresh on every attempt.
+def worse(one: Verdict, other: Verdict) -> bool:
+    """Return whether a verdict is harder than another one."""
+    return _SEVERITY.index(one.outcome) > _SEVERITY.index(other.outcome)
 
 
-def _first_touched(intent: Intent, files: pa.Table, by_rows: pa.Array) -> str | None:
-    """Return a file that both change, if there is one, and not only by rows."""
-    if not intent.removes:
-        return None
-    keys = _keys_of(files)
-    shared = pc.is_in(keys, value_set=_keys([remove.path for remove in intent.removes]))
-    rows_only = pc.and_(by_rows, pc.is_in(keys, value_set=_keys(sorted(intent.row_deletes))))
-    found = files.filter(pc.and_not(shared, rows_only))
-    return str(found["path"][0].as_py()) if found.num_rows else None
+def refusal(verdict: Verdict, version: int) -> CommitConflictError:
+    """Return the error for a verdict that only the caller can do something about.
+
+    `version` is the winner's.
+    """
+    return CommitConflictError(
+        version=version,
+        rule=verdict.rule,
+        path=verdict.path,
+        field=verdict.column,
+        reason=f"another writer {verdict.reason} meanwhile",
+        remedy="Nothing was committed; look at the table as it is now, and try again if what "
+        "you want is still to be done",
+    )
 
 
-def _changed_vectors(files: pa.Table) -> pa.Array:
-    """Return the keys of files that a commit removes and adds: only their vectors differ."""
-    keys = _keys_of(files)
-    added, removed = keys.filter(files["is_add"]), keys.filter(pc.invert(files["is_add"]))
-    return added.filter(pc.is_in(added, value_set=removed)).unique()
+def _place(verdict: Verdict) -> tuple[int, int]:
+    return -_SEVERITY.index(verdict.outcome), int(verdict.rule.removeprefix("CON-"))
 
 
-def _keys_of(files: pa.Table) -> pa.Array:
-    return _flat(canonical_keys(files["path"]))
+def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
+    """Yield what follows from names that both use, and from changing the table on the way."""
+    apps = {action.app_id for _, action in winner.controls if isinstance(action, Txn)}
+    if intent.txn is not None and intent.txn.app_id in apps - {ID_APP}:
+        yield Verdict("redo", "CON-3", reason=f"wrote as the application {intent.txn.app_id}")
+    if intent.kind in _OF_ROWS and (intent.metadata is not None or intent.protocol is not None):
+        yield Verdict("redo", "CON-4", reason="committed")
+    theirs = {action.domain for _, action in winner.controls if isinstance(action, DomainMetadata)}
+    shared = theirs & {action.domain for action in intent.domains} - {_ROW_TRACKING}
+    if shared:
+        outcome: Outcome = "redo" if intent.kind == "restore" else "fail"
+        yield Verdict(outcome, "CON-16", reason=f"set the metadata of the domain {min(shared)}")
 
 
-def _keys(paths: Sequence[str]) -> pa.Array:
-    return _flat(canonical_keys(pa.array(paths, pa.string())))
+def _by_table(
+    intent: Intent, changes: Mapping[Effect, Change], base: Snapshot
+) -> Iterator[Verdict]:
+    """Yield the outcome of every condition that holds."""
+    for effect, change in changes.items():
+        for when, outcome in TABLE[intent.kind][effect].items():
+            hit = find_hit(when, intent, effect, change, base)
+            if hit is not None:
+                yield _verdict(intent, effect, when, outcome, hit)
 
 
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+def _verdict(intent: Intent, effect: Effect, when: When, outcome: Outcome, hit: Hit) -> Verdict:
+    rule = _RULES_OF_EFFECTS.get(effect, _RULES[when])
+    if effect is Effect.COLUMNS and when is When.READ:
+        rule = "CON-14"
+    if outcome == "rebase" and not intent.row_deletes:
+        outcome = "redo"  # There are no vectors of ours to unite with theirs.
+    if outcome == "rebase":
+        rule = "CON-10"
+    return Verdict(outcome, rule, hit.path, hit.column, effect.value)
 
 
-def _judge_reads(
-    intent: Intent,
-    winner: Commit,
-    files: pa.Table,
-    schema: StructType,
-    partition_columns: list[str],
-) -> Verdict:
-    """Compare what we read with the rows that the winner added."""
-    if not intent.reads:
-        return Verdict("ok", "CON-9")
-    added = files.filter(files["is_add"])
-    if intent.isolation == "SnapshotIsolation" or added.num_rows == 0:
-        return Verdict("ok", "CON-9")
-    blind = winner.info is not None and winner.info.is_blind_append is True
-    if intent.isolation == "WriteSerializable" and blind:
-        return Verdict("ok", "CON-7")
-    if intent.reads.everything or intent.reads.where is None:
-        return Verdict("redo", "CON-6", str(added["path"][0].as_py()))
-    bounds = file_bounds(added, schema, partition_columns, intent.reads.where)
-    hit = added.filter(keep(intent.reads.where, bounds))
-    if hit.num_rows:
-        return Verdict("redo", "CON-6", str(hit["path"][0].as_py()))
-    return Verdict("ok", "CON-8")
+def _why_ok(intent: Intent, changes: Mapping[Effect, Change]) -> str:
+    rows = changes.keys() & {Effect.ROWS, Effect.ROWS_BLIND}
+    if not rows or not intent.reads or intent.isolation == "SnapshotIsolation":
+        return "CON-9"
+    blind = intent.isolation == "WriteSerializable" and Effect.ROWS_BLIND in rows
+    return "CON-7" if blind else "CON-8"

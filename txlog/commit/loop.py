@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from txlog.actions import rows as log_rows
 from txlog.commit.encode import encode_commit, txn_id_of
 from txlog.commit.intent import Intent
-from txlog.commit.judge import Verdict, judge
+from txlog.commit.judge import Verdict, judge, refusal, worse
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
@@ -78,6 +78,8 @@ def commit(
 
     Raises
     ------
+    CommitConflictError
+        A winner forbids the intent, and to run the operation again would not be right either.
     RetriesExhaustedError
         Others won until the deadline.
     OutcomeUnknownError
@@ -105,6 +107,8 @@ def commit(
             rebased = rebase(snapshot, intent, passed)
             if rebased is not None:
                 intent, verdict = rebased, None
+        if verdict is not None and verdict.outcome == "fail":
+            raise refusal(verdict, at)
         if verdict is not None:
             return Redo(snapshot, verdict, at)
         waited = effects.monotonic_s() - started
@@ -229,16 +233,10 @@ def _pass_winners(
     for file in newer_commits(store, snapshot.version):
         winner = read_commit(store, file)
         passed.append(winner)
-        if bad is None or bad.outcome == "rebase":
-            verdict = judge(
-                intent,
-                winner,
-                file_rows([winner]),
-                snapshot.schema,
-                snapshot.partition_columns,
-            )
-            if verdict.outcome != "ok" and (bad is None or verdict.outcome == "redo"):
-                bad, bad_at = verdict, winner.version
+        # All are judged: an operation must not be run again on top of a commit that forbids it.
+        verdict = judge(intent, winner, file_rows([winner]), snapshot)
+        if verdict.outcome != "ok" and (bad is None or worse(verdict, bad)):
+            bad, bad_at = verdict, winner.version
         current = advance(current, [winner])
     return bad, current, bad_at if bad else current.version
 
@@ -277,6 +275,8 @@ def run(
 
     Raises
     ------
+    CommitConflictError
+        A winner forbids the operation.
     RetriesExhaustedError
         Conflicts went on until the deadline.
     """

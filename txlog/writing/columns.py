@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions import Add, Metadata, Remove
-from txlog.commit import Intent, run
+from txlog.commit import Intent, Reads, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
@@ -181,6 +181,7 @@ def _give_values(
             removes=tuple(removes),
             adds=(*shortened, *adds),
             columns=frozenset(f.name_in_files(base.mapping_mode) for f in values.fields),
+            reads=Reads(everything=bool(values.reads)),
             parameters={"columns": [f.name for f in values.fields]},
             metrics={
                 "numAddedFiles": len(adds),

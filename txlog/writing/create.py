@@ -100,8 +100,8 @@ def create_intent(
     protocol = new_protocol(schema, Properties(kept))
     return Intent(
         operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
-        kind="append",
         read_version=-1,
+        kind="append",  # For form's sake: a table that is there already ends it, unjudged (CON-1).
         protocol=with_features(protocol, features) if features else protocol,
         metadata=metadata,
         adds=adds,

@@ -127,8 +127,10 @@ def commit_overwrite(
             gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
         return Intent(
             operation="WRITE",
-            kind="overwrite" if predicate is None and partition_mode == "static" else "replace",
             read_version=base.version,
+            # No predicate says which partitions a dynamic one replaces, so any file may matter: as
+            # "overwrite", it finds its files anew after every change of them, and writes none.
+            kind="overwrite" if predicate is None else "replace",
             removes=gone.removes,
             adds=(*gone.adds, *adds),
             metadata=_metadata(base, schema, schema_mode),

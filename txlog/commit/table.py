@@ -1,0 +1,140 @@
+"""What follows for each kind of intent from each effect of a winner. Total.
+
+Rules: spec/commit.md, CON-11, where the reasons are, and CON-13 for the conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from txlog.commit.intent import Kind
+from txlog.commit.winner import Effect
+
+Outcome = Literal["ok", "rebase", "redo", "fail"]
+"""From the mildest to the hardest.
+
+`ok`: commit on top of the winner. `rebase`: the same, if the rows that both delete are others,
+with the winner's rows deleted too. `redo`: run the operation again from the new version.
+`fail`: tell the caller.
+"""
+
+
+class When(StrEnum):
+    """A condition on the files or columns of a winner's effect."""
+
+    ALWAYS = "always"
+    TOUCHED = "touched"  # A path that we remove or add.
+    WHOLE = "whole"  # Such a path, but one that we only delete rows of.
+    BY_ROWS = "by rows"  # A path that we only delete rows of.
+    READ = "read"  # Rows, or columns of rows, that we may have read.
+    FRAGMENT = "fragment"  # A fragment of which we remove a file, or give columns to.
+    FRAGMENT_GONE = "fragment gone"  # A fragment that we remove.
+    SAME_COLUMN = "same column"  # A column that we give values to.
+    TIGHTENS = "tightens"  # We may forbid what was permitted.
+
+
+Cell: TypeAlias = Mapping[When, Outcome]
+"""What follows from each condition that holds: the hardest counts, and ok if none does."""
+
+_OK: Cell = {}
+_REDO: Cell = {When.ALWAYS: "redo"}
+_FAIL: Cell = {When.ALWAYS: "fail"}
+_TOUCHED: Cell = {When.TOUCHED: "redo"}
+_HIT: Cell = {When.TOUCHED: "redo", When.READ: "redo"}
+_TIGHTENS: Cell = {When.TOUCHED: "redo", When.TIGHTENS: "redo"}
+_FRAGMENT: Cell = {When.TOUCHED: "redo", When.FRAGMENT: "redo"}
+
+TABLE: dict[Kind, dict[Effect, Cell]] = {
+    "append": {
+        Effect.ROWS_BLIND: _HIT,
+        Effect.ROWS: _HIT,
+        Effect.VECTORS: _HIT,
+        Effect.REMOVED: _HIT,
+        Effect.MOVED: _TOUCHED,
+        Effect.COLUMNS: _HIT,
+        Effect.ADDITIONS: _REDO,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _REDO,
+    },
+    "delete": {
+        Effect.ROWS_BLIND: _HIT,
+        Effect.ROWS: _HIT,
+        Effect.VECTORS: {When.WHOLE: "redo", When.BY_ROWS: "rebase", When.READ: "rebase"},
+        Effect.REMOVED: _TOUCHED,
+        Effect.MOVED: _TOUCHED,
+        Effect.COLUMNS: {When.TOUCHED: "redo", When.FRAGMENT_GONE: "redo", When.READ: "redo"},
+        Effect.ADDITIONS: _OK,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _REDO,
+    },
+    "replace": {
+        Effect.ROWS_BLIND: _HIT,
+        Effect.ROWS: _HIT,
+        Effect.VECTORS: {When.WHOLE: "redo", When.BY_ROWS: "rebase", When.READ: "redo"},
+        Effect.REMOVED: _HIT,
+        Effect.MOVED: _TOUCHED,
+        Effect.COLUMNS: {When.TOUCHED: "redo", When.FRAGMENT: "redo", When.READ: "redo"},
+        Effect.ADDITIONS: _REDO,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _REDO,
+    },
+    "overwrite": dict.fromkeys(Effect, _REDO),
+    "compact": {
+        Effect.ROWS_BLIND: _TOUCHED,
+        Effect.ROWS: _TOUCHED,
+        Effect.VECTORS: _TOUCHED,
+        Effect.REMOVED: _TOUCHED,
+        Effect.MOVED: _TOUCHED,
+        Effect.COLUMNS: _FRAGMENT,
+        Effect.ADDITIONS: _REDO,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _REDO,
+    },
+    "add columns": {
+        Effect.ROWS_BLIND: _REDO,
+        Effect.ROWS: _REDO,
+        Effect.VECTORS: _TOUCHED,
+        Effect.REMOVED: _REDO,
+        Effect.MOVED: _REDO,
+        Effect.COLUMNS: {When.TOUCHED: "redo", When.READ: "redo", When.SAME_COLUMN: "fail"},
+        Effect.ADDITIONS: {When.ALWAYS: "redo", When.SAME_COLUMN: "fail"},
+        Effect.METADATA: _FAIL,
+        Effect.PROTOCOL: _FAIL,
+    },
+    "replace columns": {
+        Effect.ROWS_BLIND: _HIT,
+        Effect.ROWS: _REDO,
+        Effect.VECTORS: _TOUCHED,
+        Effect.REMOVED: _FRAGMENT,
+        Effect.MOVED: _FRAGMENT,
+        Effect.COLUMNS: {When.TOUCHED: "redo", When.READ: "redo", When.SAME_COLUMN: "redo"},
+        Effect.ADDITIONS: _REDO,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _REDO,
+    },
+    "metadata": {
+        Effect.ROWS_BLIND: _TIGHTENS,
+        Effect.ROWS: _TIGHTENS,
+        Effect.VECTORS: _TIGHTENS,
+        Effect.REMOVED: _TOUCHED,
+        Effect.MOVED: _TIGHTENS,
+        Effect.COLUMNS: _TIGHTENS,
+        Effect.ADDITIONS: _FAIL,
+        Effect.METADATA: _FAIL,
+        Effect.PROTOCOL: _REDO,
+    },
+    "restore": dict.fromkeys(Effect, _REDO),
+    "protocol": {
+        Effect.ROWS_BLIND: _TIGHTENS,
+        Effect.ROWS: _TIGHTENS,
+        Effect.VECTORS: _TIGHTENS,
+        Effect.REMOVED: _TOUCHED,
+        Effect.MOVED: _TIGHTENS,
+        Effect.COLUMNS: _TIGHTENS,
+        Effect.ADDITIONS: _REDO,
+        Effect.METADATA: _REDO,
+        Effect.PROTOCOL: _FAIL,
+    },
+}

@@ -1,0 +1,165 @@
+"""What a winner's commit did to the table: its effects. Pure; its files stay columns.
+
+Told from its actions alone, never from the name of its operation. Rules: spec/commit.md, CON-12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Metadata, Protocol, empty_rows
+from txlog.commit.alteration import is_additive, new_columns, schema_of
+from txlog.fragments import FIELDS_TAG, tagged_ids
+from txlog.log import canonical_keys
+from txlog.snapshot import Commit, Snapshot
+
+
+class Effect(StrEnum):
+    """One way in which a commit changes a table: a column of the table of CON-11.
+
+    The values complete the sentence "another writer …".
+    """
+
+    ROWS_BLIND = "added rows without looking at others"
+    ROWS = "added rows"
+    VECTORS = "deleted rows of files"
+    REMOVED = "removed files"
+    MOVED = "rearranged files"
+    COLUMNS = "added or replaced files of columns"
+    ADDITIONS = "added nullable columns or changed properties"
+    METADATA = "changed the metadata"
+    PROTOCOL = "changed the protocol"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit holds of one effect.
+
+    `files` are its `FILE_ROWS`, in the order of the commit. `columns` are the names of the columns
+    concerned, physical and logical, in small letters; None if that cannot be told.
+    """
+
+    files: pa.Table
+    columns: frozenset[str] | None = frozenset()
+
+
+def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, Change]:
+    """Return the effects of a commit, in the order of `Effect`.
+
+    Parameters
+    ----------
+    files
+        Its file actions as `FILE_ROWS`.
+    base
+        The version that its metadata is compared with.
+    """
+    found = _file_changes(files, is_blind(winner)) if files.num_rows else {}
+    for _, action in winner.controls:
+        if isinstance(action, Protocol):
+            found[Effect.PROTOCOL] = Change(empty_rows())
+        elif isinstance(action, Metadata) and is_additive(base.metadata, action):
+            found[Effect.ADDITIONS] = Change(empty_rows(), _names_added(base, action))
+        elif isinstance(action, Metadata):
+            found[Effect.METADATA] = Change(empty_rows(), None)
+    return {effect: found[effect] for effect in Effect if effect in found}
+
+
+def is_blind(winner: Commit) -> bool:
+    """Return whether a commit says that it is a blind append: silence says nothing."""
+    return winner.info is not None and winner.info.is_blind_append is True
+
+
+def keys_of(files: pa.Table) -> pa.Array:
+    """Return the texts by which the paths of `FILE_ROWS` are compared."""
+    return flat(canonical_keys(files["path"]))
+
+
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _names_added(base: Snapshot, metadata: Metadata) -> frozenset[str] | None:
+    schema = schema_of(metadata)
+    if schema is None:
+        return None
+    added = new_columns(base.schema, schema)
+    return frozenset(name.lower() for f in added for name in (f.name, f.physical_name))
+
+
+def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
+    """Sort file actions by effect: every row has one."""
+    adds, data_change = flat(files["is_add"]), flat(files["data_change"])
+    keys, ids = keys_of(files), tagged_ids(files)
+    lists = pc.map_lookup(flat(files["tags"]), pa.scalar(FIELDS_TAG), "last")
+    of_columns = pc.is_valid(lists)
+    primary = pc.invert(of_columns)
+    vectors = pc.and_(primary, _has_grown(files, keys, primary))
+    rest = pc.and_not(primary, vectors)
+    gone, came = pc.and_not(rest, adds), pc.and_(rest, adds)
+    # The column files of a fragment go with it; that changes no column.
+    lost = ids.filter(pc.and_not(gone, pc.is_in(keys, value_set=keys.filter(adds))))
+    with_fragment = pc.and_(pc.and_not(of_columns, adds), pc.is_in(ids, value_set=lost.drop_null()))
+    gone = pc.or_(gone, with_fragment)
+    columns = pc.and_not(of_columns, with_fragment)
+    moved = pc.and_not(gone, data_change)
+    # A file that brings no new rows has them from one that left in the same commit. If it comes
+    # under the path of one that left, its vector did not grow, and rows may be back.
+    again = pc.is_in(keys, value_set=keys.filter(pc.invert(adds)))
+    rearranges = pc.and_not(pc.and_not(came, data_change), again)
+    if not pc.any(moved).as_py():
+        rearranges = pc.and_(rearranges, False)
+    masks = {
+        Effect.ROWS_BLIND if blind else Effect.ROWS: pc.and_not(came, rearranges),
+        Effect.VECTORS: vectors,
+        Effect.REMOVED: pc.and_(gone, data_change),
+        Effect.MOVED: pc.or_(moved, rearranges),
+        Effect.COLUMNS: columns,
+    }
+    return {
+        effect: Change(files.filter(mask), _names_listed(lists.filter(mask)))
+        for effect, mask in masks.items()
+        if pc.any(mask).as_py()
+    }
+
+
+def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
+    """Return true for the actions of files that a commit removes and adds with more rows deleted.
+
+    By the number alone: which rows they are is in the vectors, and only CON-10 reads those.
+    """
+    counts = pc.fill_null(pc.struct_field(flat(files["deletion_vector"]), "cardinality"), 0)
+    adds = flat(files["is_add"])
+    rows = pa.table({"key": keys, "deleted": counts})
+    before = rows.filter(pc.and_not(primary, adds)).group_by("key").aggregate([("deleted", "max")])
+    if before.num_rows == 0:
+        return pa.repeat(pa.scalar(False), len(keys))
+    after = rows.filter(pc.and_(primary, adds)).group_by("key").aggregate([("deleted", "min")])
+    at = pc.index_in(after["key"], value_set=before["key"])
+    grew = pc.greater(after["deleted_min"], before["deleted_max"].take(at))
+    grown = after["key"].filter(pc.fill_null(grew, False))
+    return pc.and_(primary, pc.is_in(keys, value_set=flat(grown)))
+
+
+def _names_listed(lists: pa.Array) -> frozenset[str] | None:
+    """Return the columns of column files; a commit's files have few different lists."""
+    names: set[str] = set()
+    for text in lists.drop_null().unique().to_pylist():
+        listed = _parsed(text)
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            return None
+        names.update(name.lower() for name in listed)
+    return frozenset(names)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
