@@ -92,11 +92,13 @@ class FragmentReader:
         batch_rows: int,
         threads: bool,
         only: BitMap64 | None = None,
+        rows: tuple[int, int] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
         With `prune`, row groups of which the plan's predicate is certainly not true are left out;
-        with `only`, those that hold none of its positions.
+        with `only`, those that hold none of its positions; with `rows`, those whose first row is
+        not in that range of positions.
         """
         with self._opened() as file:
             self._check_rows(file)
@@ -112,16 +114,17 @@ class FragmentReader:
             legacy = is_legacy(file.metadata.metadata)
             kept = self._kept_row_groups(file, places) if prune and not legacy else None
             for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                asked = only is None or only.range_cardinality(start, start + rows) > 0
+                count = file.metadata.row_group(group).num_rows
+                asked = only is None or only.range_cardinality(start, start + count) > 0
+                asked = asked and (rows is None or rows[0] <= start < rows[1])
                 if asked and (kept is None or kept[group]):
                     at = start
-                    for raw in _raw(file, group, rows, wanted, batch_rows, threads):
+                    for raw in _raw(file, group, count, wanted, batch_rows, threads):
                         if legacy:
                             raw = _in_todays_calendar(raw)
                         yield at, self._table_columns(raw, needed, places, names, at)
                         at += raw.num_rows
-                start += rows
+                start += count
 
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
         """Return where the file has a column, or None if it does not."""
@@ -255,11 +258,14 @@ def read_fragment(
     *,
     batch_rows: int = BATCH_ROWS,
     threads: bool = False,
+    rows: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a fragment that the plan wants, in the plan's columns.
 
     Row groups that the predicate rules out are not read; deletions go by physical position,
-    before the predicate. `threads` lets one file be decoded by several threads.
+    before the predicate. `threads` lets one file be decoded by several threads. With `rows`, a
+    range of positions, only the row groups whose first row is in it are read: ranges that divide
+    the fragment's positions yield each row once, wherever their borders are.
 
     Raises
     ------
@@ -270,7 +276,7 @@ def read_fragment(
     deleted = reader.deletions()
     names = [column.name for column in plan.columns]
     for start, batch in reader.batches(
-        plan.needed, prune=True, batch_rows=batch_rows, threads=threads
+        plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):
         kept = alive_mask(deleted, start, batch.num_rows)
         if plan.where is not None:
