@@ -1,9 +1,57 @@
-"""Settings that all tests share."""
+"""Settings that all tests share, and one Spark session for those that need one."""
 
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Machines are shared, so a time limit for one example would fail at random.
 settings.register_profile(
     "txlog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("txlog")
+
+SPARK_SETTINGS = {
+    "spark__master": "local[2]",
+    "spark__ui__enabled": "false",
+    "spark__ui__showConsoleProgress": "false",
+    "spark__log__level": "OFF",
+    "spark__sql__shuffle__partitions": "2",
+    "spark__driver__bindAddress": "127.0.0.1",
+    "spark__driver__host": "127.0.0.1",
+    "spark__sql__session__timeZone": "UTC",
+    "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    from txlog.spark_ext import session
+
+    # Python rows are in the process's zone, and expected values are in UTC.
+    os.environ["TZ"] = "UTC"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = session("txlog tests", spark__sql__warehouse__dir=str(warehouse), **SPARK_SETTINGS)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's own warnings (pandas, sockets left to the collector) are not ours."""
+    if request.node.get_closest_marker("spark") is None:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

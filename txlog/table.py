@@ -335,6 +335,15 @@ class Table:
         """Yield rows as Arrow batches; arguments as for `scan`."""
         return self.scan(columns, where).to_batches()
 
+    def head(
+        self, num_rows: int, columns: list[str] | None = None, where: Where = None
+    ) -> pa.Table:
+        """Return the first rows as one Arrow table; the other arguments are as for `scan`.
+
+        No more fragments are opened than they need, as far as the log counts rows.
+        """
+        return self.scan(columns, where).head(num_rows)
+
     def count(self, where: Where = None) -> int:
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 ROOT = Path(__file__).parents[3] / "shared" / "corpus" / "delta"
+
+NEEDS_CORPUS = pytest.mark.skipif(not ROOT.exists(), reason=f"the corpus is not at {ROOT}")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class Case:
     @property
     def is_plain(self) -> bool:
         return not self.index["expectation"]
+
+
+def require_corpus(home: Path = ROOT) -> None:
+    """Skip a test where the corpus, or a part of it, is not there."""
+    if not home.exists():
+        pytest.skip(f"the corpus is not at {home}")
 
 
 @cache

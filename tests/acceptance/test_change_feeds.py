@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from corpus import ROOT, cases
+from corpus import cases, require_corpus
 
 import txlog
 
@@ -34,8 +34,7 @@ NOT_FOR_DELTALAKE = {
 
 
 def opened(name: str, version: int | None = None) -> txlog.Table:
-    if not ROOT.exists():
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
+    require_corpus()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", txlog.TxlogWarning)
         return txlog.Table(PATHS[name], version=version)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from corpus import ROOT, Case, cases, rows_sha256
+from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
 from txlog.snapshot import load_files
@@ -48,8 +48,7 @@ WITH_CHECKSUMS = [case for case in cases() if checksums(case)]
 
 
 def test_the_corpus_is_there() -> None:
-    if not ROOT.exists():
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
+    require_corpus()
     names = {case.name for case in WITH_CHECKSUMS}
     assert {name for name, _ in WRONG} | MALFORMED | LOG_DAMAGED <= names
     assert sum(len(checksums(case)) for case in WITH_CHECKSUMS) > 150
@@ -96,10 +95,8 @@ def test_checksums_agree_with_the_log(case: Case) -> None:
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in WRONG}))
 def test_a_wrong_checksum_changes_nothing_that_is_read(name: str, tmp_path: Path) -> None:
-    found = [case for case in WITH_CHECKSUMS if case.name == name]
-    if not found:
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
-    (case,) = found
+    require_corpus()
+    (case,) = [case for case in WITH_CHECKSUMS if case.name == name]
     for path in case.path.rglob("*"):
         copy = tmp_path / path.relative_to(case.path)
         if path.is_file() and path.suffix != ".crc":

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from corpus import ROOT, Case, cases
+from corpus import Case, cases, require_corpus
 from judging import FAULTS, OVERRULED, fault_of, judge, opened
 
 import txlog
@@ -11,14 +11,12 @@ BY_NAME = {case.name: case for case in cases()}
 
 
 def named(name: str) -> Case:
-    if name not in BY_NAME:
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
+    require_corpus()
     return BY_NAME[name]
 
 
 def test_the_corpus_is_there() -> None:
-    if not ROOT.exists():
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
+    require_corpus()
     assert len(cases()) > 300
 
 
@@ -30,8 +28,7 @@ def test_a_table_is_what_is_known_of_it(case: Case) -> None:
 
 
 def test_nothing_is_overruled_in_vain() -> None:
-    if not ROOT.exists():
-        pytest.skip(f"the corpus of other engines' tables is not at {ROOT}")
+    require_corpus()
     assert set(OVERRULED) <= set(BY_NAME)
     expectations = [case.index["expectation"] for case in cases()]
     for key in FAULTS:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import ROOT
+from corpus import ROOT, require_corpus
 from pyroaring import BitMap64
 
 from txlog.errors import BadDeletionVectorError
@@ -47,8 +47,7 @@ VARIANTS = recorded("variants")
 
 
 def test_the_corpus_is_there() -> None:
-    if not HOME.exists():
-        pytest.skip(f"the corpus of Lance's deletion files is not at {HOME}")
+    require_corpus(HOME)
     assert len(REAL) == 22
     assert len(VARIANTS) == 21
     assert {record["file"] for record in REAL} == {path.name for path in (HOME / "real").iterdir()}

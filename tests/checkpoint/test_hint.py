@@ -5,15 +5,13 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from corpus import ROOT
+from corpus import NEEDS_CORPUS, ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.checkpoint import Hint, encode_hint, read_hint
 from txlog.checkpoint.hint import HINT_PATH, checksum, decode_hint
 from txlog.store import open_store
-
-needs_corpus = pytest.mark.skipif(not ROOT.exists(), reason=f"no corpus of tables at {ROOT}")
 
 
 def test_the_example_of_the_protocol() -> None:
@@ -25,7 +23,7 @@ def test_the_example_of_the_protocol() -> None:
     assert checksum(node) == "6a92d155a59bf2eecbd4b4ec7fd1f875"
 
 
-@needs_corpus
+@NEEDS_CORPUS
 def test_the_checksums_that_other_writers_made() -> None:
     checked = 0
     for path in sorted(ROOT.glob("tables/**/_delta_log/_last_checkpoint")):

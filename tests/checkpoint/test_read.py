@@ -9,7 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus import ROOT, Case, cases
+from corpus import NEEDS_CORPUS, Case, cases
 
 from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn
 from txlog.checkpoint import read_controls, read_files
@@ -21,7 +21,6 @@ from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.load import list_log
 from txlog.store import Store, open_store
 
-NEEDS = pytest.mark.skipif(not ROOT.exists(), reason=f"no corpus of tables at {ROOT}")
 CHECKPOINTED = [
     case
     for case in cases()
@@ -30,7 +29,7 @@ CHECKPOINTED = [
 ]
 
 
-@NEEDS
+@NEEDS_CORPUS
 def test_the_corpus_has_every_form() -> None:
     forms = {form for case in CHECKPOINTED for form in case.index["checkpoints"].split(",")}
     assert {"classic", "classic-v2spec", "multipart", "sidecars", "uuid-json"} <= forms
@@ -47,7 +46,7 @@ def open_case(case: Case) -> tuple[Store, Any]:
         pytest.skip(str(error.features))
 
 
-@NEEDS
+@NEEDS_CORPUS
 @pytest.mark.spec("REC-7")
 @pytest.mark.parametrize("case", CHECKPOINTED, ids=lambda case: case.index["path"])
 def test_a_checkpoint_says_what_its_commits_say(case: Case) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from corpus import ROOT, cases
+from corpus import cases, require_corpus
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -204,12 +204,11 @@ FORMS = [
 
 @cache
 def foreign(name: str) -> Log:
-    found = [case.path for case in cases() if case.name == name]
-    if not found:
-        pytest.skip(f"no table {name} in {ROOT}")
+    require_corpus()
+    (path,) = [case.path for case in cases() if case.name == name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TxlogWarning)
-        return make_log(found[0])
+        return make_log(path)
 
 
 def wholesale(data: bytes) -> Iterator[tuple[str, bytes | None]]:

@@ -5,11 +5,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from corpus import ROOT, Case, cases, rows_sha256
+from corpus import NEEDS_CORPUS, Case, cases, rows_sha256
 
 from txlog.variant import unshred, variant_to_json
 
-pytestmark = pytest.mark.skipif(not ROOT.exists(), reason=f"the corpus is not at {ROOT}")
+pytestmark = NEEDS_CORPUS
 TABLES = {case.name: case for case in cases() if "variant" in case.index["types"].split(",")}
 
 

@@ -8,11 +8,16 @@ from txlog.scan.plan import (
     Explanation,
     ReadPlan,
     ScanPlan,
+    Share,
     choose_columns,
+    limited,
     plan_fragments,
     plan_scan,
     require_table_columns,
+    row_ranges,
+    scan_schema,
 )
+from txlog.scan.ranges import RowRange
 from txlog.scan.read import (
     BATCH_ROWS,
     FragmentReader,
@@ -20,7 +25,7 @@ from txlog.scan.read import (
     read_fragment,
     rows_of,
 )
-from txlog.scan.scan import Scan
+from txlog.scan.scan import Scan, first_rows
 from txlog.scan.take import positions_of, take_offsets, take_rows
 
 __all__ = [
@@ -29,11 +34,15 @@ __all__ = [
     "Explanation",
     "FragmentReader",
     "ReadPlan",
+    "RowRange",
     "Scan",
     "ScanPlan",
+    "Share",
     "Threads",
     "as_fragments",
     "choose_columns",
+    "first_rows",
+    "limited",
     "load_deletions",
     "matching_positions",
     "plan_fragments",
@@ -42,7 +51,9 @@ __all__ = [
     "read_fragment",
     "require_row_tracking",
     "require_table_columns",
+    "row_ranges",
     "rows_of",
+    "scan_schema",
     "take_offsets",
     "take_rows",
 ]

@@ -14,7 +14,7 @@ from txlog.expressions import columns_of
 from txlog.log import decode_path
 from txlog.scan.calendar import is_legacy, rebased
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import Range, overlaps
+from txlog.scan.ranges import RowRange, overlaps
 from txlog.schema import arrow_type
 from txlog.stats import keep, row_group_bounds
 from txlog.store import Store, locate
@@ -80,7 +80,7 @@ class OpenFile:
                     remedy="Its writer is at fault; other columns can be read",
                 )
 
-    def row_groups(self) -> list[Range]:
+    def row_groups(self) -> list[RowRange]:
         """Return the positions of each row group's first row, and of the one after its last."""
         metadata = self._parquet.metadata
         found, start = [], 0
@@ -91,8 +91,8 @@ class OpenFile:
         return found
 
     def ranges(
-        self, *, prune: bool, only: BitMap64 | None = None, begin_in: Range | None = None
-    ) -> list[Range]:
+        self, *, prune: bool, only: BitMap64 | None = None, begin_in: RowRange | None = None
+    ) -> list[RowRange]:
         """Return the row groups that are to be read.
 
         With `prune`, those of which the plan's predicate is certainly not true are left out; with
@@ -110,7 +110,7 @@ class OpenFile:
         ]
 
     def read(
-        self, ranges: Sequence[Range], *, batch_rows: int, threads: bool
+        self, ranges: Sequence[RowRange], *, batch_rows: int, threads: bool
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield rows at ascending ranges, by batches, each with the position of its first row."""
         with blamed(self.path, self._plan.version):

@@ -15,11 +15,14 @@ from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments import Fragment
 from txlog.schema import PrimitiveType, StructField, StructType
 from txlog.snapshot import Snapshot
+from txlog.stats import ColumnBounds
 
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 FRAGMENT_ID = "_fragid"
 ROW_VERSION = "_row_last_updated_at_version"
+
+_POSITIONS = 1 << 32  # Of a fragment, at most: addresses have so many for each.
 
 _LONG = PrimitiveType("long")
 METADATA_COLUMNS = StructType(
@@ -62,6 +65,28 @@ def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:
         for column in METADATA_COLUMNS.fields
         if snapshot.schema.get(column.name) is None
     }
+
+
+def metadata_bounds(
+    ids: pa.Array, rows: pa.Array, tracking: RowTracking | None
+) -> dict[str, ColumnBounds]:
+    """Return what is known of fragments' metadata columns before any of their rows is read.
+
+    Rule: FRG-42.
+
+    Parameters
+    ----------
+    ids, rows
+        For each fragment its id, and its number of physical rows; null where unknown.
+    tracking
+        With row tracking there are no bounds of ids: rows that moved brought theirs along.
+    """
+    none = pa.repeat(pa.scalar(0, pa.int64()), len(ids))
+    first = pc.multiply(ids, _POSITIONS)
+    count = pc.min_element_wise(pc.coalesce(rows, _POSITIONS), _POSITIONS)
+    addresses = ColumnBounds(first, pc.subtract(pc.add(first, count), 1), none)
+    found = {FRAGMENT_ID: ColumnBounds(ids, ids, none), ROW_ADDRESS: addresses}
+    return found if tracking is not None else {**found, ROW_ID: addresses}
 
 
 def require_row_tracking(snapshot: Snapshot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,13 +17,25 @@ from txlog.fragments import FEATURE, Fragment, fragment_rows, fragments_of
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
+    metadata_bounds,
     require_row_tracking,
     row_tracking,
     visible_metadata,
 )
+from txlog.scan.ranges import RowRange
 from txlog.schema import StructField, StructType, arrow_schema
 from txlog.snapshot import Snapshot
-from txlog.stats import always, fragment_bounds, keep, physical_rows, require_same_partitions
+from txlog.stats import (
+    Bounds,
+    always,
+    fragment_bounds,
+    keep,
+    merged,
+    physical_rows,
+    require_same_partitions,
+)
+
+_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Explanation:
     columns: tuple[str, ...]
     files: int  # In the snapshot.
     pruned_by_partition: int
-    pruned_by_statistics: int
+    pruned_by_statistics: int  # Or by the ids and addresses that their rows have.
     files_to_read: int
     files_with_deletions: int  # Of those to read.
     bytes_to_read: int  # At most: row groups and columns are left out as well.
@@ -83,6 +96,75 @@ class ScanPlan(ReadPlan):
     certain: tuple[bool, ...] = field(repr=False)
     explanation: Explanation
 
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """For each fragment, how many of its rows are wanted; None where only reading tells."""
+        return tuple(
+            rows if certain and rows is not None and rows >= 0 else None  # A log may be wrong.
+            for rows, certain in zip(
+                (fragment.num_rows for fragment in self.fragments), self.certain, strict=True
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """Fragments that one reader reads in turn, until it has a number of rows."""
+
+    fragments: tuple[Fragment, ...]
+    rows: int
+    counted: bool  # Whether the log says that there are as many.
+
+
+def scan_schema(snapshot: Snapshot) -> StructType:
+    """Return what a scan can return: the table's columns, then the metadata columns."""
+    return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
+
+
+def limited(plan: ScanPlan, rows: int) -> list[Share]:
+    """Return who reads the first rows of a scan, by fragment and position. Pure.
+
+    A fragment of which the log counts the rows is a share of its own. From the first one on that
+    must be read to be counted, the others are one share. Fragments behind those that suffice, or
+    without rows, are in none. Rule: FRG-43.
+    """
+    found = []
+    wanted = [pair for pair in zip(plan.fragments, plan.counts, strict=True) if pair[1] != 0]
+    left = rows
+    for at, (fragment, count) in enumerate(wanted):
+        if left <= 0:
+            break
+        if count is None:
+            found.append(Share(_sufficient(wanted[at:], left), left, counted=False))
+            break
+        found.append(Share((fragment,), min(count, left), counted=True))
+        left -= count
+    return found
+
+
+def _sufficient(wanted: list[tuple[Fragment, int | None]], rows: int) -> tuple[Fragment, ...]:
+    """Return the fragments up to the one by which the log has counted as many rows."""
+    found = []
+    for fragment, count in wanted:
+        if rows <= 0:
+            break
+        found.append(fragment)
+        rows -= count or 0
+    return tuple(found)
+
+
+def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
+    """Cut a fragment that is larger than `max_bytes` into even ranges of positions. Pure.
+
+    The ranges meet, and the last one has no end. One that is not cut, as it is small or the log
+    does not say how many rows it has, is `[None]`. Rule: FRG-41.
+    """
+    rows = fragment.physical_rows or 0
+    parts = min(-(-sum(file.size for file in fragment.files) // max_bytes), rows)
+    if parts < 2:
+        return [None]
+    return list(pairwise([*(rows * part // parts for part in range(parts)), _NO_END]))
+
 
 def plan_scan(
     snapshot: Snapshot,
@@ -109,7 +191,7 @@ def plan_scan(
         A column is not in the table, or the predicate does not fit its schema.
     """
     metadata = visible_metadata(snapshot)
-    schema = StructType((*snapshot.schema.fields, *metadata.values()))
+    schema = scan_schema(snapshot)
     chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
     bound = None if where is None else bind(where, schema)
     needed = _needed(schema, chosen, bound)
@@ -126,7 +208,11 @@ def plan_scan(
             fragment_bounds, rows, snapshot.schema, partitions, bound, mapping_mode=mode
         )
         in_partition = keep(bound, bounds_of(only_partitions=True))
-        bounds = bounds_of()
+        known = metadata_bounds(rows.ids, counts, row_tracking(snapshot))
+        bounds = merged(
+            bounds_of(),
+            Bounds(counts, {(name,): held for name, held in known.items() if name in metadata}),
+        )
         kept = pc.and_(in_partition, keep(bound, bounds))
         certain = always(bound, bounds)
     survivors = rows.filter(kept)

@@ -7,18 +7,18 @@ from functools import reduce
 
 import pyarrow as pa
 
-Range = tuple[int, int]
-"""The first position, and the one after the last."""
+RowRange = tuple[int, int]
+"""Positions of a fragment: from the first number, up to the second without it."""
 
 
-def overlaps(ranges: Sequence[Range], bounds: Range) -> list[Range]:
+def overlaps(ranges: Sequence[RowRange], bounds: RowRange) -> list[RowRange]:
     """Return the parts of ranges that are within bounds."""
     first, last = bounds
     clipped = ((max(start, first), min(stop, last)) for start, stop in ranges)
     return [(start, stop) for start, stop in clipped if start < stop]
 
 
-def common(several: Sequence[Sequence[Range]]) -> list[Range]:
+def common(several: Sequence[Sequence[RowRange]]) -> list[RowRange]:
     """Return the positions that all of several lists of ranges have; one list comes back as is."""
     return reduce(
         lambda held, others: [part for bounds in others for part in overlaps(held, bounds)],

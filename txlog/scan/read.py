@@ -20,7 +20,7 @@ from txlog.scan.data_file import OpenFile, open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import Range, common, zipped
+from txlog.scan.ranges import RowRange, common, zipped
 from txlog.schema import StructField, arrow_type
 from txlog.stats import parse_partition_values
 from txlog.store import Store
@@ -57,7 +57,7 @@ class FragmentReader:
         batch_rows: int,
         threads: bool,
         only: BitMap64 | None = None,
-        rows: Range | None = None,
+        rows: RowRange | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield physical rows with the position of each batch's first one.
 
@@ -214,7 +214,7 @@ def read_fragment(
     *,
     batch_rows: int = BATCH_ROWS,
     threads: bool = False,
-    rows: Range | None = None,
+    rows: RowRange | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a fragment that the plan wants, in the plan's columns.
 

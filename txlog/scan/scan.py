@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
+from txlog.errors import InvalidInputError
 from txlog.fragments import Fragment
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.plan import Explanation, ScanPlan
+from txlog.scan.plan import Explanation, ScanPlan, Share, limited
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.store import Store
 
@@ -25,6 +27,24 @@ def _count(store: Store, plan: ScanPlan, fragment: Fragment) -> int:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
     return sum(batch.num_rows for batch in read_fragment(store, plan, fragment))
+
+
+def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the first so many rows of batches, and ask for no batch that they do not need."""
+    if rows <= 0:
+        return
+    for batch in batches:
+        yield batch.slice(0, rows)
+        rows -= batch.num_rows
+        if rows <= 0:
+            return
+
+
+def _read_share(store: Store, plan: ScanPlan, share: Share) -> list[pa.RecordBatch]:
+    batches = chain.from_iterable(
+        read_fragment(store, plan, fragment) for fragment in share.fragments
+    )
+    return list(first_rows(batches, share.rows))
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,26 @@ class Scan:
             [batch for batches in parts for batch in batches], schema=self.schema
         )
 
+    def head(self, num_rows: int) -> pa.Table:
+        """Return the first rows, or all if there are fewer, ordered by fragment and position.
+
+        No more fragments are opened than they need, as far as the log counts rows.
+
+        Raises
+        ------
+        InvalidInputError
+            `num_rows` is no whole number from 0.
+        """
+        if not isinstance(num_rows, int) or num_rows < 0:
+            raise InvalidInputError(
+                argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
+            )
+        shares = limited(self.plan, num_rows)
+        parts = self.engine.map(partial(_read_share, self.store, self.plan), shares)
+        return pa.Table.from_batches(
+            [batch for batches in parts for batch in batches], schema=self.schema
+        )
+
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of batches."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
@@ -74,11 +114,11 @@ class Scan:
         """Return the number of rows, from the log alone where it knows."""
         total = 0
         unknown = []
-        for fragment, certain in zip(self.plan.fragments, self.plan.certain, strict=True):
-            if certain and fragment.num_rows is not None:
-                total += fragment.num_rows
-            else:
+        for fragment, count in zip(self.plan.fragments, self.plan.counts, strict=True):
+            if count is None:
                 unknown.append(fragment)
+            else:
+                total += count
         return total + sum(self.engine.map(partial(_count, self.store, self.plan), unknown))
 
     def explain(self) -> Explanation:

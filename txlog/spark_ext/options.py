@@ -29,15 +29,23 @@ class Options:
             raise self._bad(name, "true or false was expected")
         return text == "true"
 
-    def number(self, name: str) -> int | None:
-        """Return an option's whole number, or None."""
+    def number(self, name: str, *, least: int | None = None) -> int | None:
+        """Return an option's whole number, not below `least`, or None."""
         text = self.text(name)
         if text is None:
             return None
         try:
-            return int(text)
+            found = int(text)
         except ValueError:
             raise self._bad(name, "a whole number was expected") from None
+        if least is not None and found < least:
+            raise self._bad(name, f"a whole number from {least} was expected")
+        return found
+
+    def columns(self) -> list[str] | None:
+        """Return the names of the columns to read: none, where the option's text is empty."""
+        text = self.text("columns")
+        return [] if text is not None and not text.strip() else self.names("columns")
 
     def names(self, name: str) -> list[str] | None:
         """Return an option's column names: a JSON list, or text with commas."""

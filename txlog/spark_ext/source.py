@@ -9,10 +9,11 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError
 from txlog.expressions import as_expression
-from txlog.schema import schema_json
+from txlog.scan import choose_columns, scan_schema
+from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_snapshot, parse_timestamp, version_at
 from txlog.spark_ext.options import Options
-from txlog.spark_ext.reader import FragmentsReader
+from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
 from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_spark_write
 from txlog.store import Store
 
@@ -20,10 +21,22 @@ from txlog.store import Store
 class TxlogDataSource(DataSource):
     """Delta tables for Spark, without a JVM package.
 
-    Options for reading: `versionAsOf`, `timestampAsOf`, `columns` (names with commas: Spark does
-    not tell a Python source which ones it needs), `where` (SQL text). For writing: `partitionBy`,
-    `replaceWhere`, `partitionOverwriteMode`, `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`,
-    `txnAppId`, `txnVersion`, `userMetadata`. For both: `storageOptions` (a JSON object).
+    Options for reading, as Spark tells a Python source neither columns nor limits:
+
+    - `versionAsOf`, `timestampAsOf`: another version than the latest.
+    - `columns`: names with commas, or a JSON list; the table's, or metadata columns (`_rowid`,
+      `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text is no column: rows that
+      can be counted, from the log alone where it knows.
+    - `where`: SQL text; only rows of which it is true.
+    - `limit`: at most so many rows, of those that `where` keeps: the first ones, by fragment and
+      position. No more fragments are opened than they need, as far as the log counts rows. What
+      Spark filters by itself, it filters after that.
+    - `maxPartitionBytes`: a larger fragment is read by several tasks, by row groups. Default:
+      134217728 (128 MB). Spark's own setting for files does not reach Python sources.
+
+    For writing: `partitionBy`, `replaceWhere`, `partitionOverwriteMode`, `mergeSchema`,
+    `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`, `userMetadata`,
+    `tableProperties` (a JSON object). For both: `storageOptions` (a JSON object).
     """
 
     @classmethod
@@ -38,26 +51,24 @@ class TxlogDataSource(DataSource):
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
         _, snapshot = self._snapshot()
-        whole = SparkStruct.fromJson(json.loads(schema_json(snapshot.schema)))
-        columns = self._options.names("columns")
-        if columns is None:
-            return whole
-        found = [snapshot.schema.get(name) for name in columns]
-        missing = [name for name, held in zip(columns, found, strict=True) if held is None]
-        if missing:
-            raise InvalidInputError(
-                argument="columns",
-                field=missing[0],
-                reason="the table has no such column",
-                remedy=f"Choose from {', '.join(snapshot.schema.names())}",
-            )
-        return SparkStruct([whole[held.name] for held in found if held is not None])
+        columns = self._options.columns()
+        chosen = snapshot.schema
+        if columns is not None:
+            chosen = StructType(choose_columns(scan_schema(snapshot), columns))
+        return SparkStruct.fromJson(json.loads(schema_json(chosen)))
 
     def reader(self, schema: SparkStruct) -> FragmentsReader:
         """Return a reader of the columns of `schema`."""
         store, snapshot = self._snapshot()
-        where = as_expression(self._options.text("where"))
-        return FragmentsReader(store, snapshot, schema, where)
+        options = self._options
+        return FragmentsReader(
+            store,
+            snapshot,
+            schema,
+            as_expression(options.text("where")),
+            limit=options.number("limit", least=0),
+            max_partition_bytes=options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES,
+        )
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch."""

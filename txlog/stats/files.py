@@ -74,7 +74,8 @@ def file_bounds(
     )
     if only_partitions:
         return found
-    others = [path for path in paths if path not in in_partition]
+    # A scan's metadata columns are not in the schema; no file has statistics of them.
+    others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
         return found
     physical = {path: _physical(schema, path, mapping_mode) for path in others}

@@ -115,7 +115,7 @@ def _require_addressable(fragment: Fragment) -> None:
             path=fragment.path,
             field="tags" if fragment.physical_rows is not None else "stats",
             reason="the table has the feature txlog.fragments, but this file's add has no "
-            "fragment id of its own, or no numRecords (rules FRG-16 and FRG-19)",
+            "fragment id of its own, or no numRecords (FRG-19)",
             remedy="The writer of this log is at fault",
         )
 
