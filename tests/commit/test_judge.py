@@ -240,6 +240,7 @@ def test_a_blind_append_is_one_that_reads_and_removes_nothing() -> None:
     assert not DELETE.is_blind_append
     assert not replace(APPEND, metadata=METADATA).is_blind_append
     assert not replace(APPEND, adds=()).is_blind_append
+    assert not replace(APPEND, kind="add columns").is_blind_append
 
 
 def vector(positions: str) -> DeletionVectorDescriptor:

@@ -71,4 +71,5 @@ class Intent:
     @property
     def is_blind_append(self) -> bool:
         """Whether it only adds rows, whatever the table holds."""
-        return bool(self.adds) and not self.removes and not self.reads and self.metadata is None
+        appends = self.kind == "append" and bool(self.adds)  # Files of columns add no rows.
+        return appends and not self.removes and not self.reads and self.metadata is None

@@ -95,9 +95,12 @@ def _names_added(base: Snapshot, metadata: Metadata) -> frozenset[str] | None:
 
 def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
     """Sort file actions by effect: every row has one."""
-    adds, data_change = flat(files["is_add"]), flat(files["data_change"])
-    keys, ids = keys_of(files), tagged_ids(files)
+    added = Effect.ROWS_BLIND if blind else Effect.ROWS
+    adds = flat(files["is_add"])
     lists = pc.map_lookup(flat(files["tags"]), pa.scalar(FIELDS_TAG), "last")
+    if pc.all(adds).as_py() and lists.null_count == len(lists):
+        return {added: Change(files)}  # An append: what follows would say the same, slowly.
+    data_change, keys, ids = flat(files["data_change"]), keys_of(files), tagged_ids(files)
     of_columns = pc.is_valid(lists)
     primary = pc.invert(of_columns)
     vectors = pc.and_(primary, _has_grown(files, keys, primary))
@@ -116,7 +119,7 @@ def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
     if not pc.any(moved).as_py():
         rearranges = pc.and_(rearranges, False)
     masks = {
-        Effect.ROWS_BLIND if blind else Effect.ROWS: pc.and_not(came, rearranges),
+        added: pc.and_not(came, rearranges),
         Effect.VECTORS: vectors,
         Effect.REMOVED: pc.and_(gone, data_change),
         Effect.MOVED: pc.or_(moved, rearranges),
