@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from txlog.actions import Add, Metadata, Protocol, Remove, Txn
+from txlog.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from txlog.expressions import Expression
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
@@ -38,6 +38,7 @@ class Intent:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None
+    domains: tuple[DomainMetadata, ...] = ()  # That of row ids is the commit's own.
     reads: Reads = field(default_factory=Reads)
     # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
     row_deletes: frozenset[str] = frozenset()

@@ -25,6 +25,7 @@ from txlog.fragments.deletion_vector import (
     vector_in_block,
 )
 from txlog.fragments.fragment import (
+    FIELDS_TAG,
     ID_APP,
     ID_TAG,
     PROVISIONAL,
@@ -41,6 +42,7 @@ from txlog.fragments.positions import alive_mask, as_bitmap
 
 __all__ = [
     "DELETIONS_FOLDER",
+    "FIELDS_TAG",
     "ID_APP",
     "ID_TAG",
     "INLINE_LIMIT",

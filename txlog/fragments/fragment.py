@@ -20,7 +20,7 @@ from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 
 ID_TAG = "txlog.fragmentId"
-_FIELDS_TAG = "txlog.fields"  # Of a file that gives columns to another one.
+FIELDS_TAG = "txlog.fields"  # Of a file that gives columns to another one.
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
@@ -124,7 +124,7 @@ def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> Non
     """
     kinds = pc.struct_field(live["deletion_vector"].combine_chunks(), "storageType")
     lance = pc.any(pc.equal(kinds, "lance")).as_py()
-    columns = pc.map_lookup(live["tags"].combine_chunks(), pa.scalar(_FIELDS_TAG), "last")
+    columns = pc.map_lookup(live["tags"].combine_chunks(), pa.scalar(FIELDS_TAG), "last")
     if columns.null_count < len(columns) and listed:
         raise UnsupportedFeatureError(
             path=path,

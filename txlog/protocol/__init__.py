@@ -13,17 +13,33 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties, validate_properties
+from txlog.protocol.row_tracking import (
+    PRESERVED_TAG,
+    ROW_ID_COLUMN,
+    ROW_TRACKING_DOMAIN,
+    ROW_VERSION_COLUMN,
+    gives_row_ids,
+    mark_domain,
+    row_id_mark,
+)
 
 __all__ = [
     "CATALOG_MANAGED",
     "FEATURES",
+    "PRESERVED_TAG",
+    "ROW_ID_COLUMN",
+    "ROW_TRACKING_DOMAIN",
+    "ROW_VERSION_COLUMN",
     "Feature",
     "Properties",
     "features_of",
+    "gives_row_ids",
     "is_active",
+    "mark_domain",
     "new_protocol",
     "require_readable",
     "require_writable",
+    "row_id_mark",
     "supports",
     "validate_properties",
 ]

@@ -187,6 +187,15 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         writers.add("inCommitTimestamp")
     if properties.get("delta.enableTypeWidening"):
         readers.add("typeWidening")
+    if properties.get("delta.enableRowTracking"):
+        if properties.get("delta.rowTrackingSuspended"):
+            raise InvalidInputError(
+                argument="properties",
+                reason="delta.rowTrackingSuspended=true leaves rows without ids, which "
+                "delta.enableRowTracking=true promises",
+                remedy="Set only one of them",
+            )
+        writers.update(("rowTracking", "domainMetadata"))
     if properties.get("txlog.deletionFormat") == "lance":
         if "deletionVectors" not in readers:
             raise InvalidInputError(
@@ -217,8 +226,6 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}
-    if properties.get("delta.enableRowTracking"):
-        active.add("rowTracking")
     if active:
         names = ", ".join(sorted(active))
         raise InvalidInputError(

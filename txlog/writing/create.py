@@ -15,7 +15,13 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions import Expression
-from txlog.protocol import Properties, new_protocol, validate_properties
+from txlog.protocol import (
+    ROW_ID_COLUMN,
+    ROW_VERSION_COLUMN,
+    Properties,
+    new_protocol,
+    validate_properties,
+)
 from txlog.schema import StructType, schema_json
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot import Snapshot, load_snapshot
@@ -49,7 +55,8 @@ def new_metadata(
 ) -> Metadata:
     """Return the metadata of a new table, checked.
 
-    Deletion vectors are enabled unless the properties say otherwise.
+    Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
+    columns of moved rows' ids and versions get names that no other column has.
 
     Raises
     ------
@@ -59,6 +66,10 @@ def new_metadata(
     require_columns(schema)
     check_partitioning(schema, partition_by)
     validate_properties(properties)
+    configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
+    if Properties(configuration).get("delta.enableRowTracking"):
+        configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
+        configuration[ROW_VERSION_COLUMN] = f"_row-commit-version-col-{effects.uuid()}"
     metadata = Metadata(
         id=effects.uuid(),
         name=name,
@@ -66,7 +77,7 @@ def new_metadata(
         schema_string=schema_json(schema),
         partition_columns=list(partition_by),
         created_time=effects.now_ms(),
-        configuration={_DELETION_VECTORS: "true", **properties},
+        configuration=configuration,
     )
     require_known_changes(schema, path="schema")
     try:
