@@ -371,6 +371,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 4)),
     st.tuples(st.just("delete"), st.integers(0, 5)),
     st.tuples(st.just("replace"), st.integers(0, 5)),
+    st.tuples(st.just("compact"), st.integers(0, 1)),
     st.tuples(st.just("checkpoint"), st.just(0)),
 )
 
@@ -400,6 +401,8 @@ def test_ids_stay_whatever_is_done(
                 table.overwrite(xs(6 * following + number), f"x % 6 = {number}")
                 known = {x: held for x, held in known.items() if x % 6 != number}
                 following = 6 * following + 6
+            elif name == "compact":
+                table.compact(max_deleted_fraction=number)
             else:
                 table.checkpoint()
             found = ids(table)

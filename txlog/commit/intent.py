@@ -46,6 +46,7 @@ class Intent:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
     user_metadata: str | None = None
+    kind: str = "append"  # What it does, whatever the operation is called.
 
     @property
     def is_blind_append(self) -> bool:

@@ -6,6 +6,7 @@ Rules: the Delta protocol, "Protocol Evolution", "Table Features" and "Valid Fea
 from txlog.protocol.access import (
     features_of,
     is_active,
+    merged_protocol,
     new_protocol,
     require_readable,
     require_writable,
@@ -36,6 +37,7 @@ __all__ = [
     "gives_row_ids",
     "is_active",
     "mark_domain",
+    "merged_protocol",
     "new_protocol",
     "require_readable",
     "require_writable",

@@ -223,6 +223,30 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
     )
 
 
+def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
+    """Return the least protocol that backs what either does: `now` itself, if that does."""
+    reader = max(now.min_reader_version, other.min_reader_version)
+    writer = max(now.min_writer_version, other.min_writer_version)
+    names = features_of(now) | features_of(other)
+    versions = (now.min_reader_version, now.min_writer_version)
+    if versions == (reader, writer) and names == features_of(now):
+        return now
+    if writer < 7:
+        return Protocol(min_reader_version=reader, min_writer_version=writer)
+    listed = {*(now.reader_features or ()), *(other.reader_features or ())}
+    readers = {
+        name
+        for name in names
+        if name in listed or (name in FEATURES and FEATURES[name].kind == "reader-writer")
+    }
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=7,
+        reader_features=sorted(readers) if reader == 3 else None,
+        writer_features=sorted(names),
+    )
+
+
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}

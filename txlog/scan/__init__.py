@@ -1,6 +1,6 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
-from txlog.scan.deletions import load_deletions
+from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import as_fragments
 from txlog.scan.metadata_columns import require_row_tracking
@@ -28,6 +28,7 @@ __all__ = [
     "addresses_of",
     "as_fragments",
     "choose_columns",
+    "deletion_place",
     "load_deletions",
     "matching_positions",
     "plan_scan",

@@ -14,12 +14,13 @@ from txlog.writing.create import (
 )
 from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
-from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.operation import (
     AppTransaction,
     Done,
     Outcome,
     Place,
+    done,
     require_table_writable,
     require_transaction,
     skip_recorded,
@@ -27,6 +28,8 @@ from txlog.writing.operation import (
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
 from txlog.writing.plan import WritePlan, plan_write
+from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
+from txlog.writing.vectors import adds_of, removes_of
 
 __all__ = [
     "AppTransaction",
@@ -36,9 +39,11 @@ __all__ = [
     "Outcome",
     "PartitionMode",
     "Place",
+    "RewritePlan",
     "SchemaMode",
     "WriteOptions",
     "WritePlan",
+    "adds_of",
     "already_exists",
     "append",
     "as_names",
@@ -52,14 +57,20 @@ __all__ = [
     "create",
     "delete",
     "discard_files",
+    "discarding",
+    "done",
     "existing",
     "maintain",
     "new_metadata",
     "overwrite",
+    "plan_rewrite",
     "plan_write",
+    "removes_of",
     "require_modes",
+    "require_movable",
     "require_table_writable",
     "require_transaction",
+    "rewrite",
     "skip_recorded",
     "target_schema",
     "write_data_files",

@@ -57,6 +57,10 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         if not snapshot.is_active("deletionVectors"):
             require_movable(snapshot)
 
+    def compactable() -> None:
+        writable(removes_rows=False, adds_rows=False)
+        require_movable(snapshot)
+
     yield "scan", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
@@ -64,6 +68,8 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "append", lambda: writable(removes_rows=False, adds_rows=True)
     yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
     yield "delete", deletable
+    yield "compact", compactable
+    yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
     yield "checkpoint", lambda: require_checkpointable(store, snapshot)
 
 
