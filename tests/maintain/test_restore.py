@@ -31,9 +31,9 @@ from txlog.errors import (
 from txlog.fragments import ID_APP
 from txlog.maintain import restore
 from txlog.protocol import features_of, merged_protocol
-from txlog.snapshot import load_snapshot
+from txlog.snapshot import load_files, load_snapshot
 from txlog.testing import unsealed
-from txlog.writing import Place, append, delete
+from txlog.writing import Place, adds_of, append, delete
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 
@@ -151,6 +151,33 @@ def ids_at(root: Path, version: int) -> list[int]:
         int(x)
         for x in txlog.Table(root, version=version).to_arrow(["_rowid"])["_rowid"].to_pylist()
     ]
+
+
+@pytest.mark.spec("FRG-36")
+def test_ids_come_back_though_row_tracking_was_dropped(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, xs(1, 2, 3), properties={"delta.enableRowTracking": "true"})
+    first = table.to_arrow(["x", "_rowid", "_row_last_updated_at_version"])
+    (add,) = adds_of(load_files(table.store, table.snapshot).live)
+    plain = add.model_copy(update={"base_row_id": None, "default_row_commit_version": None})
+    mark = table.snapshot.controls.domains["delta.rowTracking"]
+    changed(
+        table,
+        protocol=Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=["deletionVectors"],
+            writer_features=["deletionVectors"],
+        ),
+        metadata=table.metadata.model_copy(update={"configuration": {}}),
+        adds=(plain,),
+        domains=(mark.model_copy(update={"removed": True}),),
+    )
+    table.append(xs(4))
+    assert not table.snapshot.has_stable_row_ids
+    table.restore(0)
+    assert table.to_arrow(first.column_names) == first
+    table.append(xs(5))
+    assert table.to_arrow(["_rowid"])["_rowid"].to_pylist() == [0, 1, 2, 3]
 
 
 @pytest.mark.spec("FRG-35")

@@ -87,7 +87,7 @@ def restore(
         metadata = _metadata(base, target)
         require_writable(protocol, metadata, target.schema, path=base.root)
         now = load_files(place.store, base).live
-        back, gone = _without(then, now), _without(now, then)
+        back, gone = _to_add(then, now), _without(now, then)
         domains = _domains(base, target)
         changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
         if not changed and metadata == base.metadata:
@@ -129,9 +129,23 @@ def _size(files: pa.Table) -> int:
 
 def _without(files: pa.Table, others: pa.Table) -> pa.Table:
     """Return the logical files that are not among others: a vector makes another one."""
+    return files.filter(pc.invert(_are_among(files, others)))
+
+
+def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
+    """Return the files of then that are to be added: those that left, or lost their row ids.
+
+    Whoever drops row tracking from a table commits its files again without their ids.
+    """
+    unnumbered = now.filter(pc.is_null(now["base_row_id"]))
+    lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
+    return then.filter(pc.or_(pc.invert(_are_among(then, now)), lost))
+
+
+def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
     keys = file_keys(others)
     known = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    return files.filter(pc.invert(pc.is_in(file_keys(files), value_set=known)))
+    return pc.is_in(file_keys(files), value_set=known)
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
