@@ -19,6 +19,7 @@ from txlog.expressions import Expression, as_expression
 from txlog.feed import Changes, feed_range, plan_feed
 from txlog.fragments import FEATURE, fragment_rows
 from txlog.log import CatalogCommits
+from txlog.maintain import MAX_DELETED_FRACTION, compact, restore
 from txlog.reconcile import FileState
 from txlog.scan import Scan, plan_scan, take_rows
 from txlog.scan.files import file_table
@@ -686,6 +687,84 @@ class Table:
         options = write_options(None, None, user_metadata)
         return self._finish(
             commit_fragments(self._place, self._snapshot, operation, txn=txn, options=options)
+        )
+
+    def compact(
+        self,
+        where: Where = None,
+        *,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        min_file_bytes: int | None = None,
+        max_deleted_fraction: float = MAX_DELETED_FRACTION,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
+
+        Rows keep their values, and their ids where the table tracks rows; the new files are new
+        fragments. Files are put together only within a partition. Without anything to do the
+        outcome has no version.
+
+        Parameters
+        ----------
+        where
+            Only files of the partitions of which this is true; a predicate over partition
+            columns alone.
+        target_file_bytes, max_rows_per_file
+            How large the new files may be, at most about.
+        min_file_bytes
+            Files of fewer bytes are small. Default: three quarters of the target.
+        max_deleted_fraction
+            A file of which a greater share of rows is deleted is rewritten even alone.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate is not over partition columns alone, or a number is none.
+        UnsupportedFeatureError
+            The table may not be written by txlog, or its rows would lose their ids.
+        """
+        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
+        return self._finish(
+            compact(
+                self._place,
+                self._latest(),
+                where,
+                min_file_bytes=min_file_bytes,
+                max_deleted_fraction=max_deleted_fraction,
+                options=options,
+            )
+        )
+
+    def restore(
+        self,
+        version: int | None = None,
+        timestamp: str | datetime | int | None = None,
+        *,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Make a new version that is what an older one was: rows, schema, properties.
+
+        Nothing of the versions between is lost: they can still be read, and restored. The
+        protocol stays at least what it is. If the table is so already, the outcome has no version.
+
+        Parameters
+        ----------
+        version, timestamp
+            The version, or a moment at which it was the latest: one of the two.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version, or it was cleaned up.
+        DataFileError
+            Files that the version needs are gone. They are named, and nothing is committed.
+        UnsupportedFeatureError
+            The table is append-only, or may not be written by txlog as it is or was.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            restore(self._place, self._latest(), version, timestamp, options=options)
         )
 
     def checkpoint(self) -> int:

@@ -43,6 +43,15 @@ class TableFragment:
             f"num_deletions={fragment.num_deletions}, files={len(fragment.files)})"
         )
 
+    def _key(self) -> tuple[str, int, int]:
+        return (self._snapshot.root, self._snapshot.version, self._fragment.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableFragment) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": self._rows()}
 

@@ -71,6 +71,20 @@ def test_checkpoint(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (log / "00000000000000000002.checkpoint.parquet").exists()
 
 
+def test_compact_and_restore(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = txlog.Table(path).to_arrow().sort_by("a")
+    found = as_json(capsys, "compact", path)
+    assert (found["version"], found["metrics"]["numAddedFiles"] < 3) == (3, True)
+    assert txlog.Table(path).to_arrow().sort_by("a") == before
+    assert run(["compact", path]) == 0
+    assert capsys.readouterr().out == "there was nothing to do\n"
+    assert as_json(capsys, "restore", path, "--version", "0")["version"] == 4
+    assert run(["restore", path, "--version", "2"]) == 0
+    assert "made version 5: " in capsys.readouterr().out
+    assert run(["restore", path]) == 1
+    assert "either a version or a timestamp" in capsys.readouterr().err
+
+
 def test_capabilities(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = {row["verb"]: row for row in as_json(capsys, "capabilities", path)}
     assert found["append"]["can"] is True

@@ -134,11 +134,11 @@ def test_all_lacking_reader_features_are_named_at_once() -> None:
 
 
 def test_unknown_writer_features_block_writes_and_not_reads() -> None:
-    protocol = listing("zebra", "rowTracking", "appendOnly")
+    protocol = listing("zebra", "checkpointProtection", "appendOnly")
     require_readable(protocol, metadata(), path="t")
     with pytest.raises(UnsupportedFeatureError) as caught:
         require_writable(protocol, metadata(), LONG, path="t")
-    assert caught.value.features == ("rowTracking", "zebra")
+    assert caught.value.features == ("checkpointProtection", "zebra")
 
 
 @pytest.mark.parametrize("reader", [0, -1, 4, 99])
@@ -217,6 +217,8 @@ def test_a_new_protocol_lists_only_what_is_used() -> None:
     assert made(delta__enableDeletionVectors="true") == (3, 7, vectors, vectors)
     stamps = ["inCommitTimestamp"]
     assert made(delta__enableInCommitTimestamps="true") == (1, 7, None, stamps)
+    tracking = ["domainMetadata", "rowTracking"]
+    assert made(delta__enableRowTracking="true") == (1, 7, None, tracking)
     widening = ["typeWidening"]
     assert made(delta__enableTypeWidening="true") == (3, 7, widening, widening)
     assert made(
@@ -263,7 +265,6 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
     [
         (LONG, {"delta__enableChangeDataFeed": "true"}, "changeDataFeed"),
         (LONG, {"delta__columnMapping__mode": "name"}, "columnMapping"),
-        (LONG, {"delta__enableRowTracking": "true"}, "rowTracking"),
         (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         (with_field(delta__identity__step=1), {}, "identityColumns"),
         (with_field(delta__generationExpression="1"), {}, "generatedColumns"),

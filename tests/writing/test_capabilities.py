@@ -37,17 +37,22 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "append": lambda table: table.append(DATA),
     "overwrite": lambda table: table.overwrite(DATA),
     "delete": lambda table: table.delete("a = 1"),
+    "compact": lambda table: table.compact(),
+    "restore": lambda table: table.restore(0),
     "checkpoint": lambda table: table.checkpoint(),
 }
-WRITING = {"append", "overwrite", "delete", "checkpoint"}
+WRITING = {"append", "overwrite", "delete", "compact", "restore", "checkpoint"}
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.
     "plain": ([], {}, set(), ""),
-    "append-only": (["appendOnly"], {"delta.appendOnly": "true"}, {"overwrite", "delete"},
-                    "appendOnly"),
+    "append-only": (["appendOnly"], {"delta.appendOnly": "true"},
+                    {"overwrite", "delete", "restore"}, "appendOnly"),
     "unknown": (["zebra"], {}, WRITING, "zebra"),
     "row ids": (["rowTracking", "domainMetadata"], {"delta.enableRowTracking": "true"},
-                WRITING, "rowTracking"),
+                {"compact"}, "rowTracking"),
+    "row ids without columns": (["rowTracking", "domainMetadata"],
+                {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "false"},
+                {"delete", "compact"}, "rowTracking"),
     "a feed": (["changeDataFeed"], {"delta.enableChangeDataFeed": "true"}, WRITING,
                "changeDataFeed"),
     "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, {"checkpoint"},

@@ -41,6 +41,7 @@ class CommitInfo(Action):
     is_blind_append: Any = None
     engine_info: Any = None
     user_metadata: Any = None
+    tags: Any = None
     txn_id: Annotated[str | None, _only(str)] = None
     in_commit_timestamp: Annotated[Long | None, _only(int, 64)] = None
     txlog_crc32: Annotated[str | None, _only(str)] = (

@@ -12,6 +12,7 @@ import typer
 from txlog.cli.output import error_text, print_json, print_table, print_text
 from txlog.errors import TxlogError
 from txlog.table import Table
+from txlog.writing import Outcome
 
 app = typer.Typer(
     name="txlog",
@@ -206,6 +207,24 @@ def verify(
 
 
 @app.command()
+def compact(
+    table: Where,
+    where: Annotated[str | None, typer.Option(help="Only partitions of which it is true.")] = None,
+    json: Json = False,
+) -> None:
+    """Rewrite small files, and files with many deleted rows, into fewer."""
+    _print_outcome(Table(table).compact(where), json)
+
+
+@app.command()
+def restore(
+    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+) -> None:
+    """Make a new version that is what an older one was."""
+    _print_outcome(Table(table).restore(version, timestamp), json)
+
+
+@app.command()
 def checkpoint(table: Where, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
     version = Table(table).checkpoint()
@@ -228,6 +247,16 @@ def demo(
     from txlog.cli.demo import run_demo
 
     raise typer.Exit(0 if run_demo(path, excerpt=excerpt) else 1)
+
+
+def _print_outcome(outcome: Outcome, json: bool) -> None:
+    if json:
+        print_json({"version": outcome.version, "metrics": dict(outcome.metrics)})
+    elif outcome.version is None:
+        print_text("there was nothing to do")
+    else:
+        metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
+        print_text(f"made version {outcome.version}: {metrics}")
 
 
 def _print_rows(title: str, rows: list[dict[str, Any]], json: bool) -> None:

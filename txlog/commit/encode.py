@@ -8,13 +8,21 @@ import orjson
 
 from txlog.actions import Action, Add, CommitInfo, Txn, encode
 from txlog.commit.intent import Intent
+from txlog.commit.row_ids import RowIds, with_row_ids
 from txlog.fragments import ID_APP, ID_TAG, valid_id
 from txlog.log import BLANK, COMMIT_MARK, sealed
+from txlog.protocol import PRESERVED_TAG, mark_domain
 from txlog.version import __version__
 
 
 def encode_commit(
-    intent: Intent, *, highest_id: int, timestamp_ms: int, stamped: bool, txn_id: str
+    intent: Intent,
+    *,
+    highest_id: int,
+    timestamp_ms: int,
+    stamped: bool,
+    txn_id: str,
+    row_ids: RowIds | None = None,
 ) -> bytes:
     """Return the JSON lines of an intent, sealed.
 
@@ -26,15 +34,26 @@ def encode_commit(
         When the commit is made; with `stamped` it becomes the in-commit timestamp.
     txn_id
         Tells this attempt's commit from every other one when an answer is lost.
+    row_ids
+        Where the ids of new rows begin; None if the table does not track rows.
+
+    Raises
+    ------
+    LogCorruptError
+        A file needs row ids, but does not tell how many.
     """
     adds, last_id = _with_ids(intent.adds, highest_id)
-    actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id)]
+    actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id, row_ids)]
     actions.extend(action for action in (intent.protocol, intent.metadata) if action)
     if intent.txn is not None:
         actions.append(intent.txn)
     if last_id > highest_id:
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
     actions.extend(intent.domains)
+    if row_ids is not None:
+        adds, last_row_id = with_row_ids(adds, row_ids)
+        if last_row_id > row_ids.mark:
+            actions.append(mark_domain(last_row_id))
     actions.extend(intent.removes)
     actions.extend(adds)
     return sealed(encode(actions), COMMIT_MARK)
@@ -52,7 +71,10 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
     return given, highest
 
 
-def _commit_info(intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str) -> CommitInfo:
+def _commit_info(
+    intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str, row_ids: RowIds | None
+) -> CommitInfo:
+    tracked = row_ids is not None and row_ids.enabled
     return CommitInfo(
         timestamp=timestamp_ms,
         operation=intent.operation,
@@ -67,6 +89,7 @@ def _commit_info(intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str) 
         is_blind_append=intent.is_blind_append,
         engine_info=f"txlog/{__version__}",
         user_metadata=intent.user_metadata,
+        tags={PRESERVED_TAG: "true"} if tracked else None,
         txn_id=txn_id,
         in_commit_timestamp=timestamp_ms if stamped else None,
         txlog_crc32=BLANK,

@@ -9,6 +9,7 @@ from txlog.actions import rows as log_rows
 from txlog.commit.encode import encode_commit, txn_id_of
 from txlog.commit.intent import Intent
 from txlog.commit.judge import Verdict, judge, refusal, worse
+from txlog.commit.row_ids import RowIds, highest_row_id
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
@@ -19,7 +20,13 @@ from txlog.errors import (
 )
 from txlog.fragments import ID_APP, highest_id
 from txlog.log import LogFile, Segment, commit_name, log_path
-from txlog.protocol import Properties, is_active
+from txlog.protocol import (
+    ROW_TRACKING_DOMAIN,
+    Properties,
+    gives_row_ids,
+    is_active,
+    row_id_mark,
+)
 from txlog.reconcile import controls_of
 from txlog.snapshot import Snapshot, advance, load_files, load_snapshot, newer_commits, read_commit
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
@@ -147,11 +154,16 @@ def _encoded(
     now_ms = effects.now_ms()
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
-    stamped = (
-        protocol is not None
-        and metadata is not None
-        and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
-    )
+    stamped, row_ids = False, None
+    if protocol is not None and metadata is not None:
+        properties = Properties(metadata.configuration)
+        stamped = is_active("inCommitTimestamp", protocol, properties)
+        if gives_row_ids(protocol, properties):
+            row_ids = RowIds(
+                version=0 if snapshot is None else snapshot.version + 1,
+                mark=_highest_row_id(store, snapshot, intent),
+                enabled=is_active("rowTracking", protocol, properties),
+            )
     if stamped and snapshot is not None:
         now_ms = max(now_ms, snapshot.timestamp_ms + 1)
     return encode_commit(
@@ -160,6 +172,7 @@ def _encoded(
         timestamp_ms=now_ms,
         stamped=stamped,
         txn_id=txn_id,
+        row_ids=row_ids,
     )
 
 
@@ -175,6 +188,20 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
     if recorded is not None:
         return highest_id(snapshot.tail, recorded)
     return highest_id(load_files(store, snapshot).live, None)
+
+
+def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
+    """Return the highest row id given so far, at the same cost as for fragment ids."""
+    if snapshot is None or not intent.adds:
+        return -1
+    domain = snapshot.controls.domains.get(ROW_TRACKING_DOMAIN)
+    recorded = row_id_mark(domain, path=snapshot.root)
+    if recorded is not None:
+        return max(recorded, highest_row_id(snapshot.tail, exact=False))
+    files = load_files(store, snapshot)
+    return max(
+        highest_row_id(files.live, exact=True), highest_row_id(files.tombstones, exact=False)
+    )
 
 
 def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects) -> bool:

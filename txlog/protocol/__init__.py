@@ -6,6 +6,7 @@ Rules: the Delta protocol, "Protocol Evolution", "Table Features" and "Valid Fea
 from txlog.protocol.access import (
     features_of,
     is_active,
+    merged_protocol,
     new_protocol,
     require_readable,
     require_writable,
@@ -14,17 +15,34 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties, split_features, validate_properties
+from txlog.protocol.row_tracking import (
+    PRESERVED_TAG,
+    ROW_ID_COLUMN,
+    ROW_TRACKING_DOMAIN,
+    ROW_VERSION_COLUMN,
+    gives_row_ids,
+    mark_domain,
+    row_id_mark,
+)
 
 __all__ = [
     "CATALOG_MANAGED",
     "FEATURES",
+    "PRESERVED_TAG",
+    "ROW_ID_COLUMN",
+    "ROW_TRACKING_DOMAIN",
+    "ROW_VERSION_COLUMN",
     "Feature",
     "Properties",
     "features_of",
+    "gives_row_ids",
     "is_active",
+    "mark_domain",
+    "merged_protocol",
     "new_protocol",
     "require_readable",
     "require_writable",
+    "row_id_mark",
     "split_features",
     "supports",
     "validate_properties",

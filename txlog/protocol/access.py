@@ -223,6 +223,15 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         writers.add("inCommitTimestamp")
     if properties.get("delta.enableTypeWidening"):
         readers.add("typeWidening")
+    if properties.get("delta.enableRowTracking"):
+        if properties.get("delta.rowTrackingSuspended"):
+            raise InvalidInputError(
+                argument="properties",
+                reason="delta.rowTrackingSuspended=true leaves rows without ids, which "
+                "delta.enableRowTracking=true promises",
+                remedy="Set only one of them",
+            )
+        writers.update(("rowTracking", "domainMetadata"))
     if properties.get("txlog.deletionFormat") == "lance":
         if "deletionVectors" not in readers:
             raise InvalidInputError(
@@ -250,11 +259,33 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
     )
 
 
+def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
+    """Return the least protocol that backs what either does: `now` itself, if that does."""
+    reader = max(now.min_reader_version, other.min_reader_version)
+    writer = max(now.min_writer_version, other.min_writer_version)
+    names = features_of(now) | features_of(other)
+    versions = (now.min_reader_version, now.min_writer_version)
+    if versions == (reader, writer) and names == features_of(now):
+        return now
+    if writer < 7:
+        return Protocol(min_reader_version=reader, min_writer_version=writer)
+    listed = {*(now.reader_features or ()), *(other.reader_features or ())}
+    readers = {
+        name
+        for name in names
+        if name in listed or (name in FEATURES and FEATURES[name].kind == "reader-writer")
+    }
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=7,
+        reader_features=sorted(readers) if reader == 3 else None,
+        writer_features=sorted(names),
+    )
+
+
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}
-    if properties.get("delta.enableRowTracking"):
-        active.add("rowTracking")
     if active:
         names = ", ".join(sorted(active))
         raise InvalidInputError(

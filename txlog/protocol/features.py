@@ -43,7 +43,7 @@ _ROWS = (
     Feature("domainMetadata", "writer", "yes"),
     Feature("inCommitTimestamp", "writer", "yes"),
     Feature("allowColumnDefaults", "writer", "yes"),
-    Feature("rowTracking", "writer", "no"),
+    Feature("rowTracking", "writer", "yes"),
     Feature("clustering", "writer", "yes"),
     Feature("icebergCompatV1", "writer", "inactive"),
     Feature("icebergCompatV2", "writer", "inactive"),

@@ -86,6 +86,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.inCommitTimestampEnablementVersion": (int, None),
     "delta.logRetentionDuration": (_interval_ms, 30 * 86_400_000),
     "delta.parquet.compression.codec": (_codec, "zstd"),
+    "delta.rowTrackingSuspended": (_flag, False),
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "txlog.deletionFormat": (_deletion_format, "delta"),
 }

@@ -1,6 +1,6 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
-from txlog.scan.deletions import load_deletions
+from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import as_fragments
 from txlog.scan.metadata_columns import require_row_tracking
@@ -41,6 +41,7 @@ __all__ = [
     "Threads",
     "as_fragments",
     "choose_columns",
+    "deletion_place",
     "first_rows",
     "limited",
     "load_deletions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
+from txlog.actions import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, NotFoundError
 from txlog.fragments import (
     DELETIONS_FOLDER,
@@ -51,11 +52,34 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
     return positions or None
 
 
+def deletion_place(
+    store: Store, descriptor: DeletionVectorDescriptor, *, path: str
+) -> tuple[Store, str] | None:
+    """Return the store and the name of a vector's file; None if no file is needed.
+
+    `path` names the data file in errors, which are those of `load_deletions`.
+    """
+    if descriptor.cardinality == 0 or descriptor.storage_type == "i":
+        return None
+    if descriptor.storage_type == "lance":
+        return locate(store, decode_path(_lance_path(descriptor)))
+    found = logged_path(descriptor, path=path)
+    # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
+    if descriptor.storage_type == "u":
+        return store, require_inside(found.lstrip("/"))
+    return locate(store, decode_path(found))
+
+
+def _lance_path(descriptor: DeletionVectorDescriptor) -> str:
+    text = descriptor.path_or_inline_dv
+    return text if "/" in text else f"{DELETIONS_FOLDER}/{text}"
+
+
 def _lance(store: Store, fragment: Fragment) -> BitMap64:
     assert fragment.deletion is not None
     descriptor = fragment.deletion.descriptor
     text = descriptor.path_or_inline_dv
-    path = text if "/" in text else f"{DELETIONS_FOLDER}/{text}"
+    path = _lance_path(descriptor)
     kind = text.rpartition(".")[2]
     if kind not in ("arrow", "bin"):
         raise BadDeletionVectorError(
@@ -92,12 +116,9 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
         raise BadDeletionVectorError(
             path=path, reason=f"offset {offset} or size {length - 8} is below 0"
         )
-    # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
-    relative = descriptor.storage_type == "u"
-    if relative:
-        home, name = store, require_inside(path.lstrip("/"))
-    else:
-        home, name = locate(store, decode_path(path))
+    found = deletion_place(store, descriptor, path=fragment.files[0].path)
+    assert found is not None
+    home, name = found
     try:
         with home.open_input(name) as source:
             version = source.read(1)

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments import Fragment
+from txlog.protocol import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema import PrimitiveType, StructField, StructType
 from txlog.snapshot import Snapshot
 from txlog.stats import ColumnBounds
@@ -34,9 +35,6 @@ METADATA_COLUMNS = StructType(
     )
 )
 
-_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
-
 
 @dataclass(frozen=True)
 class RowTracking:
@@ -55,7 +53,7 @@ def row_tracking(snapshot: Snapshot) -> RowTracking | None:
     if not snapshot.has_stable_row_ids:
         return None
     properties = snapshot.metadata.configuration
-    return RowTracking(properties.get(_ROW_ID_COLUMN), properties.get(_ROW_VERSION_COLUMN))
+    return RowTracking(properties.get(ROW_ID_COLUMN), properties.get(ROW_VERSION_COLUMN))
 
 
 def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:

@@ -16,7 +16,7 @@ from txlog.writing.create import (
 from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
 from txlog.writing.features import add_features
-from txlog.writing.files import FileLayout, discard_files, write_data_files
+from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.fragment_commits import Operation, commit_fragments
 from txlog.writing.fragments import (
     delete_from_fragment,
@@ -29,6 +29,7 @@ from txlog.writing.operation import (
     Done,
     Outcome,
     Place,
+    done,
     require_table_writable,
     require_transaction,
     skip_recorded,
@@ -36,6 +37,8 @@ from txlog.writing.operation import (
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
 from txlog.writing.plan import WritePlan, plan_write
+from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
+from txlog.writing.vectors import adds_of, removes_of
 
 __all__ = [
     "AppTransaction",
@@ -46,11 +49,13 @@ __all__ = [
     "Outcome",
     "PartitionMode",
     "Place",
+    "RewritePlan",
     "SchemaMode",
     "WriteOptions",
     "WritePlan",
     "add_columns",
     "add_features",
+    "adds_of",
     "already_exists",
     "append",
     "as_names",
@@ -66,6 +71,8 @@ __all__ = [
     "delete",
     "delete_from_fragment",
     "discard_files",
+    "discarding",
+    "done",
     "drop_columns",
     "existing",
     "fragment_metadata",
@@ -73,11 +80,15 @@ __all__ = [
     "merge_into_fragment",
     "new_metadata",
     "overwrite",
+    "plan_rewrite",
     "plan_write",
+    "removes_of",
     "replace_columns",
     "require_modes",
+    "require_movable",
     "require_table_writable",
     "require_transaction",
+    "rewrite",
     "skip_recorded",
     "target_schema",
     "write_data_files",

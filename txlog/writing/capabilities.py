@@ -13,6 +13,7 @@ from txlog.store import Store
 from txlog.writing.checkpoint import require_checkpointable
 from txlog.writing.constraints import constraints_of
 from txlog.writing.operation import require_table_writable
+from txlog.writing.rewrite import require_movable
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,24 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         if adds_rows:
             constraints_of(snapshot.metadata, snapshot.schema)
 
+    def deletable() -> None:
+        writable(removes_rows=True, adds_rows=False)
+        if not snapshot.is_active("deletionVectors"):
+            require_movable(snapshot)
+
+    def compactable() -> None:
+        writable(removes_rows=False, adds_rows=False)
+        require_movable(snapshot)
+
     yield "scan", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
     yield "refresh", lambda: require_refreshable(snapshot)
     yield "append", lambda: writable(removes_rows=False, adds_rows=True)
     yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
-    yield "delete", lambda: writable(removes_rows=True, adds_rows=False)
+    yield "delete", deletable
+    yield "compact", compactable
+    yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
     yield "checkpoint", lambda: require_checkpointable(store, snapshot)
 
 

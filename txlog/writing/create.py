@@ -16,6 +16,8 @@ from txlog.errors import (
 )
 from txlog.expressions import Expression
 from txlog.protocol import (
+    ROW_ID_COLUMN,
+    ROW_VERSION_COLUMN,
     Properties,
     new_protocol,
     split_features,
@@ -55,7 +57,8 @@ def new_metadata(
 ) -> Metadata:
     """Return the metadata of a new table, checked.
 
-    Deletion vectors are enabled unless the properties say otherwise.
+    Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
+    columns of moved rows' ids and versions get names that no other column has.
 
     Raises
     ------
@@ -65,6 +68,10 @@ def new_metadata(
     require_columns(schema)
     check_partitioning(schema, partition_by)
     validate_properties(properties)
+    configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
+    if Properties(configuration).get("delta.enableRowTracking"):
+        configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
+        configuration[ROW_VERSION_COLUMN] = f"_row-commit-version-col-{effects.uuid()}"
     metadata = Metadata(
         id=effects.uuid(),
         name=name,
@@ -72,7 +79,7 @@ def new_metadata(
         schema_string=schema_json(schema),
         partition_columns=list(partition_by),
         created_time=effects.now_ms(),
-        configuration={_DELETION_VECTORS: "true", **properties},
+        configuration=configuration,
     )
     require_known_changes(schema, path="schema")
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -12,9 +12,8 @@ from pyroaring import BitMap64
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import DELETIONS_FOLDER, Fragment, alive_mask, logged_path
+from txlog.fragments import DELETIONS_FOLDER, Fragment, logged_path
 from txlog.scan import (
-    BATCH_ROWS,
     FragmentReader,
     ScanPlan,
     as_fragments,
@@ -23,7 +22,7 @@ from txlog.scan import (
     require_table_columns,
 )
 from txlog.snapshot import Commit, Snapshot, file_rows, load_files
-from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
+from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -35,6 +34,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
+from txlog.writing.rewrite import plan_rewrite, rewrite
 from txlog.writing.vectors import (
     Hit,
     adds_of,
@@ -171,7 +171,8 @@ def take_rows(
             files_removed=len(gone_files),
             hits=tuple(partial_hits),
         )
-    rewritten = tuple(_rewrite(place, snapshot, plan, partial_hits, options))
+    kept = ((hit.fragment, hit.going | hit.gone) for hit in partial_hits)
+    rewritten = tuple(rewrite(place, plan_rewrite(snapshot, options), kept))
     return RowsGone(
         plan.where,
         tuple(removes),
@@ -244,34 +245,3 @@ def _rows_left(place: Place, plan: ScanPlan, fragment: Fragment) -> int:
         return fragment.num_rows
     reader = FragmentReader(place.store, plan, fragment)
     return reader.count_rows() - fragment.num_deletions
-
-
-def _rewrite(
-    place: Place,
-    snapshot: Snapshot,
-    plan: ScanPlan,
-    hits: Sequence[Hit],
-    options: WriteOptions,
-) -> list[Add]:
-    """Write the rows that stay into new files, of the same partitions."""
-    layout = FileLayout(
-        snapshot.schema,
-        tuple(snapshot.partition_columns),
-        snapshot.properties,
-        options.target_file_bytes,
-        options.max_rows_per_file,
-    )
-    batches = (batch for hit in hits for batch in _rows_that_stay(place, snapshot, plan, hit))
-    return write_data_files(place.store, batches, layout, effects=place.effects)
-
-
-def _rows_that_stay(
-    place: Place, snapshot: Snapshot, plan: ScanPlan, hit: Hit
-) -> Iterator[pa.RecordBatch]:
-    gone = hit.going | hit.gone
-    reader = FragmentReader(place.store, plan, hit.fragment)
-    for start, batch in reader.batches(
-        snapshot.schema.fields, prune=False, batch_rows=BATCH_ROWS, threads=True
-    ):
-        alive = alive_mask(gone, start, batch.num_rows)
-        yield batch if alive is None else batch.filter(alive)

@@ -16,7 +16,7 @@ from txlog.effects import Effects
 from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
-from txlog.schema import ArrayType, DataType, StructType, arrow_schema
+from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
 from txlog.stats import StatsCollector, format_partition_values, stats_json
 from txlog.store import Store
 from txlog.writing.partitions import partition_folder
@@ -38,10 +38,22 @@ class FileLayout:
     properties: Properties
     target_file_bytes: int = TARGET_FILE_BYTES
     max_rows_per_file: int | None = None
+    # Behind the table's columns: ids and versions of rows that moved. They have no statistics.
+    moved: tuple[StructField, ...] = ()
+
+    @property
+    def row_schema(self) -> StructType:
+        """The columns of the rows that are written."""
+        return StructType((*self.schema.fields, *self.moved))
+
+    @property
+    def stored_schema(self) -> StructType:
+        """All columns that are in the files."""
+        return StructType((*self.file_schema.fields, *self.moved))
 
     @property
     def file_schema(self) -> StructType:
-        """The columns that are in the files: all but the partition columns."""
+        """The table's columns that are in the files: all but the partition columns."""
         return StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_by))
 
 
@@ -88,7 +100,7 @@ def write_data_files(
     Parameters
     ----------
     batches
-        In the schema of `layout`, empty ones allowed.
+        In the `row_schema` of `layout`, empty ones allowed.
     """
     writer = _Writer(store, layout, effects)
     try:
@@ -143,12 +155,12 @@ class _Writer:
         self._store = store
         self._layout = layout
         self._effects = effects
-        self._schema = arrow_schema(layout.file_schema)
+        self._schema = arrow_schema(layout.stored_schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        batch = _filled(batch, self._layout.schema)
+        batch = _filled(batch, self._layout.row_schema)
         for values, part in _by_partition(batch, self._layout):
             limit = self._layout.max_rows_per_file
             start = 0
@@ -294,7 +306,7 @@ def _by_partition(
     batch: pa.RecordBatch, layout: FileLayout
 ) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
     """Yield a batch's rows by their partition values, as logged, without those columns."""
-    names = [field.name for field in layout.file_schema.fields]
+    names = [field.name for field in layout.stored_schema.fields]
     if not layout.partition_by:
         yield (), batch.select(names)
         return

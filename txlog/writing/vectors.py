@@ -114,13 +114,16 @@ def only_deleted(store: Store, rows: pa.Table) -> bool:
     return True
 
 
-def removes_of(rows: pa.Table, now_ms: int) -> list[Remove]:
-    """Return the actions that take live `FILE_ROWS` out of the table."""
+def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list[Remove]:
+    """Return the actions that take live `FILE_ROWS` out of the table.
+
+    Without `data_change` their rows are added again by the same commit.
+    """
     return [
         Remove(
             path=add.path,
             deletion_timestamp=now_ms,
-            data_change=True,
+            data_change=data_change,
             extended_file_metadata=True,
             partition_values=add.partition_values,
             size=add.size,

@@ -1,0 +1,274 @@
+"""Compaction: the rows of small files, and of files with many deleted rows, in fewer files.
+
+Rules: spec/fragments.md, FRG-33 and FRG-34.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add
+from txlog.commit import Intent, run
+from txlog.errors import InvalidInputError
+from txlog.expressions import Expression, as_expression, columns_of, to_sql
+from txlog.fragments import Fragment
+from txlog.scan import FragmentReader, plan_scan
+from txlog.snapshot import Snapshot, load_files
+from txlog.writing import (
+    Done,
+    Place,
+    RewritePlan,
+    WriteOptions,
+    discard_files,
+    discarding,
+    done,
+    plan_rewrite,
+    removes_of,
+    require_movable,
+    require_table_writable,
+    rewrite,
+)
+
+MAX_DELETED_FRACTION = 0.05
+_SMALL = 0.75  # Of the size that files should have.
+_DEADLINE_S = 3600.0  # Conflicts are worth another try even if rewriting takes long.
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which files are rewritten, and how large the new ones may be."""
+
+    target_bytes: int
+    min_bytes: int  # A smaller file is rewritten together with others.
+    max_deleted: float  # A file of which a greater share is deleted is rewritten even alone.
+    max_rows: int | None = None
+
+    def is_worn(self, fragment: Fragment) -> bool:
+        """Whether too many of a fragment's rows are deleted."""
+        rows = fragment.physical_rows
+        return bool(rows) and fragment.num_deletions / (rows or 1) > self.max_deleted
+
+    def is_small(self, fragment: Fragment) -> bool:
+        """Whether a fragment's files are too small."""
+        return _bytes(fragment) < self.min_bytes
+
+
+def limits(
+    options: WriteOptions, min_file_bytes: int | None, max_deleted_fraction: float
+) -> Limits:
+    """Return the limits that arguments ask for.
+
+    Raises
+    ------
+    InvalidInputError
+        One is no number of its kind.
+    """
+    if min_file_bytes is not None and (type(min_file_bytes) is not int or min_file_bytes < 0):
+        raise InvalidInputError(
+            argument="min_file_bytes", reason=f"{min_file_bytes!r} is no whole number from 0"
+        )
+    number = type(max_deleted_fraction) in (int, float)
+    if not number or not 0 <= max_deleted_fraction <= 1:
+        raise InvalidInputError(
+            argument="max_deleted_fraction",
+            reason=f"{max_deleted_fraction!r} is no number from 0 to 1",
+        )
+    smallest = int(_SMALL * options.target_file_bytes)
+    return Limits(
+        options.target_file_bytes,
+        smallest if min_file_bytes is None else min_file_bytes,
+        max_deleted_fraction,
+        options.max_rows_per_file,
+    )
+
+
+def choose_groups(fragments: Iterable[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
+    """Return which fragments become one file together, neighbours by id. Pure.
+
+    Fragments of a group have the same partition values, as logged. A group is of several, or of
+    one that is worn.
+    """
+    partitions: dict[tuple[tuple[str, str | None], ...], list[Fragment]] = {}
+    for fragment in sorted(fragments, key=lambda fragment: fragment.id):
+        if wanted.is_small(fragment) or wanted.is_worn(fragment):
+            key = tuple(sorted(fragment.partition_values.items()))
+            partitions.setdefault(key, []).append(fragment)
+    groups = [group for found in partitions.values() for group in _filled(found, wanted)]
+    return [group for group in groups if len(group) > 1 or wanted.is_worn(group[0])]
+
+
+def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
+    """Return the fragments of a partition in groups that each fit one file."""
+    groups: list[list[Fragment]] = [[]]
+    size = rows = 0
+    for fragment in fragments:
+        more, count = _bytes_left(fragment), fragment.num_rows or 0
+        too_many = wanted.max_rows is not None and rows + count > wanted.max_rows
+        if groups[-1] and (size + more > wanted.target_bytes or too_many):
+            groups.append([])
+            size = rows = 0
+        groups[-1].append(fragment)
+        size, rows = size + more, rows + count
+    return [tuple(group) for group in groups]
+
+
+def _bytes(fragment: Fragment) -> int:
+    return sum(file.size for file in fragment.files)
+
+
+def _bytes_left(fragment: Fragment) -> int:
+    """Return about how large a fragment is without its deleted rows."""
+    rows = fragment.physical_rows
+    if not rows:
+        return _bytes(fragment)
+    return _bytes(fragment) * (rows - fragment.num_deletions) // rows
+
+
+def compact(
+    place: Place,
+    snapshot: Snapshot,
+    where: str | Expression | None,
+    *,
+    min_file_bytes: int | None = None,
+    max_deleted_fraction: float = MAX_DELETED_FRACTION,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Rewrite small and worn files into fewer, in one commit that changes no row.
+
+    Parameters
+    ----------
+    where
+        Only files of the partitions of which this is true.
+
+    Raises
+    ------
+    InvalidInputError
+        The predicate is not over partition columns alone, or a limit is no number.
+    UnsupportedFeatureError
+        The table may not be written by txlog, or its rows would lose their ids.
+    """
+    options = options or WriteOptions()
+    predicate = as_expression(where)
+    wanted = limits(options, min_file_bytes, max_deleted_fraction)
+    written: list[Add] = []
+
+    def build(base: Snapshot) -> Intent | None:
+        require_table_writable(base, removes_rows=False)
+        require_movable(base)
+        discard_files(place.store, written)
+        written.clear()
+        files = load_files(place.store, base).live
+        plan = plan_scan(base, files, columns=[], where=predicate)
+        _require_partition_columns(plan.where, base)
+        groups = choose_groups(plan.fragments, wanted)
+        gone: list[Fragment] = []
+        for group, adds in _rewrite_all(place, plan_rewrite(base, options), groups):
+            if len(adds) >= len(group) and not any(map(wanted.is_worn, group)):
+                discard_files(place.store, adds)  # Better packed than we can: nothing is won.
+                continue
+            gone.extend(group)
+            written.extend(adds)
+        if not gone:
+            return None
+        rows = _rows_of(files, gone)
+        return Intent(
+            operation="OPTIMIZE",
+            kind="compact",
+            read_version=base.version,
+            removes=tuple(removes_of(rows, place.effects.now_ms(), data_change=False)),
+            adds=tuple(add.model_copy(update={"data_change": False}) for add in written),
+            isolation="SnapshotIsolation",
+            parameters={
+                "predicate": [] if plan.where is None else [to_sql(plan.where)],
+                "zOrderBy": [],
+                "auto": False,
+            },
+            metrics=_metrics(rows, written),
+            user_metadata=options.user_metadata,
+        )
+
+    with discarding(lambda: discard_files(place.store, written)):
+        after, committed = run(
+            place.store, snapshot, build, effects=place.effects, deadline_s=_DEADLINE_S
+        )
+    return done("OPTIMIZE", after, committed, skipped=False)
+
+
+def _require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:
+    for path in () if where is None else columns_of(where):
+        if path[0] not in snapshot.partition_columns:
+            raise InvalidInputError(
+                argument="where",
+                field=".".join(path),
+                reason="files are chosen by partition, and this is no partition column",
+                remedy=f"Use {', '.join(snapshot.partition_columns) or 'no predicate'}",
+            )
+
+
+def _rewrite_all(
+    place: Place, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
+) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
+    """Rewrite each group; if one fails, nothing of the others is left either."""
+    written: list[Add] = []
+    results: list[tuple[tuple[Fragment, ...], list[Add]]] = []
+    failure: Exception | None = None
+    try:
+        made = place.engine.map(partial(_rewritten, place, plan), groups)
+        for group, adds in zip(groups, made, strict=True):
+            if isinstance(adds, Exception):
+                failure = failure or adds
+                continue  # What runs already is awaited, so that its files are known.
+            written.extend(adds)
+            results.append((group, adds))
+        if failure is not None:
+            raise failure
+    except BaseException:
+        discard_files(place.store, written)
+        raise
+    return results
+
+
+def _rewritten(
+    place: Place, plan: RewritePlan, group: tuple[Fragment, ...]
+) -> list[Add] | Exception:
+    """Write the rows of a group into new files; an error is an answer, as others still run."""
+    try:
+        parts = (
+            (fragment, FragmentReader(place.store, plan.read, fragment).deletions())
+            for fragment in group
+        )
+        return rewrite(place, plan, parts)
+    except Exception as error:
+        return error
+
+
+def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:
+    """Return the `FILE_ROWS` of all files of fragments."""
+    paths = [file.path for fragment in fragments for file in fragment.files]
+    return files.filter(pc.is_in(files["path"], value_set=pa.array(paths, pa.string())))
+
+
+def _metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
+    """Return Delta's metrics of OPTIMIZE."""
+    sizes = sorted(add.size for add in added)
+
+    def quantile(share: float) -> int:
+        return sizes[int(share * (len(sizes) - 1))] if sizes else 0
+
+    return {
+        "numRemovedFiles": removed.num_rows,
+        "numRemovedBytes": pc.sum(removed["size"]).as_py() or 0,
+        "numAddedFiles": len(added),
+        "numAddedBytes": sum(sizes),
+        "numDeletionVectorsRemoved": removed.num_rows - removed["dv_id"].null_count,
+        "minFileSize": quantile(0),
+        "p25FileSize": quantile(0.25),
+        "p50FileSize": quantile(0.5),
+        "p75FileSize": quantile(0.75),
+        "maxFileSize": quantile(1),
+    }

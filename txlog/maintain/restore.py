@@ -1,0 +1,219 @@
+"""Restoring: a new version that is what an older one was.
+
+Rules: spec/fragments.md, FRG-35 to FRG-37.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add, DomainMetadata, Metadata
+from txlog.commit import Intent, Reads, run
+from txlog.errors import DataFileError, InvalidInputError, NotFoundError
+from txlog.log import decode_path
+from txlog.protocol import merged_protocol, require_writable
+from txlog.reconcile import file_keys
+from txlog.scan import deletion_place
+from txlog.snapshot import Snapshot, load_files, load_snapshot, parse_timestamp, version_at
+from txlog.stats import num_records
+from txlog.store import Store, locate
+from txlog.writing import (
+    Done,
+    Place,
+    WriteOptions,
+    adds_of,
+    done,
+    removes_of,
+    require_table_writable,
+)
+
+# These tell of the log, not of the rows: they stay as they are.
+_OF_THE_LOG = (
+    "delta.enableInCommitTimestamps",
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+)
+_CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
+_SHOWN = 5  # Of many files that are gone.
+
+
+def restore(
+    place: Place,
+    snapshot: Snapshot,
+    version: int | None = None,
+    timestamp: str | datetime | int | None = None,
+    *,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Make a new version with the rows, schema, partitioning and properties of an older one.
+
+    Parameters
+    ----------
+    version, timestamp
+        The version, or a moment at which it was the latest: one of the two.
+
+    Raises
+    ------
+    InvalidInputError
+        Neither or both are given, or one is malformed.
+    NotFoundError
+        There is no such version, or it was cleaned up.
+    DataFileError
+        Files that the version needs are gone; they are named, and nothing is committed.
+    UnsupportedFeatureError
+        The table may not be written by txlog, now or as it was then, or is append-only.
+    """
+    options = options or WriteOptions()
+    if (version is None) == (timestamp is None):
+        raise InvalidInputError(
+            argument="version", reason="either a version or a timestamp is expected"
+        )
+    if version is not None and (type(version) is not int or version < 0):
+        raise InvalidInputError(argument="version", reason=f"{version!r} is no whole number from 0")
+    require_table_writable(snapshot, removes_rows=True)
+    at = version
+    if timestamp is not None:
+        at = version_at(place.store, snapshot, parse_timestamp(timestamp))
+    target = load_snapshot(place.store, version=at)
+    then = load_files(place.store, target).live
+
+    def build(base: Snapshot) -> Intent | None:
+        require_table_writable(base, removes_rows=True)
+        protocol = merged_protocol(base.protocol, target.protocol)
+        metadata = _metadata(base, target)
+        require_writable(protocol, metadata, target.schema, path=base.root)
+        now = load_files(place.store, base).live
+        back, gone = _to_add(then, now), _without(now, then)
+        domains = _domains(base, target)
+        changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
+        if not changed and metadata == base.metadata:
+            return None
+        adds = _restored(back)
+        _require_there(place, adds, target.version)
+        return Intent(
+            operation="RESTORE",
+            kind="restore",
+            read_version=base.version,
+            removes=tuple(removes_of(gone, place.effects.now_ms())),
+            adds=tuple(adds),
+            protocol=protocol if protocol != base.protocol else None,
+            metadata=metadata,  # Even if it is the same: no winner may pass unseen (CON-4).
+            domains=domains,
+            reads=Reads(everything=True),
+            parameters={
+                "version": version,
+                "timestamp": None if timestamp is None else str(timestamp),
+            },
+            metrics={
+                "tableSizeAfterRestore": _size(then),
+                "numOfFilesAfterRestore": then.num_rows,
+                "numRemovedFiles": gone.num_rows,
+                "numRestoredFiles": back.num_rows,
+                "removedFilesSize": _size(gone),
+                "restoredFilesSize": _size(back),
+            },
+            user_metadata=options.user_metadata,
+        )
+
+    after, committed = run(place.store, snapshot, build, effects=place.effects)
+    return done("RESTORE", after, committed, skipped=False)
+
+
+def _size(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)
+
+
+def _without(files: pa.Table, others: pa.Table) -> pa.Table:
+    """Return the logical files that are not among others: a vector makes another one."""
+    return files.filter(pc.invert(_are_among(files, others)))
+
+
+def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
+    """Return the files of then that are to be added: those that left, or lost their row ids.
+
+    Whoever drops row tracking from a table commits its files again without their ids.
+    """
+    unnumbered = now.filter(pc.is_null(now["base_row_id"]))
+    lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
+    return then.filter(pc.or_(pc.invert(_are_among(then, now)), lost))
+
+
+def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    keys = file_keys(others)
+    known = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    return pc.is_in(file_keys(files), value_set=known)
+
+
+def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
+    """Return the metadata of then, but for what tells of the log itself."""
+    configuration = {
+        name: value
+        for name, value in then.metadata.configuration.items()
+        if name not in _OF_THE_LOG
+    }
+    held = now.metadata.configuration
+    configuration |= {name: held[name] for name in _OF_THE_LOG if name in held}
+    return then.metadata.model_copy(update={"configuration": configuration})
+
+
+def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
+    """Return the domains that change. Those of other features stay, as Delta has it."""
+    held, wanted = now.controls.domains.get(_CLUSTERING), then.controls.domains.get(_CLUSTERING)
+    if wanted is not None and not wanted.removed:
+        same = held is not None and held.configuration == wanted.configuration
+        return () if same and held is not None and not held.removed else (wanted,)
+    if held is None or held.removed:
+        return ()
+    return (held.model_copy(update={"removed": True}),)
+
+
+def _restored(files: pa.Table) -> list[Add]:
+    """Return live `FILE_ROWS` of an older version as they are committed again."""
+    adds = []
+    for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
+        change: dict[str, object] = {"data_change": True}
+        if add.stats is None and rows is not None:  # A checkpoint may have them as structs only.
+            change["stats"] = f'{{"numRecords":{rows}}}'
+        adds.append(add.model_copy(update=change))
+    return adds
+
+
+def _require_there(place: Place, adds: list[Add], version: int) -> None:
+    """Refuse to bring back files whose bytes are gone.
+
+    Raises
+    ------
+    DataFileError
+        Names them.
+    """
+    missing = [path for paths in place.engine.map(partial(_missing, place.store), adds)
+               for path in paths]  # fmt: skip
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""
+        raise DataFileError(
+            path=missing[0],
+            version=version,
+            reason=f"files that version {version} needs are gone: "
+            f"{', '.join(missing[:_SHOWN])}{more}",
+            remedy="Nothing was committed; restore a version whose files are all there",
+        )
+
+
+def _missing(store: Store, add: Add) -> list[str]:
+    places = [locate(store, decode_path(add.path))]
+    if add.deletion_vector is not None:
+        vector = deletion_place(store, add.deletion_vector, path=add.path)
+        places.extend([] if vector is None else [vector])
+    return [name for home, name in places if not _is_there(home, name)]
+
+
+def _is_there(store: Store, name: str) -> bool:
+    try:
+        store.info(name)
+    except NotFoundError:
+        return False
+    return True
