@@ -19,8 +19,7 @@ from txlog.fragments import ID_APP, ID_TAG
 from txlog.scan import Threads
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import LocalStore
-from txlog.table import as_schema
-from txlog.writing import Place, WriteOptions, append, create, delete, overwrite
+from txlog.writing import Place, WriteOptions, append, as_schema, create, delete, overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -15,8 +15,7 @@ from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.scan import Threads
 from txlog.snapshot import load_snapshot
 from txlog.store import LocalStore, MemoryStore
-from txlog.table import as_schema
-from txlog.writing import Place, append, create, delete, overwrite, write_new_table
+from txlog.writing import Place, append, as_schema, create, delete, overwrite, write_new_table
 from txlog.writing.options import WriteOptions
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -158,7 +158,9 @@ def test_files_that_are_packed_better_already_are_left(tmp_path: Path) -> None:
                 modification_time=0, data_change=True, stats=f'{{"numRecords":{rows}}}')
         )  # fmt: skip
     base = load_snapshot(table.store)
-    commit(table.store, base, Intent("WRITE", base.version, adds=tuple(adds)), effects=REAL)
+    commit(
+        table.store, base, Intent("WRITE", base.version, "append", adds=tuple(adds)), effects=REAL
+    )
     before = parquet_files(tmp_path)
     target = sum(add.size for add in adds)
     assert table.compact(target_file_bytes=target, min_file_bytes=target).version is None

@@ -54,7 +54,7 @@ def last_commit(table: txlog.Table) -> list[dict[str, Any]]:
 def changed(table: txlog.Table, **actions: Any) -> None:
     """Commit other metadata, another protocol or a domain, as another writer would."""
     base = load_snapshot(table.store)
-    intent = Intent("CHANGE", base.version, **actions)
+    intent = Intent("CHANGE", base.version, "metadata", **actions)
     commit(table.store, base, intent, effects=REAL)
     table.refresh()
 

@@ -68,7 +68,7 @@ def test_tasks_read_fragments_without_the_log(table: txlog.Table) -> None:
     expected = table.to_arrow(["x", *METADATA], "x > 5").to_pylist()
     names = ",".join(["x", *METADATA])
     reader, partitions = planned(table, columns=names, where="x > 5")
-    assert [one.fragments for one in partitions] == [(one,) for one in table.fragments()]
+    assert [one.fragments for one in partitions] == [(one.value,) for one in table.fragments()]
     assert all(one.rows is None and one.limit is None for one in partitions)
     shutil.rmtree(Path(table.uri) / "_delta_log")
     assert read(reader, partitions) == expected
@@ -182,7 +182,7 @@ def test_filters_on_metadata_columns_rule_fragments_out(table: txlog.Table) -> N
             {first.id, second.id}
         )
     _, partitions = planned(table, (In(("_fragid",), (first.id, second.id)),), columns=names)
-    assert [one.fragments for one in partitions] == [(first,), (second,)]
+    assert [one.fragments for one in partitions] == [(first.value,), (second.value,)]
     # Versions of rows that nobody keeps are a filter that txlog does not take.
     unknown = GreaterThan(("_row_last_updated_at_version",), 1)
     with pytest.raises(txlog.UnsupportedFeatureError, match="rowTracking"):

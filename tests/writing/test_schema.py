@@ -10,7 +10,7 @@ import pytest
 
 import txlog
 from txlog.schema import ArrayType, PrimitiveType, StructField, StructType
-from txlog.table import as_schema
+from txlog.writing import as_schema
 
 SCHEMA = pa.schema(
     [

@@ -14,8 +14,7 @@ from txlog.errors import StoreError
 from txlog.scan import Threads
 from txlog.snapshot import load_snapshot
 from txlog.store import LocalStore
-from txlog.table import as_schema
-from txlog.writing import Place, WriteOptions, append, create, delete, write_new_table
+from txlog.writing import Place, WriteOptions, append, as_schema, create, delete, write_new_table
 
 DATA = pa.table({"x": [1, 2, 3], "t": ["a", None, "ü"], "f": [0.5, None, 2.0]})
 

@@ -1,0 +1,153 @@
+"""What a table is: its version, schema, properties, files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions import Metadata, Protocol
+from txlog.errors import InvalidInputError
+from txlog.fragments import FEATURE, fragment_rows
+from txlog.scan import plan_scan
+from txlog.scan.files import file_table
+from txlog.schema import StructType, arrow_schema
+from txlog.snapshot import ChecksumReport, Snapshot, history, verify_checksum
+from txlog.store import Store
+from txlog.table.handle import Handle
+from txlog.table_fragment import TableFragment
+from txlog.writing import Capability, Outcome, capabilities
+
+
+class About(Handle):
+    """The part of `Table` that tells what the table is."""
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self._place.store.root
+
+    @property
+    def version(self) -> int:
+        """The version that this object stands at."""
+        return self._snapshot.version
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When this version was made, milliseconds since the epoch, UTC."""
+        return self._snapshot.timestamp_ms
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in Arrow's terms; every scan of all columns has exactly this schema."""
+        return arrow_schema(self._snapshot.schema)
+
+    @property
+    def delta_schema(self) -> StructType:
+        """The columns, in Delta's terms, field metadata included."""
+        return self._snapshot.schema
+
+    @property
+    def metadata(self) -> Metadata:
+        """The `metaData` action in force."""
+        return self._snapshot.metadata
+
+    @property
+    def protocol(self) -> Protocol:
+        """The `protocol` action in force."""
+        return self._snapshot.protocol
+
+    @property
+    def properties(self) -> dict[str, str | None]:
+        """The table's properties, as set."""
+        return dict(self._snapshot.metadata.configuration)
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """The partition columns, in order."""
+        return list(self._snapshot.partition_columns)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """This version as a value: it pickles, and does not move when the table does."""
+        return self._snapshot
+
+    @property
+    def store(self) -> Store:
+        """The store that holds the table."""
+        return self._place.store
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return what each commit up to this version says of itself, newest first.
+
+        Each entry has `version` and `timestamp` (milliseconds since the epoch), and what its
+        writer noted: `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
+        return history(self._place.store, self._snapshot, limit)
+
+    def verify_checksum(self) -> ChecksumReport:
+        """Hold this version against its checksum (`.crc`), if its writer left one.
+
+        The report says which fields were compared and which differ; print it to read it. A
+        checksum that is wrong or cannot be read is a problem of the report, not an error: the
+        log decides, and the table reads the same either way.
+
+        Raises
+        ------
+        LogCorruptError
+            The files of this version cannot be read from the log.
+        StoreError
+            The store failed.
+        """
+        return verify_checksum(self._place.store, self._snapshot, self._files())
+
+    def capabilities(self) -> dict[str, Capability]:
+        """Return for each verb whether this version of the table lets it be done.
+
+        The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
+        `delete` and `checkpoint`. Each capability is true or false, and says of a verb that
+        cannot be done which features stand in the way, why, and what to do.
+        """
+        return capabilities(self._place.store, self._snapshot)
+
+    def files(self) -> pa.Table:
+        """Return the data files of this version, one row each.
+
+        Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
+        unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
+        `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id).
+        """
+        return file_table(
+            fragment_rows(self._files().live, listed=self._snapshot.supports(FEATURE))
+        )
+
+    def fragments(self) -> list[TableFragment]:
+        """Return the fragments of this version, ordered by id."""
+        live = self._files().live
+        return [
+            TableFragment(self._place, self._snapshot, live, fragment)
+            for fragment in plan_scan(self._snapshot, live, columns=[]).fragments
+        ]
+
+    def get_fragments(self) -> list[TableFragment]:
+        """Return the fragments, by the name that pylance gives this."""
+        return self.fragments()
+
+    def get_fragment(self, fragment_id: int) -> TableFragment | None:
+        """Return the fragment of an id, or None if this version has none."""
+        found = (fragment for fragment in self.fragments() if fragment.id == fragment_id)
+        return next(found, None)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the last writing verb of this object did, or None if there was none.
+
+        Also after `txlog.write`, which returns the table.
+        """
+        return self._outcome
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """Return the last version that an application recorded with `txn`, or None."""
+        return self._snapshot.transaction_version(app_id)

@@ -1,0 +1,138 @@
+"""Changing the columns and features of a table; committing fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txlog.table.handle import Handle
+from txlog.writing import (
+    AppTransaction,
+    Operation,
+    Outcome,
+    add_columns,
+    add_features,
+    as_names,
+    commit_fragments,
+    drop_columns,
+    replace_columns,
+    write_options,
+)
+
+
+class Altering(Handle):
+    """The part of `Table` that changes columns and features, and commits fragments."""
+
+    def add_features(self, *features: str, user_metadata: str | None = None) -> Outcome:
+        """List table features in the protocol, in one commit; engines without them are shut out.
+
+        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
+
+        Raises
+        ------
+        InvalidInputError
+            txlog cannot write tables with one of them.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(add_features(self._place, self._latest(), features, options=options))
+
+    def add_columns(
+        self,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Add columns with values for all rows, in one commit that rewrites no data file.
+
+        Each fragment gets one new file with the columns. The table needs the feature
+        `txlog.fragments` (see `add_features`), and can then be read by txlog alone.
+
+        Parameters
+        ----------
+        columns
+            Names and their values, `{"score": …}`: SQL text (`"2 * a"`), an expression
+            (`col("a") + 1`), a function that gets a RecordBatch and returns an array, a pyarrow
+            type (nulls), or Arrow data with a value for each row in the table's order. Or a
+            function that returns a batch, a pyarrow schema (nulls), or Arrow data, of several
+            columns. Functions run for several fragments at once, in no order.
+        read_columns
+            The columns that functions get. Default: all.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is there already, or values do not fit; nothing was committed.
+        CommitConflictError
+            Another writer added the same column, or rows that the data has no values for.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            add_columns(
+                self._place, self._latest(), columns, read_columns=read_columns, options=options
+            )
+        )
+
+    def replace_columns(
+        self,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give columns other values in all rows; as `add_columns` otherwise.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table tracks rows, records changes, or is append-only.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            replace_columns(
+                self._place, self._latest(), columns, read_columns=read_columns, options=options
+            )
+        )
+
+    def drop_columns(
+        self, columns: Sequence[str] | str, *, user_metadata: str | None = None
+    ) -> Outcome:
+        """Take columns out of the table, in one commit that rewrites no data file.
+
+        Needs the feature `txlog.fragments`. The values stay in the files, for older versions.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, a constraint or the partitioning needs it, or none is left.
+        """
+        options = write_options(None, None, user_metadata)
+        names = as_names(columns)
+        return self._finish(drop_columns(self._place, self._latest(), names, options=options))
+
+    def commit(
+        self,
+        operation: Operation.Base,
+        *,
+        txn: AppTransaction | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
+
+        Parameters
+        ----------
+        operation
+            `Operation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+
+        Raises
+        ------
+        InvalidInputError
+            A fragment is there twice, is not in the table or in it already, or is none.
+        CommitConflictError
+            What the fragments were made from has changed since. Nothing was committed, and no
+            file deleted.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            commit_fragments(self._place, self._snapshot, operation, txn=txn, options=options)
+        )

@@ -1,0 +1,35 @@
+"""The state of an opened table."""
+
+from __future__ import annotations
+
+from txlog.reconcile import FileState
+from txlog.snapshot import Snapshot, load_files, refresh
+from txlog.writing import Done, Outcome, Place, maintain
+
+
+class Handle:
+    """What all verbs of a table stand on: where it is, and the version that it is at."""
+
+    _place: Place
+    _outcome: Outcome | None
+    _snapshot: Snapshot
+    _file_state: FileState | None
+
+    def _move(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._file_state: FileState | None = None
+
+    def _files(self) -> FileState:
+        if self._file_state is None:
+            self._file_state = load_files(self._place.store, self._snapshot)
+        return self._file_state
+
+    def _latest(self) -> Snapshot:
+        return refresh(self._place.store, self._snapshot)
+
+    def _finish(self, done: Done) -> Outcome:
+        """Take over what an operation made, and write a checkpoint when one is due."""
+        self._move(done.snapshot)
+        self._outcome = done.outcome
+        maintain(self._place, done)
+        return done.outcome

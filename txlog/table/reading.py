@@ -1,0 +1,149 @@
+"""Reading a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.expressions import Expression, as_expression
+from txlog.feed import Changes, feed_range, plan_feed
+from txlog.scan import Scan, plan_scan, take_rows
+from txlog.table.handle import Handle
+
+Where = str | Expression | None
+
+
+class Reading(Handle):
+    """The part of `Table` that reads rows."""
+
+    def scan(self, columns: list[str] | None = None, where: Where = None) -> Scan:
+        """Plan a scan of this version; nothing is read until its rows are asked for.
+
+        Parameters
+        ----------
+        columns
+            The columns to return, in this order. Default: all.
+        where
+            Keep the rows of which this is true: SQL text (`"dep_delay > 60 AND carrier = 'UA'"`)
+            or an expression (`col("dep_delay") > 60`).
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table, or the predicate does not fit it.
+        """
+        plan = plan_scan(
+            self._snapshot, self._files().live, columns=columns, where=as_expression(where)
+        )
+        return Scan(self._place.store, plan, self._place.engine)
+
+    def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
+        """Return rows as one Arrow table; arguments as for `scan`."""
+        return self.scan(columns, where).to_arrow()
+
+    def to_batches(
+        self, columns: list[str] | None = None, where: Where = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows as Arrow batches; arguments as for `scan`."""
+        return self.scan(columns, where).to_batches()
+
+    def head(
+        self, num_rows: int, columns: list[str] | None = None, where: Where = None
+    ) -> pa.Table:
+        """Return the first rows as one Arrow table; the other arguments are as for `scan`.
+
+        No more fragments are opened than they need, as far as the log counts rows.
+        """
+        return self.scan(columns, where).head(num_rows)
+
+    def count(self, where: Where = None) -> int:
+        """Return the number of rows, from the log alone where it knows."""
+        return self.scan([], where).count()
+
+    def take(
+        self,
+        row_addresses: Sequence[int] | None = None,
+        columns: list[str] | None = None,
+        *,
+        row_ids: Sequence[int] | None = None,
+    ) -> pa.Table:
+        """Return rows by their addresses or ids, in the order given.
+
+        Only the row groups that hold the rows are read; ids are looked up first, which reads the
+        ids of all rows unless they are addresses (see `_rowid`).
+
+        Parameters
+        ----------
+        row_addresses, row_ids
+            Values of `_rowaddr` or `_rowid`, one of the two; one may occur more than once.
+        columns
+            As for `scan`.
+
+        Raises
+        ------
+        InvalidInputError
+            Both or neither are given, or one is no whole number from 0.
+        NotFoundError
+            A row is not in this version, or deleted in it; those at fault are named.
+        """
+        return take_rows(
+            self._place.store,
+            lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
+            addresses=row_addresses,
+            row_ids=row_ids,
+            columns=columns,
+            engine=self._place.engine,
+        )
+
+    def changes(
+        self,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        *,
+        starting_timestamp: str | datetime | int | None = None,
+        ending_timestamp: str | datetime | int | None = None,
+        columns: list[str] | None = None,
+        where: Where = None,
+    ) -> Changes:
+        """Plan the reading of the change data feed: which rows came, went or changed.
+
+        The columns are those of the last version in the range, then `_change_type` (`insert`,
+        `delete`, `update_preimage`, `update_postimage`), `_commit_version`, and
+        `_commit_timestamp`. The table's writers must have had `delta.enableChangeDataFeed` on.
+
+        Parameters
+        ----------
+        starting_version, ending_version
+            The range, both included. Default: from the first version to this one.
+        starting_timestamp, ending_timestamp
+            Instead of a version: the first one made at that moment or later, the last one made
+            before it or at it.
+        columns, where
+            As for `scan`; the three columns of the feed may be named too.
+
+        Raises
+        ------
+        InvalidInputError
+            The range is no range, or a column or the predicate does not fit.
+        NotFoundError
+            A version of the range does not exist, or its commit was cleaned up.
+        UnsupportedFeatureError
+            A version recorded no changes, or had other columns. It is named.
+        """
+        store = self._place.store
+        first, last = feed_range(
+            store,
+            self._snapshot,
+            starting=(starting_version, starting_timestamp),
+            ending=(ending_version, ending_timestamp),
+        )
+        return plan_feed(
+            store, last, first, columns=columns, where=as_expression(where),
+            engine=self._place.engine,
+        )  # fmt: skip
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.scan().__arrow_c_stream__(requested_schema)

@@ -1,0 +1,160 @@
+"""`Table`: a table at a version, and one call for each verb."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.log import CatalogCommits
+from txlog.schema import StructType
+from txlog.snapshot import OutOfRange, Snapshot, load_snapshot, parse_timestamp, version_at
+from txlog.store import open_store
+from txlog.table.about import About
+from txlog.table.altering import Altering
+from txlog.table.reading import Reading
+from txlog.table.writing import Writing
+from txlog.writing import Done, Outcome, Place, as_names, as_schema, create, existing
+
+
+class Table(About, Reading, Writing, Altering):
+    """A Delta table at one version.
+
+    Reading verbs answer for that version. Writing verbs commit on top of the latest version and
+    move the table on to what they made.
+
+    Parameters
+    ----------
+    uri
+        A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
+        taken literally, `file:` URIs are percent-decoded.
+    version
+        Open this version. Default: the latest.
+    timestamp
+        Open the version that was the latest at this moment: ISO 8601 text, a datetime, or
+        milliseconds since the epoch; UTC where there is no zone.
+    storage_options
+        Passed to the store, and to Spark's executors; never shown.
+    out_of_range
+        `nearest` takes the first or last version for a timestamp before or after all of them.
+    catalog_commits
+        Of a catalog-managed table, what its catalog answered: which commits count. Without it
+        such a table is refused.
+
+    Raises
+    ------
+    NotFoundError
+        There is no table, no such version, or none at that moment.
+    UnsupportedFeatureError
+        The table needs features to be read that txlog lacks; all are named.
+    LogCorruptError
+        The log is damaged; the file is named.
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        version: int | None = None,
+        timestamp: str | datetime | int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        out_of_range: OutOfRange = "error",
+        catalog_commits: CatalogCommits | None = None,
+    ) -> None:
+        if version is not None and timestamp is not None:
+            raise InvalidInputError(
+                argument="timestamp",
+                reason="version and timestamp both choose a version",
+                remedy="Pass only one of them",
+            )
+        if version is not None and (type(version) is not int or version < 0):
+            raise InvalidInputError(
+                argument="version", reason=f"{version!r} is no whole number from 0"
+            )
+        store = open_store(uri, storage_options)
+        snapshot = load_snapshot(store, version=version, catalog=catalog_commits)
+        if timestamp is not None:
+            at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
+            snapshot = load_snapshot(store, version=at, catalog=catalog_commits)
+        self._place = Place(store)
+        self._outcome: Outcome | None = None
+        self._move(snapshot)
+
+    @classmethod
+    def _of(cls, place: Place, snapshot: Snapshot) -> Table:
+        table = cls.__new__(cls)
+        table._place = place
+        table._outcome = None
+        table._move(snapshot)
+        return table
+
+    @classmethod
+    def _made(cls, place: Place, done: Done) -> Table:
+        table = cls._of(place, done.snapshot)
+        table._finish(done)
+        return table
+
+    def __repr__(self) -> str:
+        return f"txlog.Table({self.uri!r}, version={self.version})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self._place, "snapshot": self._snapshot}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._place = state["place"]
+        self._outcome = None
+        self._move(state["snapshot"])
+
+    @staticmethod
+    def exists(
+        uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Return whether there is a Delta table at `uri`, readable or not."""
+        try:
+            return existing(open_store(uri, storage_options)) is not None
+        except (LogCorruptError, UnsupportedFeatureError):
+            return True
+
+    @classmethod
+    def create(
+        cls,
+        uri: str | os.PathLike[str],
+        schema: pa.Schema | StructType,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Table:
+        """Make an empty table.
+
+        Deletion vectors are enabled unless `properties` has
+        `delta.enableDeletionVectors=false`; the protocol lists only what the table uses.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a table already.
+        InvalidInputError
+            The schema, the partitioning or a property is wrong.
+        """
+        place = Place(open_store(uri, storage_options))
+        snapshot = create(
+            place,
+            as_schema(schema),
+            partition_by=as_names(partition_by),
+            properties=properties,
+            name=name,
+            description=description,
+        )
+        return cls._of(place, snapshot)
+
+    def refresh(self) -> Table:
+        """Move on to the latest version, and return this table."""
+        self._move(self._latest())
+        return self
