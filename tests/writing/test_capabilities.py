@@ -39,8 +39,12 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "delete": lambda table: table.delete("a = 1"),
     "compact": lambda table: table.compact(),
     "restore": lambda table: table.restore(0),
+    "add_columns": lambda table: table.add_columns({"more": "a + 1"}),
+    "replace_columns": lambda table: table.replace_columns({"a": "a + 1"}),
+    "drop_columns": lambda table: table.drop_columns("a"),
     "checkpoint": lambda table: table.checkpoint(),
 }
+COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
 WRITING = {"append", "overwrite", "delete", "compact", "restore", "checkpoint"}
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.
@@ -68,6 +72,7 @@ def test_verbs_do_as_capabilities_say(tmp_path: Path, case: str) -> None:
     has = {
         "stable_row_ids": "rowTracking" in writers,
         "changes": "changeDataFeed" in writers,
+        **dict.fromkeys(COLUMNS, False),
     }
     found = remade(tmp_path / "t", writers, configuration).capabilities()
     assert list(found) == list(VERBS)
@@ -95,7 +100,22 @@ def test_stores_that_cannot_be_written(tmp_path: Path) -> None:
     table = txlog.Table(f"local://{tmp_path}/t")
     found = table.capabilities()
     assert {verb for verb, capability in found.items() if not capability} == {
-        *WRITING, "changes", "stable_row_ids",
+        *WRITING, *COLUMNS, "changes", "stable_row_ids",
     }  # fmt: skip
     with pytest.raises(txlog.UnsupportedFeatureError):
         open_store(f"local://{tmp_path}/t").require_writable()
+
+
+@pytest.mark.parametrize("append_only", [False, True])
+def test_columns_in_files_of_their_own(tmp_path: Path, append_only: bool) -> None:
+    properties = {
+        "delta.feature.txlog.fragments": "supported",
+        "delta.appendOnly": str(append_only).lower(),
+    }
+    table = txlog.write(tmp_path / "t", DATA, properties=properties)
+    found = table.capabilities()
+    denied = {"replace_columns"} if append_only else set()
+    assert {verb for verb in COLUMNS if not found[verb]} == denied
+    for verb in ("add_columns", "replace_columns", "drop_columns"):
+        if verb not in denied:
+            VERBS[verb](table)

@@ -192,7 +192,10 @@ def test_replaced_columns(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-22")
 @pytest.mark.parametrize(
     ("properties", "feature"),
-    [({"delta.appendOnly": "true"}, "appendOnly")],
+    [
+        ({"delta.appendOnly": "true"}, "appendOnly"),
+        ({"delta.enableRowTracking": "true"}, "rowTracking"),
+    ],
 )
 def test_tables_whose_columns_stay(
     tmp_path: Path, properties: dict[str, str], feature: str
@@ -312,3 +315,99 @@ def test_a_checkpoint_keeps_column_files(table: txlog.Table) -> None:
     for file in (Path(table.uri) / "_delta_log").glob("*.json"):
         file.unlink()
     assert values(txlog.Table(table.uri), "y") == {x: 2 * x for x in LIVE}
+
+
+@pytest.mark.spec("FRG-21", "FRG-33")
+def test_compaction_folds_columns_in(table: txlog.Table) -> None:
+    table.add_columns({"y": "x * 2"})
+    table.add_columns({"z": "x * 3"})
+    table.delete("y = 4")
+    table.compact()
+    (fragment,) = table.fragments()
+    assert (fragment.id, len(fragment.files), fragment.num_rows) == (3, 1, 10)
+    left = [x for x in LIVE if x != 2]
+    assert values(table, "y") == {x: 2 * x for x in left}
+    assert values(table, "z") == {x: 3 * x for x in left}
+    table.add_columns({"w": "0"})
+    assert not table.compact(min_file_bytes=0)
+    assert table.compact(min_file_bytes=0, max_column_files=0)  # Alone, for its files' sake.
+    assert [len(f.files) for f in table.fragments()] == [1]
+    assert set(values(table, "w").values()) == {0}
+    table.restore(4)
+    assert [len(f.files) for f in table.fragments()] == [3, 3, 3]
+    assert values(table, "z") == {x: 3 * x for x in LIVE}
+
+
+def test_rows_keep_their_ids_beside_new_columns(tmp_path: Path) -> None:
+    properties = {**FEATURE, "delta.enableRowTracking": "true"}
+    table = txlog.Table.create(
+        tmp_path / "t", pa.schema([("x", pa.int64())]), properties=properties
+    )
+    table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
+    table.delete("x = 1")
+    ids = values(table, "_rowid")
+    table.add_columns({"y": "x * 2"})
+    assert values(table, "_rowid") == ids
+    files = table.to_arrow(["y", "_rowid", "_row_last_updated_at_version"])
+    assert set(files["_row_last_updated_at_version"].to_pylist()) == {1}
+    table.compact()
+    table.append(pa.table({"x": [9], "y": [0]}))
+    assert {x: i for x, i in values(table, "_rowid").items() if x != 9} == ids
+    assert values(table, "_rowid")[9] not in ids.values()
+    assert values(table, "y")[3] == 6
+
+
+def test_the_feed_does_not_tell_of_columns(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("x", pa.int64())]), properties=FEATURE)
+    table.append(pa.table({"x": [1]}))
+    table.add_columns({"y": "x"})
+    log = tmp_path / "t/_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:  # As another writer might have it.
+        line.get("commitInfo", {}).pop("txlogCrc32", None)
+        if "protocol" in line:
+            line["protocol"]["writerFeatures"].append("changeDataFeed")
+        if "metaData" in line:
+            line["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
+    log.write_text("\n".join(map(json.dumps, lines)))
+    second = tmp_path / "t/_delta_log" / f"{2:020d}.json"
+    lines = [json.loads(line) for line in second.read_text().splitlines()]
+    for line in lines:
+        line.get("commitInfo", {}).pop("txlogCrc32", None)
+        if "metaData" in line:
+            line["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
+    second.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(txlog.UnsupportedFeatureError, match="no change data feed tells"):
+        txlog.Table(table.uri).changes(0)
+
+
+@pytest.mark.spec("FRG-2")
+def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) -> None:
+    """Delta's clones refer to files by absolute paths; tags come along, `txn` does not."""
+    table.add_columns({"y": "x * 2"})
+    table.delete("x >= 8")
+    folder = tmp_path / "clone/_delta_log"
+    folder.mkdir(parents=True)
+    actions: list[dict[str, Any]] = []
+    for version in range(table.version + 1):
+        path = Path(table.uri) / "_delta_log" / f"{version:020d}.json"
+        actions += map(json.loads, path.read_text().splitlines())
+    live = set(table.files()["path"].to_pylist())
+    kept: dict[str, dict[str, Any]] = {}
+    for action in actions:
+        for kind, body in action.items():
+            if kind in ("protocol", "metaData"):
+                kept[kind] = action
+            elif kind == "add" and body["path"] in live:
+                absolute = {**body, "path": f"file://{table.uri}/{body['path']}"}
+                kept[body["path"]] = {"add": absolute}
+    (folder / f"{0:020d}.json").write_text("\n".join(map(json.dumps, kept.values())))
+    clone = txlog.Table(tmp_path / "clone")
+    assert values(clone, "y") == values(table, "y")
+    assert [f.id for f in clone.fragments()] == [f.id for f in table.fragments()] == [0, 1]
+    clone.append(pa.table({"x": [100], "p": ["z"], "y": [1]}))
+    assert [f.id for f in clone.fragments()] == [0, 1, 2]  # H restarts at their maximum.
+    clone.delete("x = 0")
+    clone.replace_columns({"y": "x"})
+    assert values(clone, "y")[100] == 100
+    assert values(table, "y")[0] == 0

@@ -25,6 +25,7 @@ from txlog.protocol import (
     Properties,
     gives_row_ids,
     is_active,
+    is_stamped,
     row_id_mark,
 )
 from txlog.reconcile import controls_of
@@ -157,7 +158,7 @@ def _encoded(
     stamped, row_ids = False, None
     if protocol is not None and metadata is not None:
         properties = Properties(metadata.configuration)
-        stamped = is_active("inCommitTimestamp", protocol, properties)
+        stamped = is_stamped(protocol, metadata)
         if gives_row_ids(protocol, properties):
             row_ids = RowIds(
                 version=0 if snapshot is None else snapshot.version + 1,

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Metadata, Protocol, empty_rows
 from txlog.commit.alteration import is_additive, new_columns, schema_of
-from txlog.fragments import FIELDS_TAG, tagged_ids
+from txlog.fragments import FIELDS_TAG, tag_texts, tagged_ids
 from txlog.log import canonical_keys
 from txlog.snapshot import Commit, Snapshot
 
@@ -97,7 +97,7 @@ def _file_changes(files: pa.Table, blind: bool) -> dict[Effect, Change]:
     """Sort file actions by effect: every row has one."""
     added = Effect.ROWS_BLIND if blind else Effect.ROWS
     adds = flat(files["is_add"])
-    lists = pc.map_lookup(flat(files["tags"]), pa.scalar(FIELDS_TAG), "last")
+    lists = tag_texts(files, FIELDS_TAG)
     if pc.all(adds).as_py() and lists.null_count == len(lists):
         return {added: Change(files)}  # An append: what follows would say the same, slowly.
     data_change, keys, ids = flat(files["data_change"]), keys_of(files), tagged_ids(files)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -22,7 +21,7 @@ from txlog.feed.plan import (
 from txlog.feed.read import read_changes
 from txlog.log import canonical_keys
 from txlog.protocol import Properties, is_active
-from txlog.scan import BATCH_ROWS, Engine, ReadPlan, Threads, choose_columns
+from txlog.scan import BATCH_ROWS, ArrowStream, Engine, ReadPlan, Threads, choose_columns
 from txlog.schema import StructType, parse_schema
 from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
 from txlog.stats import file_bounds, keep
@@ -30,7 +29,7 @@ from txlog.store import Store
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(ArrowStream):
     """Rows that came, went or changed, planned but not yet read; it reads the same every time.
 
     Besides the table's columns, as they are in the last version, each row has `_change_type`
@@ -63,10 +62,6 @@ class Changes:
             [batch for batches in parts for batch in batches], schema=self.schema
         )
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
     def count(self) -> int:
         """Return the number of rows; only the predicate's columns are read."""
         where = self.plan.where
@@ -74,12 +69,6 @@ class Changes:
         needed = tuple(column for column in self.plan.needed if column.name in used)
         plan = replace(self.plan, columns=(), needed=needed)
         return sum(self.engine.map(partial(_count, self.store, plan), self.files))
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 def _read_all(store: Store, plan: ReadPlan, file: ChangeFile) -> list[pa.RecordBatch]:

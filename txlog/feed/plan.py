@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from txlog.actions import FILE_ROWS, Cdc, decode_action
-from txlog.fragments import DataFile, DeletionFile, Fragment
+from txlog.errors import UnsupportedFeatureError
+from txlog.fragments import (
+    FEATURE,
+    FIELDS_TAG,
+    DataFile,
+    DeletionFile,
+    Fragment,
+    tag_texts,
+)
 from txlog.log import canonical_keys
 from txlog.scan import as_fragments
 from txlog.schema import (
@@ -93,6 +101,7 @@ def _by_actions(
     commit: Commit, made_ms: int, partition_values: PartitionValues
 ) -> Iterator[ChangeFile]:
     rows = file_rows([commit])
+    _require_no_column_files(rows, commit.version)
     sides: dict[str, _Sides] = {}
     for key, fragment, is_add, data_change, known, stats in zip(
         canonical_keys(rows["path"]).to_pylist(),
@@ -118,6 +127,18 @@ def _by_actions(
         if side.data_change:
             for change_type, fragment, among in _differences(side.added, side.removed):
                 yield ChangeFile(commit.version, made_ms, change_type, fragment, among, side.stats)
+
+
+def _require_no_column_files(rows: pa.Table, version: int) -> None:
+    """Refuse commits of column files: what of a row they change, nobody recorded."""
+    columns = rows.filter(tag_texts(rows, FIELDS_TAG).is_valid())
+    if columns.num_rows:
+        raise UnsupportedFeatureError(
+            path=columns["path"][0].as_py(),
+            features=(FEATURE,),
+            reason=f"version {version} gave columns to rows, which no change data feed tells",
+            remedy="Ask for the changes before and after it separately",
+        )
 
 
 def _differences(

@@ -31,6 +31,7 @@ from txlog.fragments.ids import (
     PROVISIONAL,
     fragment_ids,
     highest_id,
+    tag_texts,
     tagged_ids,
     valid_id,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "require_fragments_feature",
     "single_files",
     "stored_descriptor",
+    "tag_texts",
     "tagged_ids",
     "valid_id",
     "vector_in_block",

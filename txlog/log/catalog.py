@@ -93,11 +93,11 @@ def ratified(
     kept = [
         file
         for file in published
-        if max(file.version, file.end) <= catalog.latest_version
+        if file.last_version <= catalog.latest_version
         and not (file.kind == "commit" and file.version in own)
     ]
     found = [*kept, *own.values()]
-    reached = max((max(file.version, file.end) for file in found), default=-1)
+    reached = max((file.last_version for file in found), default=-1)
     if reached < catalog.latest_version:
         raise LogCorruptError(
             version=catalog.latest_version,

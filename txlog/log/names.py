@@ -42,6 +42,11 @@ class LogFile:
     content: bytes | None = field(default=None, repr=False)  # Of a commit that is no file at all.
 
     @property
+    def last_version(self) -> int:
+        """The last version that it is about."""
+        return max(self.version, self.end)
+
+    @property
     def path(self) -> str:
         """The file's path, relative to the table's root."""
         return f"{LOG_FOLDER}/{self.name}"

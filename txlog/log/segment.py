@@ -60,7 +60,7 @@ def choose_segment(
     compactions = [file for file in usable if file.kind == "compaction"]
     if not any(file.kind != "compaction" for file in held):
         raise NotFoundError(reason="the log has neither commits nor checkpoints")
-    latest = max(max(file.version, file.end) for file in held)
+    latest = max(file.last_version for file in held)
     target = latest if version is None else version
     if not 0 <= target <= latest:
         raise NotFoundError(
@@ -116,7 +116,7 @@ def _deltas(
     for version in range(target, base, -1):
         steps = [*filter(None, [commits.get(version)]), *ends[version]]
         for step in steps:
-            after = max(step.version, step.end) + 1
+            after = step.last_version + 1
             if after > target or after in following:
                 following[version] = step
                 break
@@ -126,7 +126,7 @@ def _deltas(
         if at not in following:
             raise _missing(commits, base, _first_gap(commits, ends, at, target), target)
         deltas.append(following[at])
-        at = max(deltas[-1].version, deltas[-1].end) + 1
+        at = deltas[-1].last_version + 1
     return tuple(deltas)
 
 

@@ -35,6 +35,7 @@ from txlog.writing import (
 )
 
 MAX_DELETED_FRACTION = 0.05
+MAX_COLUMN_FILES = 8
 _SMALL = 0.75  # Of the size that files should have.
 _DEADLINE_S = 3600.0  # Conflicts are worth another try even if rewriting takes long.
 
@@ -47,9 +48,12 @@ class Limits:
     min_bytes: int  # A smaller file is rewritten together with others.
     max_deleted: float  # A file of which a greater share is deleted is rewritten even alone.
     max_rows: int | None = None
+    max_columns: int = MAX_COLUMN_FILES  # Files that may give columns to one fragment.
 
     def is_worn(self, fragment: Fragment) -> bool:
-        """Whether too many of a fragment's rows are deleted."""
+        """Whether too many of a fragment's rows are deleted, or its columns in too many files."""
+        if len(fragment.files) - 1 > self.max_columns:
+            return True
         rows = fragment.physical_rows
         return bool(rows) and fragment.num_deletions / (rows or 1) > self.max_deleted
 
@@ -59,7 +63,10 @@ class Limits:
 
 
 def limits(
-    options: WriteOptions, min_file_bytes: int | None, max_deleted_fraction: float
+    options: WriteOptions,
+    min_file_bytes: int | None,
+    max_deleted_fraction: float,
+    max_column_files: int,
 ) -> Limits:
     """Return the limits that arguments ask for.
 
@@ -68,22 +75,22 @@ def limits(
     InvalidInputError
         One is no number of its kind.
     """
-    if min_file_bytes is not None and (type(min_file_bytes) is not int or min_file_bytes < 0):
-        raise InvalidInputError(
-            argument="min_file_bytes", reason=f"{min_file_bytes!r} is no whole number from 0"
-        )
+    smallest = int(_SMALL * options.target_file_bytes) if min_file_bytes is None else min_file_bytes
+    for name, value in (("min_file_bytes", smallest), ("max_column_files", max_column_files)):
+        if type(value) is not int or value < 0:
+            raise InvalidInputError(argument=name, reason=f"{value!r} is no whole number from 0")
     number = type(max_deleted_fraction) in (int, float)
     if not number or not 0 <= max_deleted_fraction <= 1:
         raise InvalidInputError(
             argument="max_deleted_fraction",
             reason=f"{max_deleted_fraction!r} is no number from 0 to 1",
         )
-    smallest = int(_SMALL * options.target_file_bytes)
     return Limits(
         options.target_file_bytes,
-        smallest if min_file_bytes is None else min_file_bytes,
+        smallest,
         max_deleted_fraction,
         options.max_rows_per_file,
+        max_column_files,
     )
 
 
@@ -136,6 +143,7 @@ def compact(
     *,
     min_file_bytes: int | None = None,
     max_deleted_fraction: float = MAX_DELETED_FRACTION,
+    max_column_files: int = MAX_COLUMN_FILES,
     options: WriteOptions | None = None,
 ) -> Done:
     """Rewrite small and worn files into fewer, in one commit that changes no row.
@@ -154,7 +162,7 @@ def compact(
     """
     options = options or WriteOptions()
     predicate = as_expression(where)
-    wanted = limits(options, min_file_bytes, max_deleted_fraction)
+    wanted = limits(options, min_file_bytes, max_deleted_fraction, max_column_files)
     written: list[Add] = []
 
     def build(base: Snapshot) -> Intent | None:

@@ -6,6 +6,7 @@ Rules: the Delta protocol, "Protocol Evolution", "Table Features" and "Valid Fea
 from txlog.protocol.access import (
     features_of,
     is_active,
+    is_stamped,
     merged_protocol,
     new_protocol,
     require_readable,
@@ -37,6 +38,7 @@ __all__ = [
     "features_of",
     "gives_row_ids",
     "is_active",
+    "is_stamped",
     "mark_domain",
     "merged_protocol",
     "new_protocol",

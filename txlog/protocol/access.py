@@ -45,6 +45,13 @@ def is_active(feature: str, protocol: Protocol, properties: Properties) -> bool:
     return bool(value) and value != "none" and supports(protocol, feature)
 
 
+def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
+    """Return whether commits carry the time at which they were made; no while these are unknown."""
+    if protocol is None or metadata is None:
+        return False
+    return is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
+
+
 def require_readable(
     protocol: Protocol, metadata: Metadata, *, path: str, catalog: bool = False
 ) -> None:
@@ -192,18 +199,14 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
         )
     for name in added & REQUIRES.keys():
         added.update(REQUIRES[name])
-    listed = features_of(protocol) | added
-    readers = sorted(name for name in listed if _kind(name) == "reader-writer")
-    return Protocol(
+    readers = sorted(name for name in added if FEATURES[name].kind == "reader-writer")
+    wanted = Protocol(
         min_reader_version=3 if readers else 1,
         min_writer_version=7,
         reader_features=readers or None,
-        writer_features=sorted(listed),
+        writer_features=sorted(added),
     )
-
-
-def _kind(name: str) -> str:
-    return FEATURES[name].kind if name in FEATURES else "writer"
+    return merged_protocol(protocol, wanted)
 
 
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:

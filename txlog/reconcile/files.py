@@ -89,10 +89,11 @@ def once(rows: pa.Table, *, path: str) -> pa.Table:
     LogCorruptError
         A file is there with different content; `path` names the checkpoint.
     """
-    live = _split(rows).live
-    keys = file_keys(live)
-    if pc.count_distinct(keys).as_py() == live.num_rows:
+    keyed = rows.select(["path", "dv_id"]).filter(rows["is_add"])  # No other column is copied.
+    keys = file_keys(keyed)
+    if pc.count_distinct(keys).as_py() == keyed.num_rows:
         return rows
+    live = _split(rows).live
     first: dict[str, dict[str, Any]] = {}
     kept = []
     for at, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):

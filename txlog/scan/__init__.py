@@ -8,13 +8,10 @@ from txlog.scan.plan import (
     Explanation,
     ReadPlan,
     ScanPlan,
-    Share,
     choose_columns,
-    limited,
     plan_fragments,
     plan_scan,
     require_table_columns,
-    row_ranges,
     scan_schema,
 )
 from txlog.scan.ranges import RowRange
@@ -26,10 +23,13 @@ from txlog.scan.read import (
     rows_of,
 )
 from txlog.scan.scan import Scan, first_rows
+from txlog.scan.shares import Share, limited, row_ranges
+from txlog.scan.stream import ArrowStream
 from txlog.scan.take import positions_of, take_offsets, take_rows
 
 __all__ = [
     "BATCH_ROWS",
+    "ArrowStream",
     "Engine",
     "Explanation",
     "FragmentReader",

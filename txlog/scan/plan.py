@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,6 @@ from txlog.scan.metadata_columns import (
     row_tracking,
     visible_metadata,
 )
-from txlog.scan.ranges import RowRange
 from txlog.schema import StructField, StructType, arrow_schema
 from txlog.snapshot import Snapshot
 from txlog.stats import (
@@ -34,8 +32,6 @@ from txlog.stats import (
     physical_rows,
     require_same_partitions,
 )
-
-_NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -107,63 +103,9 @@ class ScanPlan(ReadPlan):
         )
 
 
-@dataclass(frozen=True)
-class Share:
-    """Fragments that one reader reads in turn, until it has a number of rows."""
-
-    fragments: tuple[Fragment, ...]
-    rows: int
-    counted: bool  # Whether the log says that there are as many.
-
-
 def scan_schema(snapshot: Snapshot) -> StructType:
     """Return what a scan can return: the table's columns, then the metadata columns."""
     return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
-
-
-def limited(plan: ScanPlan, rows: int) -> list[Share]:
-    """Return who reads the first rows of a scan, by fragment and position. Pure.
-
-    A fragment of which the log counts the rows is a share of its own. From the first one on that
-    must be read to be counted, the others are one share. Fragments behind those that suffice, or
-    without rows, are in none. Rule: FRG-43.
-    """
-    found = []
-    wanted = [pair for pair in zip(plan.fragments, plan.counts, strict=True) if pair[1] != 0]
-    left = rows
-    for at, (fragment, count) in enumerate(wanted):
-        if left <= 0:
-            break
-        if count is None:
-            found.append(Share(_sufficient(wanted[at:], left), left, counted=False))
-            break
-        found.append(Share((fragment,), min(count, left), counted=True))
-        left -= count
-    return found
-
-
-def _sufficient(wanted: list[tuple[Fragment, int | None]], rows: int) -> tuple[Fragment, ...]:
-    """Return the fragments up to the one by which the log has counted as many rows."""
-    found = []
-    for fragment, count in wanted:
-        if rows <= 0:
-            break
-        found.append(fragment)
-        rows -= count or 0
-    return tuple(found)
-
-
-def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
-    """Cut a fragment that is larger than `max_bytes` into even ranges of positions. Pure.
-
-    The ranges meet, and the last one has no end. One that is not cut, as it is small or the log
-    does not say how many rows it has, is `[None]`. Rule: FRG-41.
-    """
-    rows = fragment.physical_rows or 0
-    parts = min(-(-sum(file.size for file in fragment.files) // max_bytes), rows)
-    if parts < 2:
-        return [None]
-    return list(pairwise([*(rows * part // parts for part in range(parts)), _NO_END]))
 
 
 def plan_scan(

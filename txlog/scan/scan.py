@@ -13,8 +13,10 @@ import pyarrow as pa
 from txlog.errors import InvalidInputError
 from txlog.fragments import Fragment
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.plan import Explanation, ScanPlan, Share, limited
+from txlog.scan.plan import Explanation, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
+from txlog.scan.shares import Share, limited
+from txlog.scan.stream import ArrowStream
 from txlog.store import Store
 
 
@@ -48,7 +50,7 @@ def _read_share(store: Store, plan: ScanPlan, share: Share) -> list[pa.RecordBat
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(ArrowStream):
     """Rows of one version, planned but not yet read; reading twice gives the same rows.
 
     Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes a scan.
@@ -106,10 +108,6 @@ class Scan:
             [batch for batches in parts for batch in batches], schema=self.schema
         )
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""
         total = 0
@@ -124,9 +122,3 @@ class Scan:
     def explain(self) -> Explanation:
         """Return what is read and what is left out, and why; `print` it."""
         return self.plan.explanation
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_reader().__arrow_c_stream__(requested_schema)

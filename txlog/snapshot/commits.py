@@ -19,7 +19,7 @@ from txlog.actions import (
 )
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import COMMIT_MARK, LogFile, is_broken
-from txlog.protocol import Properties, is_active
+from txlog.protocol import is_stamped
 from txlog.store import Store
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
@@ -42,11 +42,7 @@ class Commit:
         Elsewhere, or if it has none, it is the file's time.
         """
         stamp = self.info.in_commit_timestamp if self.info else None
-        if stamp is None or protocol is None or metadata is None:
-            return self.modified_ms
-        properties = Properties(metadata.configuration)
-        in_force = is_active("inCommitTimestamp", protocol, properties)
-        return stamp if in_force else self.modified_ms
+        return stamp if stamp is not None and is_stamped(protocol, metadata) else self.modified_ms
 
 
 def read_commit(store: Store, file: LogFile) -> Commit:
@@ -76,7 +72,7 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
             reason="the file is empty, so the commit was torn",
             remedy="Restore it from a copy, or delete it if it is the newest",
         )
-    version = file.end if file.kind == "compaction" else file.version
+    version = file.last_version
     found = rows(data, path=file.path)
     controls: list[tuple[int, Action]] = []
     info = None

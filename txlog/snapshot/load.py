@@ -30,7 +30,7 @@ from txlog.log import (
     parse_name,
     ratified,
 )
-from txlog.protocol import Properties, is_active
+from txlog.protocol import is_stamped
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
@@ -378,12 +378,7 @@ def _timestamp_ms(
     protocol, metadata = controls.protocol, controls.metadata
     if commits and commits[-1].path == file.path:
         return commits[-1].made_ms(protocol, metadata)
-    stamped = (
-        protocol is not None
-        and metadata is not None
-        and is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
-    )
-    if not stamped:
+    if not is_stamped(protocol, metadata):
         return file.modified_ms
     try:
         return read_commit(store, file).made_ms(protocol, metadata)

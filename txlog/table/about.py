@@ -107,7 +107,8 @@ class About(Handle):
         """Return for each verb whether this version of the table lets it be done.
 
         The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
-        `delete` and `checkpoint`. Each capability is true or false, and says of a verb that
+        `delete`, `compact`, `restore`, `add_columns`, `replace_columns`, `drop_columns` and
+        `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
         return capabilities(self._place.store, self._snapshot)
@@ -117,7 +118,8 @@ class About(Handle):
 
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
         unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
-        `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id).
+        `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id), `fields` (of a file
+        that gives a fragment further columns, their names; else null).
         """
         return file_table(
             fragment_rows(self._files().live, listed=self._snapshot.supports(FEATURE))

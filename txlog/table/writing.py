@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from txlog.maintain import MAX_DELETED_FRACTION, compact, restore
+from txlog.maintain import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, compact, restore
 from txlog.table.handle import Handle
 from txlog.table.reading import Where
 from txlog.writing import (
@@ -131,6 +131,7 @@ class Writing(Handle):
         max_rows_per_file: int | None = None,
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = MAX_DELETED_FRACTION,
+        max_column_files: int = MAX_COLUMN_FILES,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
@@ -150,6 +151,8 @@ class Writing(Handle):
             Files of fewer bytes are small. Default: three quarters of the target.
         max_deleted_fraction
             A file of which a greater share of rows is deleted is rewritten even alone.
+        max_column_files
+            So is a fragment with more files of added columns; 0 folds all of them in.
 
         Raises
         ------
@@ -166,6 +169,7 @@ class Writing(Handle):
                 where,
                 min_file_bytes=min_file_bytes,
                 max_deleted_fraction=max_deleted_fraction,
+                max_column_files=max_column_files,
                 options=options,
             )
         )

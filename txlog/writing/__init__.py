@@ -17,7 +17,7 @@ from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
 from txlog.writing.features import add_features
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
-from txlog.writing.fragment_commits import Operation, commit_fragments
+from txlog.writing.fragment_commits import commit_fragments
 from txlog.writing.fragments import (
     delete_from_fragment,
     fragment_metadata,
@@ -34,6 +34,7 @@ from txlog.writing.operation import (
     require_transaction,
     skip_recorded,
 )
+from txlog.writing.operations import Operation
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
 from txlog.writing.plan import WritePlan, plan_write

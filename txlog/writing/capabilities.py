@@ -11,6 +11,7 @@ from txlog.scan import require_row_tracking
 from txlog.snapshot import Snapshot, require_refreshable
 from txlog.store import Store
 from txlog.writing.checkpoint import require_checkpointable
+from txlog.writing.columns import require_columns_apart, require_replaceable
 from txlog.writing.constraints import constraints_of
 from txlog.writing.operation import require_table_writable
 from txlog.writing.rewrite import require_movable
@@ -61,6 +62,13 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         writable(removes_rows=False, adds_rows=False)
         require_movable(snapshot)
 
+    def columns(*, replaces: bool) -> None:
+        require_refreshable(snapshot)
+        store.require_writable()
+        require_columns_apart(snapshot)
+        if replaces:
+            require_replaceable(snapshot)
+
     yield "scan", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
@@ -70,6 +78,9 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "delete", deletable
     yield "compact", compactable
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
+    yield "add_columns", lambda: columns(replaces=False)
+    yield "replace_columns", lambda: columns(replaces=True)
+    yield "drop_columns", lambda: columns(replaces=False)
     yield "checkpoint", lambda: require_checkpointable(store, snapshot)
 
 

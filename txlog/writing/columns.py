@@ -103,7 +103,7 @@ def drop_columns(
     options = options or WriteOptions()
 
     def build(base: Snapshot) -> Intent | None:
-        _require_feature(base)
+        require_columns_apart(base)
         fields = [_existing(base, name) for name in dict.fromkeys(names)]
         if not fields:
             return None
@@ -151,7 +151,7 @@ def _give_values(
 ) -> Done:
     options = options or WriteOptions()
     operation = verb.upper()
-    _require_feature(snapshot)
+    require_columns_apart(snapshot)
     values = column_values(
         columns,
         snapshot.schema,
@@ -165,10 +165,10 @@ def _give_values(
     kept: list[Add] = []
 
     def build(base: Snapshot) -> Intent | None:
-        _require_feature(base)
+        require_columns_apart(base)
         _require_nameable(values, base, verb)
         if verb == "replace columns":
-            _require_replaceable(base)
+            require_replaceable(base)
         metadata = _metadata(values, base, verb)
         adds = () if _are_null(columns, base, values) else _files(place, base, values, written)
         kept[:] = adds
@@ -343,12 +343,19 @@ def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb
 
 def require_addable(values: ColumnValues, snapshot: Snapshot) -> None:
     """Refuse columns that cannot be added to a table; errors as for `add_columns`."""
-    _require_feature(snapshot)
+    require_columns_apart(snapshot)
     _require_nameable(values, snapshot, "add columns")
     _metadata(values, snapshot, "add columns")
 
 
-def _require_feature(snapshot: Snapshot) -> None:
+def require_columns_apart(snapshot: Snapshot) -> None:
+    """Refuse a table that cannot have columns in files of their own.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It lacks the feature, or may not be written by txlog.
+    """
     require_table_writable(snapshot, removes_rows=False)
     if not snapshot.supports(FEATURE):
         raise UnsupportedFeatureError(
@@ -360,7 +367,14 @@ def _require_feature(snapshot: Snapshot) -> None:
         )
 
 
-def _require_replaceable(snapshot: Snapshot) -> None:
+def require_replaceable(snapshot: Snapshot) -> None:
+    """Refuse a table whose rows must not change unnoticed.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It tracks rows, records changes, or is append-only.
+    """
     reasons = {
         "rowTracking": "the table tracks rows, whose versions would have to change",
         "changeDataFeed": "the table records the changes of rows",

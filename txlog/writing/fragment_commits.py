@@ -35,57 +35,11 @@ from txlog.writing.operation import (
     require_transaction,
     txn_action,
 )
+from txlog.writing.operations import Operation
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import commit_overwrite
 from txlog.writing.plan import plan_write, require_still_fits
 from txlog.writing.vectors import Hit, removes_of
-
-
-class Operation:
-    """What a commit of fragments does; the names are those of Lance."""
-
-    class Base:
-        """Any of the operations."""
-
-    @dataclass(frozen=True)
-    class Append(Base):
-        """Add new fragments."""
-
-        fragments: Sequence[FragmentMetadata]
-
-    @dataclass(frozen=True)
-    class Overwrite(Base):
-        """Put new fragments in the place of all others."""
-
-        fragments: Sequence[FragmentMetadata]
-
-    @dataclass(frozen=True)
-    class Delete(Base):
-        """Give fragments more deleted rows, and take out those of which none is left."""
-
-        updated_fragments: Sequence[FragmentMetadata] = ()
-        deleted_fragment_ids: Sequence[int] = ()
-        predicate: str | None = None  # To be noted in the commit.
-
-    @dataclass(frozen=True)
-    class Merge(Base):
-        """Give fragments further columns; rows of other fragments have nulls in them."""
-
-        fragments: Sequence[FragmentMetadata]
-        schema: pa.Schema  # The table's columns, then the new ones.
-
-    @dataclass(frozen=True)
-    class Rewrite(Base):
-        """Put new fragments in the place of old ones that have the same rows."""
-
-        groups: Sequence[Operation.RewriteGroup]
-
-    @dataclass(frozen=True)
-    class RewriteGroup:
-        """Old fragments, and the new ones that hold their rows."""
-
-        old_fragments: Sequence[FragmentMetadata]
-        new_fragments: Sequence[FragmentMetadata]
 
 
 def commit_fragments(
