@@ -17,8 +17,8 @@ from txlog.commit import Intent, Reads, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
-from txlog.scan import plan_scan, read_fragment
-from txlog.schema import StructType, schema_json
+from txlog.scan import choose_columns, plan_scan, read_fragment
+from txlog.schema import StructField, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing.append import require_supported_types
 from txlog.writing.column_files import ColumnWriter, fields_text
@@ -306,15 +306,8 @@ def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
     return replace(values, fields=tuple(_existing(snapshot, f.name) for f in values.fields))
 
 
-def _existing(snapshot: Snapshot, name: str) -> Any:
-    found = snapshot.schema.get(name) if isinstance(name, str) else None
-    if found is None:
-        raise InvalidInputError(
-            argument="columns",
-            field=str(name),
-            reason="the table has no such column",
-            remedy=f"Choose from {', '.join(snapshot.schema.names())}",
-        )
+def _existing(snapshot: Snapshot, name: str) -> StructField:
+    (found,) = choose_columns(snapshot.schema, [name])
     if found.name in snapshot.partition_columns:
         raise InvalidInputError(
             argument="columns",
