@@ -17,7 +17,7 @@ from txlog.commit import Intent, run
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, columns_of, to_sql
 from txlog.fragments import Fragment
-from txlog.scan import FragmentReader, plan_scan
+from txlog.scan import FragmentReader, map_all, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing import (
     Done,
@@ -222,37 +222,21 @@ def _rewrite_all(
     place: Place, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
 ) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
     """Rewrite each group; if one fails, nothing of the others is left either."""
-    written: list[Add] = []
-    results: list[tuple[tuple[Fragment, ...], list[Add]]] = []
-    failure: Exception | None = None
-    try:
-        made = place.engine.map(partial(_rewritten, place, plan), groups)
-        for group, adds in zip(groups, made, strict=True):
-            if isinstance(adds, Exception):
-                failure = failure or adds
-                continue  # What runs already is awaited, so that its files are known.
-            written.extend(adds)
-            results.append((group, adds))
-        if failure is not None:
-            raise failure
-    except BaseException:
-        discard_files(place.store, written)
-        raise
-    return results
+
+    def undo(written: list[list[Add]]) -> None:
+        discard_files(place.store, [add for adds in written for add in adds])
+
+    made = map_all(place.engine, partial(_rewritten, place, plan), groups, undo=undo)
+    return list(zip(groups, made, strict=True))
 
 
-def _rewritten(
-    place: Place, plan: RewritePlan, group: tuple[Fragment, ...]
-) -> list[Add] | Exception:
-    """Write the rows of a group into new files; an error is an answer, as others still run."""
-    try:
-        parts = (
-            (fragment, FragmentReader(place.store, plan.read, fragment).deletions())
-            for fragment in group
-        )
-        return rewrite(place, plan, parts)
-    except Exception as error:
-        return error
+def _rewritten(place: Place, plan: RewritePlan, group: tuple[Fragment, ...]) -> list[Add]:
+    """Write the rows of a group into new files."""
+    parts = (
+        (fragment, FragmentReader(place.store, plan.read, fragment).deletions())
+        for fragment in group
+    )
+    return rewrite(place, plan, parts)
 
 
 def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:

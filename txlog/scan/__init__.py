@@ -1,7 +1,7 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
 from txlog.scan.deletions import deletion_place, load_deletions
-from txlog.scan.engine import Engine, Threads
+from txlog.scan.engine import Engine, Threads, map_all
 from txlog.scan.files import as_fragments
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.scan.plan import (
@@ -45,6 +45,7 @@ __all__ = [
     "first_rows",
     "limited",
     "load_deletions",
+    "map_all",
     "matching_positions",
     "plan_fragments",
     "plan_scan",

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -45,3 +46,39 @@ class Threads:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+def map_all(
+    engine: Engine,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    undo: Callable[[list[Result]], object],
+) -> list[Result]:
+    """Return `function(item)` for each item, in order, or nothing of any.
+
+    If one fails, those that run already are awaited, `undo` gets all results that there are, and
+    the first error is raised.
+    """
+    results: list[Result] = []
+    failure: Exception | None = None
+    try:
+        for found in engine.map(partial(_caught, function), items):
+            if isinstance(found, Exception):
+                failure = failure or found
+                continue
+            results.append(found)
+        if failure is not None:
+            raise failure
+    except BaseException:
+        undo(results)
+        raise
+    return results
+
+
+def _caught(function: Callable[[Item], Result], item: Item) -> Result | Exception:
+    """Return an error as a value: others still run, and what they leave must be known."""
+    try:
+        return function(item)
+    except Exception as error:
+        return error

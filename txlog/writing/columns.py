@@ -17,7 +17,7 @@ from txlog.commit import Intent, Reads, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
-from txlog.scan import choose_columns, plan_scan, read_fragment
+from txlog.scan import Threads, choose_columns, map_all, plan_scan, read_fragment
 from txlog.schema import StructField, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing.append import require_supported_types
@@ -221,15 +221,15 @@ def _files(
         )
     shared = replace(plan, fragments=(), certain=())
     writer = ColumnWriter(place, shared, values, base.properties, tuple(rules))
-    engine = map if values.in_order else place.engine.map
-    try:
-        for key, add in zip(missing, engine(writer.write, missing.values()), strict=True):
-            written.by_fragment[key] = add
-        if values.in_order:
-            values.check_end()
-    except BaseException:
-        discard_files(place.store, written.files())
-        raise
+    engine = Threads(1) if values.in_order else place.engine
+    added = map_all(
+        engine,
+        writer.write,
+        missing.values(),
+        undo=lambda found: discard_files(place.store, [add for add in found if add is not None]),
+    )
+    written.by_fragment.update(zip(missing, added, strict=True))
+    values.check_end()
     return tuple(add for key in keys if (add := written.by_fragment[key]) is not None)
 
 
