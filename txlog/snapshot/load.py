@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import HINT_PATH, Hint, read_controls, read_files, read_hint
 from txlog.errors import (
-    CommitConflictError,
     LogCorruptError,
     NotFoundError,
     StoreError,
     TxlogWarning,
-    UnsupportedFeatureError,
 )
 from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.log import (
@@ -24,7 +22,6 @@ from txlog.log import (
     LogFile,
     Segment,
     choose_segment,
-    commit_name,
     incomplete_checkpoints,
     log_path,
     parse_name,
@@ -32,8 +29,8 @@ from txlog.log import (
 )
 from txlog.protocol import is_stamped
 from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
-from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
-from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot
+from txlog.snapshot.commits import Commit, file_rows, read_commit
+from txlog.snapshot.snapshot import Snapshot, make_snapshot
 from txlog.store import Store
 
 
@@ -141,82 +138,6 @@ def load_snapshot(
                 _warn(damage)
             _warn_of_oddities(files, segment, hint if relisted and not names else None)
             return snapshot
-
-
-def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
-    """Return the latest version, reading only the commits that are newer than a snapshot.
-
-    Raises
-    ------
-    NotFoundError
-        The table is gone.
-    CommitConflictError
-        Another table has taken its place since the snapshot was loaded.
-    UnsupportedFeatureError
-        The table is catalog-managed.
-    """
-    require_refreshable(snapshot)
-    if not _is_there(store, snapshot):
-        return _reloaded(store, snapshot)
-    newer = list(newer_commits(store, snapshot.version))
-    if newer:
-        return advance(snapshot, read_commits(store, newer))
-    hint = read_hint(store)
-    if hint is not None and hint.version > snapshot.version:
-        # The next commits were cleaned up: only a checkpoint leads on.
-        return _reloaded(store, snapshot)
-    return snapshot
-
-
-def require_refreshable(snapshot: Snapshot) -> None:
-    """Refuse to look for newer versions where only a catalog knows them.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        The table is catalog-managed.
-    """
-    if snapshot.catalog is not None:
-        raise UnsupportedFeatureError(
-            path=snapshot.root,
-            features=("catalogManaged",),
-            reason="only its catalog knows the latest version of this table",
-            remedy="Ask the catalog, and open the table again with the commits that it names",
-        )
-
-
-def _is_there(store: Store, snapshot: Snapshot) -> bool:
-    """Return whether the snapshot's own commit is still the file that it was."""
-    try:
-        info = store.info(log_path(commit_name(snapshot.version)))
-    except NotFoundError:
-        return False
-    return info.modified_ms == snapshot.head_ms
-
-
-def _reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
-    latest = load_snapshot(store)
-    if latest.metadata.id != snapshot.metadata.id or latest.version < snapshot.version:
-        raise CommitConflictError(
-            version=latest.version,
-            rule="CON-2",
-            path=store.root,
-            reason="another table has taken this one's place since it was opened",
-            remedy="Open it again with txlog.Table",
-        )
-    return latest
-
-
-def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
-    """Yield the commits after a version, by asking for each: cheaper than listing a long log."""
-    while True:
-        version += 1
-        name = commit_name(version)
-        try:
-            info = store.info(log_path(name))
-        except NotFoundError:
-            return
-        yield LogFile(name, "commit", version, info.size, info.modified_ms)
 
 
 def load_files(store: Store, snapshot: Snapshot) -> FileState:
@@ -345,11 +266,7 @@ def _say(text: str) -> None:
 
 
 def _warn(damage: _UnusableError) -> None:
-    warnings.warn(
-        f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}",
-        TxlogWarning,
-        stacklevel=4,
-    )
+    _say(f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}")
 
 
 def _head_ms(segment: Segment, files: list[LogFile]) -> int:
