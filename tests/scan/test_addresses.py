@@ -75,15 +75,18 @@ def filtered(table: txlog.Table, where: Expression) -> pa.Table:
 @given(
     st.integers(1, 10),
     st.integers(1, 4),
+    st.integers(1, 4),
     st.none() | st.integers(0, 9),
     st.lists(predicates, min_size=1, max_size=4),
 )
 def test_rows_are_those_of_filtering_after_the_scan(
-    count: int, size: int, gone: int | None, wheres: list[Expression]
+    count: int, size: int, group: int, gone: int | None, wheres: list[Expression]
 ) -> None:
     with TemporaryDirectory() as root:
         data = pa.table({"x": list(range(count))})
         table = txlog.write(root, data, max_rows_per_file=size)
+        for path in Path(root).glob("*.parquet"):
+            pq.write_table(pq.read_table(path), path, row_group_size=group)
         if gone is not None:
             table.delete(f"x = {gone} OR x = 0")
         for where in wheres:
@@ -167,3 +170,29 @@ def test_a_column_of_the_table_keeps_its_own_statistics(tmp_path: Path) -> None:
     assert table.to_arrow(where="_fragid = 71").to_pylist() == [{"_fragid": 71, "_rowaddr": 2}]
     assert table.count("_rowaddr = 1") == 1
     assert table.scan(where="_fragid = 1").fragments() == []
+
+
+@pytest.mark.spec("FRG-42")
+def test_row_groups_are_ruled_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": range(100), "p": ["a"] * 100}),
+                        partition_by=["p"])  # fmt: skip
+    (path,) = (tmp_path / "t").rglob("*.parquet")
+    pq.write_table(pa.table({"x": range(100)}), path, row_group_size=10)
+    read: list[int] = []
+    whole = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, *arguments: object, **more: object) -> object:
+        groups = more["row_groups"]
+        assert isinstance(groups, list)
+        read.extend(groups)
+        return whole(self, *arguments, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    assert table.to_arrow(["x"], "_rowaddr IN (17, 95)")["x"].to_pylist() == [17, 95]
+    assert read == [1, 9]
+    read.clear()
+    assert table.to_arrow(["x"], "p = 'a' AND x > 85")["x"].to_pylist() == [*range(86, 100)]
+    assert read == [8, 9]
+    read.clear()
+    assert table.to_arrow(["x"], "_rowaddr BETWEEN 25 AND 34")["x"].to_pylist() == [*range(25, 35)]
+    assert read == [2, 3]

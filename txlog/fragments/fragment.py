@@ -83,6 +83,14 @@ class Fragment:
         """The path of the primary file, as in the log; it stands for the fragment in errors."""
         return self.files[0].path
 
+    def data_files(self) -> list[DataFile]:
+        """Return the data files, the primary first."""
+        return list(self.files)
+
+    def deletion_file(self) -> DeletionFile | None:
+        """Return where the deleted rows are, or None if none is deleted."""
+        return self.deletion
+
     @property
     def fragment_id(self) -> int:
         """The id, by the name that pylance gives it."""

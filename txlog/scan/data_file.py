@@ -13,10 +13,11 @@ from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions import columns_of
 from txlog.log import decode_path
 from txlog.scan.calendar import is_legacy, rebased
+from txlog.scan.metadata_columns import metadata_bounds
 from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange, overlaps
 from txlog.schema import arrow_type
-from txlog.stats import keep, row_group_bounds
+from txlog.stats import Bounds, keep, merged, row_group_bounds
 from txlog.store import Store, locate
 
 
@@ -61,9 +62,15 @@ class OpenFile:
     """
 
     def __init__(
-        self, path: str, plan: ReadPlan, parquet: pq.ParquetFile, places: Mapping[str, int]
+        self,
+        path: str,
+        fragment_id: int,
+        plan: ReadPlan,
+        parquet: pq.ParquetFile,
+        places: Mapping[str, int],
     ) -> None:
         self.path = path
+        self._fragment_id = fragment_id
         self.num_rows = int(parquet.metadata.num_rows)
         self._plan = plan
         self._parquet = parquet
@@ -149,21 +156,32 @@ class OpenFile:
         if plan.where is None or self._parquet.num_row_groups < 2:
             return None
         paths = columns_of(plan.where)
-        constant = plan.partition_columns | plan.metadata_columns
-        if any(path[0] in constant for path in paths):
-            return None  # Partition values are the same in all row groups; footers know no others.
         if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
             return None  # Nested columns may have other names in the file.
         schema = self._parquet.schema_arrow
-        ours = [column for column in plan.needed if column.name in self._places]
+        ours = [
+            column
+            for column in plan.needed
+            if column.name in self._places and column.name not in plan.metadata_columns
+        ]
         if any(
             schema.field(self._places[column.name]).type != arrow_type(column.type)
             or self._names[column.name] != column.name
             for column in ours
         ):
             return None  # Statistics of another type: read all of it.
-        bounds = row_group_bounds(self._parquet.metadata, paths, ours)
-        return [bool(value) for value in keep(plan.where, bounds).to_pylist()]
+        known = merged(row_group_bounds(self._parquet.metadata, paths, ours), self._addresses())
+        return [bool(value) for value in keep(plan.where, known).to_pylist()]
+
+    def _addresses(self) -> Bounds:
+        """Return what is known of the row groups' metadata columns."""
+        groups = self.row_groups()
+        starts = pa.array([start for start, _ in groups], pa.int64())
+        rows = pa.array([stop - start for start, stop in groups], pa.int64())
+        ids = pa.repeat(pa.scalar(self._fragment_id, pa.int64()), len(groups))
+        found = metadata_bounds(ids, rows, self._plan.row_tracking, starts=starts)
+        ours = self._plan.metadata_columns  # A table's own column may hide one.
+        return Bounds(rows, {(name,): held for name, held in found.items() if name in ours})
 
 
 def _in_todays_calendar(raw: pa.RecordBatch) -> pa.RecordBatch:

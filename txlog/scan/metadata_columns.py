@@ -66,21 +66,22 @@ def visible_metadata(snapshot: Snapshot) -> Mapping[str, StructField]:
 
 
 def metadata_bounds(
-    ids: pa.Array, rows: pa.Array, tracking: RowTracking | None
+    ids: pa.Array, rows: pa.Array, tracking: RowTracking | None, *, starts: pa.Array | int = 0
 ) -> dict[str, ColumnBounds]:
-    """Return what is known of fragments' metadata columns before any of their rows is read.
+    """Return what is known of the metadata columns of fragments, or parts of them, unread.
 
     Rule: FRG-42.
 
     Parameters
     ----------
-    ids, rows
-        For each fragment its id, and its number of physical rows; null where unknown.
+    ids, rows, starts
+        For each its fragment's id, how many physical rows it has (null where unknown), and the
+        position of the first one.
     tracking
         With row tracking there are no bounds of ids: rows that moved brought theirs along.
     """
     none = pa.repeat(pa.scalar(0, pa.int64()), len(ids))
-    first = pc.multiply(ids, _POSITIONS)
+    first = pc.add(pc.multiply(ids, _POSITIONS), starts)
     count = pc.min_element_wise(pc.coalesce(rows, _POSITIONS), _POSITIONS)
     addresses = ColumnBounds(first, pc.subtract(pc.add(first, count), 1), none)
     found = {FRAGMENT_ID: ColumnBounds(ids, ids, none), ROW_ADDRESS: addresses}

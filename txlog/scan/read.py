@@ -119,7 +119,7 @@ class FragmentReader:
             for column in columns
             if (place := self._place(schema, column)) is not None
         }
-        opened = OpenFile(file.path, self._plan, parquet, places)
+        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, places)
         self._check_rows(opened)
         return opened
 
