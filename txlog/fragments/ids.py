@@ -35,9 +35,9 @@ def tagged_ids(files: pa.Table) -> pa.Array:
     return pc.if_else(pc.less(ids, PROVISIONAL), ids, None)
 
 
-def shared_ids(files: pa.Table) -> pa.Array:
-    """Return the ids that more than one of `FILE_ROWS` claims."""
-    counts = tagged_ids(files).drop_null().value_counts()
+def shared_ids(ids: pa.Array) -> pa.Array:
+    """Return the ids that are there more than once."""
+    counts = ids.drop_null().value_counts()
     return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
 
 
@@ -48,7 +48,7 @@ def fragment_ids(files: pa.Table) -> pa.Array:
     so every reader of a version gives the same ones.
     """
     ids = tagged_ids(files)
-    durable = pc.and_(pc.is_valid(ids), pc.invert(pc.is_in(ids, shared_ids(files))))
+    durable = pc.and_(pc.is_valid(ids), pc.invert(pc.is_in(ids, shared_ids(ids))))
     if pc.all(durable).as_py() or files.num_rows == 0:
         return ids
     rows = pc.indices_nonzero(pc.invert(durable))

@@ -97,11 +97,8 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
         primaries, columns = live, live.slice(0, 0)
     else:
         primaries, columns = live.filter(pc.invert(is_column)), live.filter(is_column)
-    if listed and len(shared := shared_ids(primaries)):
-        raise _corrupt(
-            primaries.filter(pc.is_in(tagged_ids(primaries), value_set=shared)),
-            f"another file is the primary of fragment {shared[0].as_py()} too",
-        )
+    if listed:
+        _require_distinct(primaries)
     ids = fragment_ids(primaries)
     if not columns.num_rows:
         return single_files(primaries, ids)
@@ -118,6 +115,17 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
     found = ColumnFiles(columns, owners, sets, encoded.indices.cast(pa.int64()))
     _require_disjoint(found)
     return FragmentRows(primaries, ids, found)
+
+
+def _require_distinct(primaries: pa.Table) -> None:
+    """Refuse two primaries of one fragment."""
+    claimed = tagged_ids(primaries)
+    shared = shared_ids(claimed)
+    if len(shared):
+        raise _corrupt(
+            primaries.filter(pc.is_in(claimed, value_set=shared)),
+            f"another file is the primary of fragment {shared[0].as_py()} too",
+        )
 
 
 def _owners(columns: pa.Table, ids: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, map_all
-from txlog.scan.files import as_fragments
+from txlog.scan.files import as_fragments, live_fragments
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.scan.plan import (
     Explanation,
@@ -44,6 +44,7 @@ __all__ = [
     "deletion_place",
     "first_rows",
     "limited",
+    "live_fragments",
     "load_deletions",
     "map_all",
     "matching_positions",

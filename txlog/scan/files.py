@@ -5,8 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.fragments import Fragment, FragmentRows, fragments_of, single_files
-from txlog.stats import num_records
+from txlog.fragments import (
+    FEATURE,
+    Fragment,
+    FragmentRows,
+    fragment_rows,
+    fragments_of,
+    single_files,
+)
+from txlog.snapshot import Snapshot
+from txlog.stats import num_records, physical_rows
 
 FILES = pa.schema(
     [
@@ -53,6 +61,17 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array) -> pa.Table:
         fields,
     ]
     return pa.table(columns, schema=FILES)
+
+
+def live_fragments(snapshot: Snapshot, live: pa.Table, only: int | None = None) -> list[Fragment]:
+    """Return a version's live `FILE_ROWS` as fragments, ordered by id; or the one of an id.
+
+    Errors as for `fragment_rows` and `physical_rows`.
+    """
+    rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
+    if only is not None:
+        rows = rows.filter(pc.equal(rows.ids, only))
+    return fragments_of(rows, physical_rows(rows))
 
 
 def as_fragments(rows: pa.Table) -> list[Fragment]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from txlog.actions import Metadata, Protocol
 from txlog.errors import InvalidInputError
 from txlog.fragments import FEATURE, fragment_rows
-from txlog.scan import plan_scan
+from txlog.scan import live_fragments
 from txlog.scan.files import file_table
 from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import ChecksumReport, Snapshot, history, verify_checksum
@@ -127,20 +127,22 @@ class About(Handle):
 
     def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""
-        live = self._files().live
-        return [
-            TableFragment(self._place, self._snapshot, live, fragment)
-            for fragment in plan_scan(self._snapshot, live, columns=[]).fragments
-        ]
+        return self._fragments(None)
 
     def get_fragments(self) -> list[TableFragment]:
         """Return the fragments, by the name that pylance gives this."""
-        return self.fragments()
+        return self._fragments(None)
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:
         """Return the fragment of an id, or None if this version has none."""
-        found = (fragment for fragment in self.fragments() if fragment.id == fragment_id)
-        return next(found, None)
+        return next(iter(self._fragments(fragment_id)), None)
+
+    def _fragments(self, only: int | None) -> list[TableFragment]:
+        live = self._files().live
+        return [
+            TableFragment(self._place, self._snapshot, live, fragment)
+            for fragment in live_fragments(self._snapshot, live, only)
+        ]
 
     @property
     def outcome(self) -> Outcome | None:

@@ -17,7 +17,7 @@ from txlog.actions import Add, Metadata
 from txlog.commit import Committed, Intent, commit
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.fragments import Fragment, FragmentMetadata
-from txlog.scan import load_deletions, plan_scan
+from txlog.scan import live_fragments, load_deletions
 from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
 from txlog.writing.append import commit_append, require_supported_types
@@ -195,8 +195,7 @@ def _base_of(place: Place, snapshot: Snapshot, fragments: Sequence[FragmentMetad
         at = load_snapshot(place.store, version=version)
     require_table_writable(at, removes_rows=False)
     live = load_files(place.store, at).live
-    plan = plan_scan(at, live, columns=[])
-    return _Base(at, live, {fragment.id: fragment for fragment in plan.fragments})
+    return _Base(at, live, {fragment.id: fragment for fragment in live_fragments(at, live)})
 
 
 def _put(
@@ -316,8 +315,8 @@ def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGo
 
 def _raise_shared_rows(place: Place, current: Snapshot, gone: RowsGone) -> None:
     """Name the file of which a winner deleted a row that we delete too."""
-    plan = plan_scan(current, load_files(place.store, current).live, columns=[])
-    now = {fragment.path: fragment for fragment in plan.fragments}
+    live = load_files(place.store, current).live
+    now = {fragment.path: fragment for fragment in live_fragments(current, live)}
     for hit in gone.hits:
         held = now.get(hit.fragment.path)
         if held is None:
