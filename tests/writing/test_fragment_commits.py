@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,48 @@ def test_metadata_survives_json(table: txlog.Table) -> None:
         assert held.files == fragment.files
         assert held.deletion_file == fragment.deletion_file()
         assert (held.id, held.physical_rows, held.num_rows) == (fragment.id, 5, 4)
+
+
+@pytest.mark.spec("FRG-26")
+def test_columns_that_do_not_fit_their_fragment(table: txlog.Table) -> None:
+    first, second = table.fragments()
+    held, schema = first.merge_columns({"y": "x"})
+    other, _ = second.merge_columns({"y": "x"})
+    faults = {
+        "is not there": replaced(held, tags={"txlog.fragmentId": "9", "txlog.fields": '["y"]'}),
+        "gives column y": replace(held, adds=(*held.adds, other.adds[1].model_copy(
+            update={"tags": held.adds[1].tags}))),
+        "rows, the primary": replaced(held, stats='{"numRecords":4}'),
+        "is the primary of fragment 0": replaced(held, tags={"txlog.fragmentId": "0"}),
+    }  # fmt: skip
+    for reason, found in faults.items():
+        with pytest.raises(txlog.InvalidInputError, match=reason):
+            table.commit(Operation.Merge([found], schema))
+    with pytest.raises(txlog.InvalidInputError, match="not in the schema"):
+        table.commit(Operation.Merge([held], table.schema))
+    assert txlog.Table(table.uri).version == 1
+    plain = txlog.write(f"{table.uri}-plain", pa.table({"x": [1]}))
+    with pytest.raises(txlog.UnsupportedFeatureError, match="add_feature"):
+        plain.commit(Operation.Merge([plain.fragments()[0].metadata], plain.schema))
+
+
+def replaced(held: FragmentMetadata, **fields: Any) -> FragmentMetadata:
+    """Change the `add` of the column file."""
+    return replace(held, adds=(held.adds[0], held.adds[1].model_copy(update=fields)))
+
+
+@pytest.mark.spec("FRG-25")
+def test_deletions_that_the_table_cannot_have(tmp_path: Path) -> None:
+    plain = txlog.write(tmp_path / "t", pa.table({"x": range(10)}))
+    (fragment,) = plain.fragments()
+    held = fragment.delete("x = 1")
+    assert held is not None
+    vector = held.adds[0].deletion_vector
+    assert vector is not None
+    lance = vector.model_copy(update={"storage_type": "lance", "path_or_inline_dv": "0-0-1.arrow"})
+    sent = replace(held, adds=(held.adds[0].model_copy(update={"deletion_vector": lance}),))
+    with pytest.raises(txlog.UnsupportedFeatureError, match="deletion files of this form"):
+        plain.commit(Operation.Delete([sent]))
+    assert not plain.commit(Operation.Delete([fragment.metadata]))  # Nothing to do: no version.
+    assert plain.commit(Operation.Delete([held])).version == 1
+    assert plain.count() == 9

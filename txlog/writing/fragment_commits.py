@@ -13,14 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from txlog.actions import Add, Metadata
+from txlog.actions import Add, Metadata, decode_rows
 from txlog.commit import Committed, Intent, commit
-from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import Fragment, FragmentMetadata
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    UnsupportedFeatureError,
+)
+from txlog.fragments import (
+    FEATURE,
+    Fragment,
+    FragmentMetadata,
+    column_fields,
+    fragment_rows,
+)
 from txlog.scan import live_fragments, load_deletions
 from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
+from txlog.stats import physical_rows, require_same_partitions
 from txlog.writing.append import commit_append, require_supported_types
+from txlog.writing.columns import require_columns_apart
 from txlog.writing.data import merged_schema
 from txlog.writing.delete import RowsGone, united_with
 from txlog.writing.dropped import require_not_dropped
@@ -39,7 +52,7 @@ from txlog.writing.operations import Operation
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import commit_overwrite
 from txlog.writing.plan import plan_write, require_still_fits
-from txlog.writing.vectors import Hit, removes_of
+from txlog.writing.vectors import Hit, adds_of, removes_of, with_vector
 
 
 def commit_fragments(
@@ -228,6 +241,8 @@ def _delete(
     require_table_writable(snapshot, removes_rows=True)
     base = _base_of(place, snapshot, operation.updated_fragments)
     gone = _rows_gone(place, base, operation)
+    if not gone.removes and txn is None:
+        return done("DELETE", base.snapshot, None, skipped=False)
     is_union = False
 
     def rebase(current: Snapshot, intent: Intent, winners: list[Commit]) -> Intent | None:
@@ -262,9 +277,10 @@ def _delete(
 
 def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGone:
     hits = []
-    adds = []
+    vectors = {}
     for held in operation.updated_fragments:
         fragment = base.changed(held)
+        _require_form(held, base.snapshot)
         before = load_deletions(place.store, fragment) or BitMap64()
         after = deletions_of(place, held, fragment)
         if before - after:
@@ -285,7 +301,7 @@ def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGo
                 remedy="Name its id in deleted_fragment_ids",
             )
         hits.append(hit)
-        adds.append(held.adds[0])
+        vectors[fragment.path] = held.adds[0].deletion_vector
     whole = []
     for number in operation.deleted_fragment_ids:
         if number not in base.fragments:
@@ -300,6 +316,12 @@ def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGo
         )
     primaries = [replace(hit.fragment, files=hit.fragment.files[:1]) for hit in hits]
     removes = removes_of(base.rows([*whole, *primaries]), place.effects.now_ms())
+    rows = {hit.fragment.path: hit.physical_rows for hit in hits}
+    adds = [
+        with_vector(add, vector, rows[add.path])
+        for add in adds_of(base.rows(primaries))
+        if (vector := vectors[add.path]) is not None
+    ]
     return RowsGone(
         None,
         tuple(removes),
@@ -311,6 +333,20 @@ def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGo
         files_removed=len(whole),
         hits=tuple(hits),
     )
+
+
+def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
+    """Refuse a deletion file of a form that the table does not have."""
+    found = held.deletion_file
+    lance = found is not None and found.descriptor.storage_type == "lance"
+    feature = FEATURE if lance else "deletionVectors"
+    if found is not None and not base.supports(feature):
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(feature,),
+            reason="the table cannot have deletion files of this form",
+            remedy="Delete with fragments of this table",
+        )
 
 
 def _raise_shared_rows(place: Place, current: Snapshot, gone: RowsGone) -> None:
@@ -341,15 +377,13 @@ def _merge(
     options: WriteOptions,
 ) -> Done:
     base = _base_of(place, snapshot, operation.fragments)
+    require_columns_apart(base.snapshot)
     adds: list[Add] = []
-    names: set[str] = set()
     for held in operation.fragments:
         known = {file.path for file in base.changed(held).files}
-        new = [add for add in held.adds if add.path not in known]
-        for add, file in zip(held.adds, held.files, strict=True):
-            if add in new:
-                names.update(file.fields or ())
-        adds.extend(new)
+        adds.extend(add for add in held.adds if add.path not in known)
+    _require_fitting(base, operation.fragments, adds)
+    names = {name for add in adds for name in column_fields(add) or ()}
     metadata = _merged_metadata(base.snapshot, operation.schema, names)
     intent = Intent(
         operation="ADD COLUMNS",
@@ -367,6 +401,26 @@ def _merge(
         user_metadata=options.user_metadata,
     )
     return _put(place, base, intent, txn)
+
+
+def _require_fitting(
+    base: _Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add]
+) -> None:
+    """Refuse new files that do not make fragments together with those that are there."""
+    there = base.rows([base.changed(held) for held in fragments])
+    lines = [{"add": add.to_json()} for add in adds]
+    new = decode_rows([(base.snapshot.version, lines, "fragments")])
+    try:
+        rows = fragment_rows(pa.concat_tables([there, new], promote_options="default"), listed=True)
+        physical_rows(rows)
+        require_same_partitions(rows, base.snapshot.physical_partition_columns)
+    except LogCorruptError as error:
+        raise InvalidInputError(
+            argument="fragments",
+            field=error.path,
+            reason=error.reason,
+            remedy="Pass what merge_columns returned, unchanged",
+        ) from error
 
 
 def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Metadata:
