@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.actions import empty_rows
 from txlog.expressions import Expression, as_expression
 from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
 from txlog.scan import Scan, plan_fragments, take_offsets
@@ -30,10 +31,18 @@ class TableFragment:
     need be, to `Table.commit`. A fragment pickles, so any worker can have it.
     """
 
-    def __init__(self, place: Place, snapshot: Snapshot, live: pa.Table, fragment: Fragment):
+    def __init__(
+        self,
+        place: Place,
+        snapshot: Snapshot,
+        live: pa.Table,
+        rows_at: Mapping[str, int],
+        fragment: Fragment,
+    ):
         self._place = place
         self._snapshot = snapshot
-        self._live = live  # `FILE_ROWS`, this fragment's among them.
+        self._live = live  # `FILE_ROWS`, this fragment's among them,
+        self._rows_at = rows_at  # by their paths.
         self._fragment = fragment
 
     def __repr__(self) -> str:
@@ -53,11 +62,17 @@ class TableFragment:
         return hash(self._key())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_live": self._rows()}
+        # Without what the snapshot knows of other files: it may be as large as the table's log.
+        return {
+            **self.__dict__,
+            "_snapshot": replace(self._snapshot, tail=empty_rows(), sidecars=()),
+            "_live": self._rows(),
+            "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
+        }
 
     def _rows(self) -> pa.Table:
-        paths = pa.array([file.path for file in self._fragment.files], pa.string())
-        return self._live.filter(pc.is_in(self._live["path"], value_set=paths))
+        """Return the `FILE_ROWS` of its files, in their order."""
+        return self._live.take([self._rows_at[file.path] for file in self._fragment.files])
 
     @property
     def value(self) -> Fragment:

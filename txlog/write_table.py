@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions import as_expression
 from txlog.fragments import FragmentMetadata
+from txlog.protocol import features_of, split_features
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import open_store
 from txlog.table import Table, Where
@@ -150,7 +151,9 @@ def _require_same(
             remedy="Leave it out; only a new table can be partitioned",
         )
     held = snapshot.metadata.configuration
-    other = [name for name, value in properties.items() if held.get(name) != value]
+    features, wanted_properties = split_features(properties)
+    other = [name for name, value in wanted_properties.items() if held.get(name) != value]
+    other += sorted(features - features_of(snapshot.protocol))
     if other:
         raise InvalidInputError(
             argument="properties",

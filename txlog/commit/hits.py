@@ -116,6 +116,9 @@ def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) 
 
 def _columns_read(intent: Intent, change: Change, base: Snapshot) -> Hit | None:
     """Return a column that decided what the intent does, if others have given it values."""
+    by_name = _shared(change, _with_physical(intent.read_columns, base))
+    if by_name is not None and intent.read_columns:
+        return by_name
     if not intent.reads or intent.isolation == "SnapshotIsolation":
         return None
     if intent.reads.everything or intent.reads.where is None:
@@ -182,6 +185,8 @@ def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
 
 def _tightens(intent: Intent, base: Snapshot) -> bool:
     """Return whether others may have written what the intent forbids."""
-    if intent.protocol is not None and features_of(base.protocol) - features_of(intent.protocol):
-        return True
+    if intent.protocol is not None:
+        now, then = features_of(intent.protocol), features_of(base.protocol)
+        if then - now or FEATURE in now - then:  # With it every file needs an id of its own.
+            return True
     return intent.metadata is not None and tightens(base.metadata, intent.metadata)

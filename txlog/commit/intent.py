@@ -63,6 +63,8 @@ class Intent:
     row_deletes: frozenset[str] = frozenset()
     # Physical names of the columns that "add columns" and "replace columns" give values to.
     columns: frozenset[str] = frozenset()
+    # Columns of rows of the files that it touches whose values decided what it does, by name.
+    read_columns: frozenset[str] = frozenset()
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import DataFile, DeletionFile
 from txlog.fragments.rows import FIELDS_TAG
 
-_KEYS = frozenset({"id", "read_version", "written_for", "files"})
+_KEYS = frozenset({"id", "read_version", "written_for", "reads", "files"})
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class FragmentMetadata:
     id: int | None  # None until the commit of a new fragment gives it one.
     adds: tuple[Add, ...] = field(repr=False)  # Of the primary file, then of column files.
     read_version: int  # Of the table that it was made from.
-    written_for: str | None = None  # Of a new one: a digest of the table, columns and rules.
+    # Of a new one: a digest of the table, columns and rules. Of further columns: their schema.
+    written_for: str | None = None
+    reads: tuple[str, ...] = ()  # The columns whose values decided what was changed.
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -72,6 +74,7 @@ class FragmentMetadata:
             "id": self.id,
             "read_version": self.read_version,
             "written_for": self.written_for,
+            "reads": list(self.reads),
             "files": [add.to_json() for add in self.adds],
         }
 
@@ -101,13 +104,19 @@ class FragmentMetadata:
         written_for = body.get("written_for")
         if not isinstance(written_for, str | None):
             raise _bad("written_for", "text was expected")
-        return FragmentMetadata(number, tuple(map(_add, files)), version, written_for)
+        reads = body.get("reads", [])
+        if not isinstance(reads, list) or not all(isinstance(name, str) for name in reads):
+            raise _bad("reads", "a list of column names was expected")
+        return FragmentMetadata(number, tuple(map(_add, files)), version, written_for, tuple(reads))
 
 
 def column_fields(add: Add) -> tuple[str, ...] | None:
     """Return the physical names of the columns that a column file gives; None for a primary."""
     text = (add.tags or {}).get(FIELDS_TAG)
-    return None if text is None else tuple(orjson.loads(text))
+    if text is None:
+        return None
+    names = orjson.loads(text)
+    return tuple(names) if isinstance(names, list) else ()
 
 
 def _add(body: Any) -> Add:
@@ -116,6 +125,12 @@ def _add(body: Any) -> Add:
     except LogCorruptError as error:
         raise _bad(error.field or "files", error.reason) from error
     assert isinstance(found, Add)
+    try:
+        names = column_fields(found)
+    except orjson.JSONDecodeError as error:
+        raise _bad(FIELDS_TAG, f"no JSON: {error}") from error
+    if names is not None and not (names and all(isinstance(name, str) for name in names)):
+        raise _bad(FIELDS_TAG, "a list of column names was expected")
     return found
 
 

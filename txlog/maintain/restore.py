@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from txlog.actions import Add, DomainMetadata, Metadata
 from txlog.commit import Intent, Reads, run
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError
+from txlog.fragments import FEATURE
 from txlog.log import decode_path
 from txlog.protocol import merged_protocol, require_writable
 from txlog.reconcile import file_keys
@@ -29,6 +30,7 @@ from txlog.writing import (
     done,
     removes_of,
     require_table_writable,
+    with_counts,
 )
 
 # These tell of the log, not of the rows: they stay as they are.
@@ -94,6 +96,8 @@ def restore(
             return None
         adds = _restored(back)
         _require_there(place, adds, target.version)
+        if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
+            adds = with_counts(place, target, adds)
         return Intent(
             operation="RESTORE",
             kind="restore",

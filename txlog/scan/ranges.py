@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -14,8 +16,13 @@ RowRange = tuple[int, int]
 def overlaps(ranges: Sequence[RowRange], bounds: RowRange) -> list[RowRange]:
     """Return the parts of ranges that are within bounds."""
     first, last = bounds
-    clipped = ((max(start, first), min(stop, last)) for start, stop in ranges)
-    return [(start, stop) for start, stop in clipped if start < stop]
+    found = []
+    for at in range(bisect_right(ranges, first, key=itemgetter(1)), len(ranges)):
+        start, stop = ranges[at]
+        if start >= last:
+            break
+        found.append((max(start, first), min(stop, last)))
+    return [(start, stop) for start, stop in found if start < stop]
 
 
 def common(several: Sequence[Sequence[RowRange]]) -> list[RowRange]:

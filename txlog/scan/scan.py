@@ -103,10 +103,22 @@ class Scan(ArrowStream):
                 argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
             )
         shares = limited(self.plan, num_rows)
-        parts = self.engine.map(partial(_read_share, self.store, self.plan), shares)
-        return pa.Table.from_batches(
-            [batch for batches in parts for batch in batches], schema=self.schema
-        )
+        parts = list(self.engine.map(partial(_read_share, self.store, self.plan), shares))
+        found = [batch for batches in parts for batch in batches]
+        if any(
+            share.counted and sum(batch.num_rows for batch in part) < share.rows
+            for share, part in zip(shares, parts, strict=True)
+        ):
+            found = list(first_rows(self.to_batches(), num_rows))  # The log counted too many.
+        return pa.Table.from_batches(found, schema=self.schema)
+
+    def to_table(self) -> pa.Table:
+        """Return the rows as one table, by the name that pylance gives this."""
+        return self.to_arrow()
+
+    def count_rows(self) -> int:
+        """Return the number of rows, by the name that pylance gives this."""
+        return self.count()
 
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -77,8 +78,9 @@ def take(
         There is no such fragment or position, or the row is deleted; the addresses are named.
     """
     asked = _numbers(addresses, "row_addresses")
-    wanted = _by_fragment(asked)
-    known = {fragment.id: fragment for fragment in plan.fragments}
+    ordered = asked.unique().sort()
+    wanted = _by_fragment(ordered)
+    known = {fragment.id: fragment for fragment in plan.fragments if fragment.id in wanted}
     _refuse(
         "this version has no fragment of theirs",
         {number: positions for number, positions in wanted.items() if number not in known},
@@ -88,8 +90,7 @@ def take(
         [(known[number], positions) for number, positions in wanted.items()],
     )
     found = pa.concat_tables([plan.schema.empty_table(), *parts])
-    ordered = [number << 32 | position for number in wanted for position in wanted[number]]
-    return found.take(pc.index_in(asked, value_set=pa.array(ordered, pa.int64())))
+    return found.take(pc.index_in(asked, value_set=ordered))
 
 
 def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
@@ -111,10 +112,15 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
     asked = _numbers(row_ids, "row_ids")
     if scan.plan.row_tracking is None:
         return asked
-    kept = [
-        batch.filter(pc.is_in(batch.column(ROW_ID), value_set=asked)) for batch in scan.to_batches()
-    ]
-    found = pa.Table.from_batches(kept, schema=scan.schema).combine_chunks()
+    found = _where_they_began(scan, asked)
+    missing = asked.filter(pc.invert(pc.is_in(asked, value_set=found[ROW_ID])))
+    if len(missing):
+        moved = [
+            batch.filter(pc.is_in(batch.column(ROW_ID), value_set=missing))
+            for batch in scan.to_batches()
+        ]
+        found = pa.concat_tables([found, pa.Table.from_batches(moved, schema=scan.schema)])
+    found = found.combine_chunks()
     places = pc.index_in(asked, value_set=found[ROW_ID])
     if places.null_count:
         gone = asked.filter(places.is_null()).unique().to_pylist()
@@ -123,6 +129,34 @@ def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
             remedy="It may be deleted; take ids from a scan of this version, by its column _rowid",
         )
     return found[ROW_ADDRESS].take(places).combine_chunks()
+
+
+def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
+    """Return the ids and addresses of rows that are where their ids were given.
+
+    A file's `baseRowId` tells where that is. Only the row groups that hold the rows are read.
+    """
+    held = [f for f in scan.plan.fragments if f.base_row_id is not None and f.physical_rows]
+    held.sort(key=lambda fragment: fragment.base_row_id or 0)
+    bases = [fragment.base_row_id or 0 for fragment in held]
+    wanted: dict[int, list[int]] = {}
+    for row_id in asked.unique().to_pylist():
+        at = bisect_right(bases, row_id) - 1
+        if at >= 0 and row_id - bases[at] < (held[at].physical_rows or 0):
+            wanted.setdefault(at, []).append(row_id - bases[at])
+    parts = scan.engine.map(
+        partial(_ids_at, scan.store, scan.plan),
+        [(held[at], BitMap64(positions)) for at, positions in wanted.items()],
+    )
+    found = pa.concat_tables([scan.schema.empty_table(), *parts])
+    return found.filter(pc.is_in(found[ROW_ID], value_set=asked))
+
+
+def _ids_at(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa.Table:
+    """Return the rows of a fragment at those of some positions that are not deleted."""
+    fragment, positions = part
+    deleted = load_deletions(store, fragment)
+    return _rows_at(store, plan, fragment, positions if deleted is None else positions - deleted)
 
 
 def take_offsets(
@@ -160,7 +194,7 @@ def positions_of(
             reason=f"only {len(found)} of {len(asked)} are distinct",
             remedy="Name each row once",
         )
-    beyond = BitMap64(position for position in found if position >= rows)
+    beyond = found - BitMap64(range(rows))
     _refuse(f"their fragment has only {rows} rows", {fragment.id: beyond})
     _refuse("these rows are deleted", {fragment.id: found & deleted})
     return found
@@ -181,10 +215,15 @@ def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
     return found
 
 
-def _by_fragment(asked: pa.Array) -> dict[int, BitMap64]:
+def _by_fragment(addresses: pa.Array) -> dict[int, BitMap64]:
+    """Return the positions of ascending addresses by their fragments, in the same order."""
+    numbers = pc.shift_right(addresses, 32)
+    positions = pc.bit_wise_and(addresses, 0xFFFF_FFFF).cast(pa.uint64())
     wanted: dict[int, BitMap64] = {}
-    for address in asked.to_pylist():
-        wanted.setdefault(address >> 32, BitMap64()).add(address & 0xFFFF_FFFF)
+    start = 0
+    for run in pc.run_end_encode(numbers, run_end_type=pa.int64()).run_ends.to_pylist():
+        wanted[numbers[start].as_py()] = as_bitmap(positions.slice(start, run - start))
+        start = run
     return wanted
 
 
@@ -194,20 +233,24 @@ def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) ->
     deleted = load_deletions(store, fragment)
     if deleted is not None:
         _refuse("these rows are deleted", {fragment.id: positions & deleted})
+    found = _rows_at(store, plan, fragment, positions)
+    if found.num_rows < len(positions):
+        count = FragmentReader(store, plan, fragment).count_rows()
+        beyond = positions - BitMap64(range(count))
+        _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})
+    return found
+
+
+def _rows_at(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> pa.Table:
+    """Return the rows of a fragment at those of some positions that it has, ascending."""
     names = [column.name for column in plan.columns]
-    reader = FragmentReader(store, plan, fragment)
     batches = []
-    for start, batch in reader.batches(
+    for start, batch in FragmentReader(store, plan, fragment).batches(
         plan.needed, prune=False, batch_rows=BATCH_ROWS, threads=False, only=positions
     ):
         others = alive_mask(positions, start, batch.num_rows)
         if others is not None:
             batches.append(batch.filter(pc.invert(others)).select(names))
-    rows = sum(batch.num_rows for batch in batches)
-    if rows < len(positions):
-        count = reader.count_rows()
-        beyond = BitMap64(position for position in positions if position >= count)
-        _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})
     return pa.Table.from_batches(batches, schema=plan.schema)
 
 

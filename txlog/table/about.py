@@ -139,8 +139,9 @@ class About(Handle):
 
     def _fragments(self, only: int | None) -> list[TableFragment]:
         live = self._files().live
+        rows_at = {path: at for at, path in enumerate(live["path"].to_pylist())}
         return [
-            TableFragment(self._place, self._snapshot, live, fragment)
+            TableFragment(self._place, self._snapshot, live, rows_at, fragment)
             for fragment in live_fragments(self._snapshot, live, only)
         ]
 

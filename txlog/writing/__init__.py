@@ -15,7 +15,7 @@ from txlog.writing.create import (
 )
 from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
-from txlog.writing.features import add_features
+from txlog.writing.features import add_features, with_counts
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.fragment_commits import commit_fragments
 from txlog.writing.fragments import (
@@ -92,6 +92,7 @@ __all__ = [
     "rewrite",
     "skip_recorded",
     "target_schema",
+    "with_counts",
     "write_data_files",
     "write_new_fragments",
     "write_new_table",

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from txlog.actions import Add
 from txlog.commit import Intent, run
-from txlog.fragments import FEATURE, ID_TAG, Fragment
+from txlog.errors import UnsupportedFeatureError
+from txlog.fragments import FEATURE, ID_TAG, DataFile, Fragment
 from txlog.protocol import features_of, with_features
-from txlog.scan import FragmentReader, ScanPlan, plan_scan
+from txlog.scan import FragmentReader, ScanPlan, plan_fragments, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
@@ -39,21 +40,50 @@ def add_features(
     def build(base: Snapshot) -> Intent | None:
         require_table_writable(base, removes_rows=False)
         protocol = with_features(base.protocol, names)
-        if features_of(protocol) == features_of(base.protocol):
-            return None
         added = features_of(protocol) - features_of(base.protocol)
+        _require_no_backlog(base, added)
+        adds = _adopted(place, base) if FEATURE in features_of(protocol) else ()
+        if not added and not adds:
+            return None
         return Intent(
             operation="ADD FEATURE",
             kind="protocol",
             read_version=base.version,
-            protocol=protocol,
-            adds=_adopted(place, base) if FEATURE in added else (),
+            protocol=protocol if added else None,
+            adds=adds,
             parameters={"featureName": sorted(added)},
             user_metadata=options.user_metadata,
         )
 
     after, committed = run(place.store, snapshot, build, effects=place.effects)
     return done("ADD FEATURE", after, committed, skipped=False)
+
+
+def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:
+    """Refuse a feature that a property would put in force, while rows lack what it promises.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is row tracking: nobody gave the rows that are there their ids.
+    """
+    if "rowTracking" in added and base.properties.get("delta.enableRowTracking"):
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=("rowTracking",),
+            reason="delta.enableRowTracking is true already, and rows that are there have no ids",
+            remedy="Turn row tracking on with an engine that gives them ids",
+        )
+
+
+def with_counts(place: Place, snapshot: Snapshot, adds: Sequence[Add]) -> list[Add]:
+    """Return files' adds, each with its `numRecords`: of the footer where the log does not say."""
+    lacking = [add for add in adds if add.num_records is None]
+    fragments = [Fragment(0, (DataFile(add.path, add.size),)) for add in lacking]
+    plan = plan_fragments(snapshot, fragments, columns=[])
+    rows = place.engine.map(partial(_rows_in, place.store, plan), fragments)
+    counted = {add.path: _counted(add, count) for add, count in zip(lacking, rows, strict=True)}
+    return [counted.get(add.path, add) for add in adds]
 
 
 def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
@@ -79,8 +109,14 @@ def _rows_in(store: Store, plan: ScanPlan, fragment: Fragment) -> int:
 def _logged_again(add: Add, rows: int, *, keeps_id: bool) -> Add:
     """Return a file's `add` with its row count; without an id, it gets one in the commit."""
     tags = {name: text for name, text in (add.tags or {}).items() if keeps_id or name != ID_TAG}
+    return _counted(add, rows).model_copy(update={"tags": tags, "data_change": False})
+
+
+def _counted(add: Add, rows: int) -> Add:
+    """Put a row count into the statistics, as text: parsing would round their decimals."""
+    if add.num_records is not None:
+        return add
     stats = (add.stats or "").strip()
-    if '"numRecords"' not in stats:  # Put into the text itself: parsing would round its decimals.
-        rest = stats[1:] if stats.startswith("{") else "}"
-        stats = f'{{"numRecords":{rows}{"" if rest.strip() == "}" else ","}{rest}'
-    return add.model_copy(update={"tags": tags, "stats": stats, "data_change": False})
+    rest = stats[1:].strip() if stats.startswith("{") else "}"
+    more = rest if rest == "}" else f",{rest}"
+    return add.model_copy(update={"stats": f'{{"numRecords":{rows}{more}'})

@@ -28,8 +28,9 @@ from txlog.fragments import (
     column_fields,
     fragment_rows,
 )
+from txlog.log import canonical_keys
 from txlog.scan import live_fragments, load_deletions
-from txlog.schema import from_arrow, schema_json
+from txlog.schema import from_arrow, parse_schema, schema_json, type_name
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
 from txlog.stats import physical_rows, require_same_partitions
 from txlog.writing.append import commit_append, require_supported_types
@@ -46,6 +47,7 @@ from txlog.writing.operation import (
     is_recorded,
     require_table_writable,
     require_transaction,
+    skip_recorded,
     txn_action,
 )
 from txlog.writing.operations import Operation
@@ -77,6 +79,9 @@ def commit_fragments(
     options = options or WriteOptions()
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=False)
+    latest = refresh(place.store, snapshot)
+    if recorded := skip_recorded(latest, txn):
+        return recorded
     match operation:
         case Operation.Append(fragments) | Operation.Overwrite(fragments):
             adds = _new_files(fragments)
@@ -87,7 +92,6 @@ def commit_fragments(
                 "require_fit": _Fit(place, fragments),
                 "owned": False,
             }
-            latest = refresh(place.store, snapshot)
             if isinstance(operation, Operation.Append):
                 return commit_append(place, latest, adds, latest.schema, **arguments)
             require_table_writable(snapshot, removes_rows=True)
@@ -132,14 +136,16 @@ class _Fit:
         for held in self._fragments:
             if held.written_for != wanted:
                 self._require_harmless(held, base)
-        paths = pa.array([held.adds[0].path for held in self._fragments], pa.string())
-        live = load_files(self._place.store, base).live["path"]
-        there = live.filter(pc.is_in(live, value_set=paths))
-        if len(there):
+        state = load_files(self._place.store, base)
+        ours = canonical_keys(pa.array([f.adds[0].path for f in self._fragments], pa.string()))
+        known = [canonical_keys(rows["path"]) for rows in (state.live, state.tombstones)]
+        for number, there in enumerate(pc.is_in(ours, value_set=_flat(*known)).to_pylist()):
+            if not there:
+                continue
             raise InvalidInputError(
                 argument="fragments",
-                field=there[0].as_py(),
-                reason="the table has this file already: the fragment was committed before",
+                field=self._fragments[number].adds[0].path,
+                reason="the table has, or had, this file: the fragment was committed before",
                 remedy="Leave it out; pass txn to make commits that are repeated do nothing",
             )
 
@@ -159,6 +165,15 @@ class _Fit:
                 )
             self._seen[version] = found
         require_still_fits(base, self._seen[version])
+
+
+def _flat(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    chunks = [
+        chunk
+        for part in parts
+        for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
+    ]
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
 
 
 def _digest(snapshot: Snapshot) -> str:
@@ -192,10 +207,17 @@ class _Base:
         return self.live.filter(pc.is_in(self.live["path"], value_set=paths))
 
 
-def _base_of(place: Place, snapshot: Snapshot, fragments: Sequence[FragmentMetadata]) -> _Base:
-    """Return the one version that fragments were read from; the table's if there are none."""
+def _base_of(
+    place: Place,
+    snapshot: Snapshot,
+    fragments: Sequence[FragmentMetadata],
+    read_version: int | None = None,
+) -> _Base:
+    """Return the one version that fragments were read from; the table's if nothing says."""
     require_distinct(fragments)
-    versions = {held.read_version for held in fragments} or {snapshot.version}
+    versions = {held.read_version for held in fragments}
+    versions |= set() if read_version is None else {read_version}
+    versions = versions or {snapshot.version}
     if len(versions) > 1:
         raise InvalidInputError(
             argument="fragments",
@@ -217,7 +239,13 @@ def _put(
     """Commit, or say what stands in the way: what workers did cannot be done again here."""
     if is_recorded(base.snapshot, txn):
         return done(intent.operation, base.snapshot, None, skipped=True)
-    outcome = commit(place.store, base.snapshot, intent, effects=place.effects, rebase=rebase)
+    try:
+        outcome = commit(place.store, base.snapshot, intent, effects=place.effects, rebase=rebase)
+    except CommitConflictError:
+        latest = refresh(place.store, base.snapshot)
+        if is_recorded(latest, txn):  # Another driver made this very commit meanwhile.
+            return done(intent.operation, latest, None, skipped=True)
+        raise
     if isinstance(outcome, Committed):
         return done(intent.operation, outcome.snapshot, outcome, skipped=False)
     if is_recorded(outcome.snapshot, txn):
@@ -239,7 +267,7 @@ def _delete(
     options: WriteOptions,
 ) -> Done:
     require_table_writable(snapshot, removes_rows=True)
-    base = _base_of(place, snapshot, operation.updated_fragments)
+    base = _base_of(place, snapshot, operation.updated_fragments, operation.read_version)
     gone = _rows_gone(place, base, operation)
     if not gone.removes and txn is None:
         return done("DELETE", base.snapshot, None, skipped=False)
@@ -264,6 +292,7 @@ def _delete(
         adds=gone.adds,
         txn=txn_action(txn, place.effects),
         row_deletes=frozenset(hit.fragment.path for hit in gone.hits),
+        read_columns=_read_by(operation.updated_fragments),
         parameters={"predicate": [operation.predicate] if operation.predicate else []},
         metrics={
             "numDeletedRows": gone.rows,
@@ -308,6 +337,12 @@ def _rows_gone(place: Place, base: _Base, operation: Operation.Delete) -> RowsGo
             raise InvalidInputError(
                 argument="deleted_fragment_ids",
                 reason=f"version {base.snapshot.version} has no fragment {number!r}",
+            )
+        if not base.fragments[number].is_durable:
+            raise InvalidInputError(
+                argument="deleted_fragment_ids",
+                reason=f"the id {number} is provisional: it means other rows in another version",
+                remedy="Delete by a predicate, or give all fragments ids by adding txlog.fragments",
             )
         whole.append(base.fragments[number])
     if {fragment.id for fragment in whole} & {hit.fragment.id for hit in hits}:
@@ -384,6 +419,7 @@ def _merge(
         adds.extend(add for add in held.adds if add.path not in known)
     _require_fitting(base, operation.fragments, adds)
     names = {name for add in adds for name in column_fields(add) or ()}
+    _require_types(operation, base.snapshot)
     metadata = _merged_metadata(base.snapshot, operation.schema, names)
     intent = Intent(
         operation="ADD COLUMNS",
@@ -392,6 +428,7 @@ def _merge(
         metadata=metadata,
         adds=tuple(adds),
         columns=frozenset(names),
+        read_columns=_read_by(operation.fragments),
         txn=txn_action(txn, place.effects),
         parameters={"columns": sorted(names)},
         metrics={
@@ -401,6 +438,29 @@ def _merge(
         user_metadata=options.user_metadata,
     )
     return _put(place, base, intent, txn)
+
+
+def _read_by(fragments: Sequence[FragmentMetadata]) -> frozenset[str]:
+    return frozenset(name for held in fragments for name in held.reads)
+
+
+def _require_types(operation: Operation.Merge, base: Snapshot) -> None:
+    """Refuse columns that the table has, or that were written in other types than the schema's."""
+    wanted = from_arrow(operation.schema)
+    for held in operation.fragments:
+        for field in parse_schema(held.written_for).fields if held.written_for else ():
+            now = wanted.get(field.name)
+            there = base.schema.get(field.name) is not None
+            if there or (now is not None and now.type != field.type):
+                raise InvalidInputError(
+                    argument="fragments",
+                    field=field.name,
+                    reason="the table has this column already"
+                    if there
+                    else f"the schema has {type_name(now.type) if now else ''} here, the fragment "
+                    f"{held.id} was written with {type_name(field.type)}",
+                    remedy="Write the same new columns for all fragments",
+                )
 
 
 def _require_fitting(
@@ -458,6 +518,7 @@ def _rewrite(
     adds = _new_files(new)
     _Fit(place, new)(base.snapshot)
     for group in operation.groups:
+        _require_same_place(group, base.snapshot)
         before = [base.changed(held).num_rows for held in group.old_fragments]
         after = [held.num_rows for held in group.new_fragments]
         if None in before or None in after or sum(before) != sum(after):  # type: ignore[arg-type]
@@ -484,3 +545,21 @@ def _rewrite(
         user_metadata=options.user_metadata,
     )
     return _put(place, base, intent, txn)
+
+
+def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
+    """Refuse new fragments that were not made from the old ones' version, or partition."""
+    partitions = [dict(held.adds[0].partition_values) for held in group.old_fragments]
+    for held in group.new_fragments:
+        if held.read_version != base.version:
+            reason = f"it was written on version {held.read_version}, not {base.version}"
+        elif dict(held.adds[0].partition_values) not in partitions:
+            reason = "none of the old fragments is in its partition"
+        else:
+            continue
+        raise InvalidInputError(
+            argument="groups",
+            field=held.adds[0].path,
+            reason=reason,
+            remedy="Read and write the rows of the old fragments at one version",
+        )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions import Expression
+from txlog.expressions import Expression, columns_of
 from txlog.fragments import DELETIONS_FOLDER, Fragment, FragmentMetadata, logged_path
 from txlog.scan import (
     FragmentReader,
@@ -23,7 +23,7 @@ from txlog.scan import (
     positions_of,
     require_table_columns,
 )
-from txlog.schema import StructType, arrow_schema
+from txlog.schema import StructType, arrow_schema, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.column_files import ColumnWriter
 from txlog.writing.column_values import column_values
@@ -117,7 +117,9 @@ def delete_from_fragment(
         if snapshot.deletion_format == "lance"
         else write_vectors(place.store, [hit], place.effects)
     )
-    return replace(held, adds=(with_vector(held.adds[0], vector, rows), *held.adds[1:]))
+    adds = (with_vector(held.adds[0], vector, rows), *held.adds[1:])
+    read = () if plan.where is None else columns_of(plan.where)
+    return replace(held, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
 
 
 def merge_into_fragment(
@@ -143,7 +145,13 @@ def merge_into_fragment(
     add = ColumnWriter(place, shared, values, snapshot.properties).write(fragment)
     values.check_end()
     schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
-    return held if add is None else replace(held, adds=(*held.adds, add)), schema
+    if add is None:
+        return held, schema
+    fields = schema_json(StructType(values.fields))
+    return (
+        replace(held, adds=(*held.adds, add), written_for=fields, reads=values.reads),
+        schema,
+    )
 
 
 def deletions_of(place: Place, held: FragmentMetadata, fragment: Fragment) -> BitMap64:

@@ -35,6 +35,8 @@ class Operation:
         updated_fragments: Sequence[FragmentMetadata] = ()
         deleted_fragment_ids: Sequence[int] = ()
         predicate: str | None = None  # To be noted in the commit.
+        # That the fragments were read from; needed with ids alone if the table has moved on.
+        read_version: int | None = None
 
     @dataclass(frozen=True)
     class Merge(Base):
