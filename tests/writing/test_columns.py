@@ -10,6 +10,9 @@ import pytest
 
 import txlog
 from txlog import col
+from txlog.commit import Intent, run
+from txlog.errors import CommitConflictError, SchemaMismatchError
+from txlog.writing import Place, replace_columns
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 
@@ -411,3 +414,46 @@ def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) ->
     clone.replace_columns({"y": "x"})
     assert values(clone, "y")[100] == 100
     assert values(table, "y")[0] == 0
+
+
+@pytest.mark.spec("CON-2")
+def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -> None:
+    table.add_columns({"y": "x * 2"})
+    place, seen, before = Place(table.store), table.snapshot, data_files(table)
+    table.drop_columns("p")
+    replace_columns(place, seen, {"y": "x * 3"})  # Another column does not matter.
+    assert values(txlog.Table(table.uri), "y") == {x: 3 * x for x in LIVE}
+    before, seen = data_files(table), table.refresh().snapshot
+    table.drop_columns("y")
+    with pytest.raises(CommitConflictError) as caught:
+        replace_columns(place, seen, {"y": "x * 4"})
+    assert (caught.value.rule, caught.value.field) == ("CON-2", "y")
+    assert data_files(table) == before
+
+
+@pytest.mark.spec("CON-2")
+def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None:
+    table.add_columns({"y": "x * 2", "z": "x * 5"})
+    place, seen = Place(table.store), table.snapshot
+    table.drop_columns("z")
+    with pytest.raises(CommitConflictError) as caught:
+        replace_columns(place, seen, {"y": "z"})
+    assert (caught.value.rule, caught.value.field) == ("CON-2", "z")
+
+
+@pytest.mark.spec("CON-2")
+def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.Table) -> None:
+    table.add_columns({"y": "x * 2"})
+    place, seen, before = Place(table.store), table.snapshot, data_files(table)
+    metadata = table.metadata.model_copy(
+        update={"configuration": {**table.properties, "delta.constraints.small": "y < 50"}}
+    )
+    intent = Intent(
+        operation="ADD CONSTRAINT", kind="metadata", read_version=seen.version, metadata=metadata
+    )
+    run(table.store, seen, lambda _: intent, effects=place.effects)
+    with pytest.raises(SchemaMismatchError, match="y < 50"):
+        replace_columns(place, seen, {"y": "x * 10"})
+    assert data_files(table) == before
+    replace_columns(place, seen, {"y": "x + 1"})
+    assert values(txlog.Table(table.uri), "y") == {x: x + 1 for x in LIVE}

@@ -169,6 +169,7 @@ def _give_values(
         _require_nameable(values, base, verb)
         if verb == "replace columns":
             require_replaceable(base)
+            _require_unchanged(values, base, snapshot)
         metadata = _metadata(values, base, verb)
         adds = () if _are_null(columns, base, values) else _files(place, base, values, written)
         kept[:] = adds
@@ -208,15 +209,16 @@ def _files(
     names = [f.name for f in base.schema.fields if f.name in reads - (given - set(values.reads))]
     plan = plan_scan(base, load_files(place.store, base).live, columns=names)
     physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
-    keys = {_key(fragment, physical): fragment for fragment in plan.fragments}
+    texts = tuple(rule.text for rule in rules)
+    keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
     missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
     if values.in_order and written.by_fragment and missing:
         raise CommitConflictError(
             version=base.version,
             rule="CON-6",
             path=next(iter(missing.values())).path,
-            reason="another writer added rows while the values were written, "
-            "and the data has none for them",
+            reason="another writer added or moved rows, or set a constraint, while the values were "
+            "written, and the data cannot be read again",
             remedy="Nothing was committed; make the data for the latest version, and try again",
         )
     shared = replace(plan, fragments=(), certain=())
@@ -380,6 +382,27 @@ def require_replaceable(snapshot: Snapshot) -> None:
                 features=(feature,),
                 reason=reason,
                 remedy="Add a column of another name instead",
+            )
+
+
+def _require_unchanged(values: ColumnValues, base: Snapshot, seen: Snapshot) -> None:
+    """Refuse to commit values for, or from, columns that are others by now.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer has meanwhile dropped or changed one of them (rule CON-2).
+    """
+    for name in dict.fromkeys((*(f.name for f in values.fields), *values.reads)):
+        now, then = base.schema.get(name), seen.schema.get(name)
+        partitions = name in base.partition_columns, name in seen.partition_columns
+        if now != then or partitions[0] != partitions[1]:
+            raise CommitConflictError(
+                version=base.version,
+                rule="CON-2",
+                field=name,
+                reason="another writer dropped or changed the column while values were written",
+                remedy="Nothing was committed; look at the table as it is now, and try again",
             )
 
 
