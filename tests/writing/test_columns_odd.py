@@ -1,0 +1,59 @@
+"""Column files in odd places: what an adversary would try on them."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+
+FEATURE = {"delta.feature.txlog.fragments": "supported"}
+DROPPED = "txlog.droppedColumns"
+
+
+def made(root: Path, data: pa.Table, each: int = 4, **arguments: Any) -> txlog.Table:
+    properties = {**FEATURE, **arguments.pop("properties", {})}
+    schema = arguments.pop("schema", data.schema)
+    table = txlog.Table.create(root, schema, properties=properties, **arguments)
+    if data.num_rows:
+        table.append(data, max_rows_per_file=each)
+    return table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    """Three fragments of four rows."""
+    return made(tmp_path / "t", pa.table({"x": range(12), "t": [str(x) for x in range(12)]}))
+
+
+def column(table: txlog.Table, name: str) -> list[Any]:
+    found: list[Any] = table.to_arrow([name])[name].to_pylist()
+    return found
+
+
+@pytest.mark.spec("FRG-23")
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64()], ids=str)
+def test_dropped_values_do_not_come_back_in_another_case(
+    table: txlog.Table, kind: pa.DataType
+) -> None:
+    """Files are read by names in any case, so `T` would find what is left of `t`."""
+    table.drop_columns("t")
+    table.add_columns(pa.field("T", kind))
+    assert column(table, "T") == [None] * 12
+    assert DROPPED not in table.properties
+
+
+@pytest.mark.spec("FRG-23")
+def test_a_dropped_name_has_values_again_in_another_case(table: txlog.Table) -> None:
+    table.add_columns({"Yy": "X * 2"})
+    table.replace_columns({"yY": "YY + 1"})
+    table.drop_columns("YY")
+    assert table.properties[DROPPED] == '["Yy"]'
+    table.add_columns({"yy": "x"})
+    assert DROPPED not in table.properties
+    assert table.schema.names == ["x", "t", "yy"]
+    assert column(table, "yy") == list(range(12))
+    assert table.count("YY = 3") == 1
+    table.compact()
+    assert column(table, "yy") == list(range(12))
