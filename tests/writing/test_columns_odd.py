@@ -57,3 +57,22 @@ def test_a_dropped_name_has_values_again_in_another_case(table: txlog.Table) -> 
     assert table.count("YY = 3") == 1
     table.compact()
     assert column(table, "yy") == list(range(12))
+
+
+@pytest.mark.spec("FRG-20", "FRG-22")
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_columns_that_must_not_be_null_beside_deleted_rows(tmp_path: Path, vectors: str) -> None:
+    """A deleted row has a null in the new file even then, and nobody ever sees it."""
+    schema = pa.schema([("x", pa.int64()), pa.field("k", pa.int64(), nullable=False)])
+    data = pa.table({"x": range(6), "k": range(6)}, schema=schema)
+    table = made(tmp_path, data, properties={"delta.enableDeletionVectors": vectors})
+    table.delete("x IN (1, 4, 5)")
+    table.replace_columns({"k": "k * 10"})
+    with pytest.raises(txlog.SchemaMismatchError, match="k must not be null"):
+        table.replace_columns({"k": pa.array([1, None, 2])})
+    assert table.schema == schema
+    for _ in range(2):
+        assert table.to_arrow() == pa.table({"x": [0, 2, 3], "k": [0, 20, 30]}, schema=schema)
+        assert table.count("k >= 0") == 3
+        assert table.count("k IS NULL") == 0
+        table.compact(max_deleted_fraction=0.0)
