@@ -1,12 +1,16 @@
 """Column files in odd places: what an adversary would try on them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog import Operation
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 DROPPED = "txlog.droppedColumns"
@@ -76,3 +80,29 @@ def test_columns_that_must_not_be_null_beside_deleted_rows(tmp_path: Path, vecto
         assert table.count("k >= 0") == 3
         assert table.count("k IS NULL") == 0
         table.compact(max_deleted_fraction=0.0)
+
+
+@pytest.mark.spec("FRG-16", "FRG-20")
+def test_files_without_rows(tmp_path: Path) -> None:
+    """Other writers leave such files; they get no column file, and are no fault."""
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3]}))
+    pq.write_table(pa.table({"x": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+    add = {
+        "path": "none.parquet",
+        "partitionValues": {},
+        "size": (tmp_path / "none.parquet").stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": '{"numRecords":0}',
+    }
+    (tmp_path / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"add": add}))
+    table.refresh().add_features("txlog.fragments")
+    table.add_columns({"y": lambda batch: pc.add(batch["x"], 1)})
+    found = [f.merge_columns({"z": lambda batch: batch["x"]}) for f in table.fragments()]
+    assert found[0][1] == found[1][1]
+    table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
+    assert sorted(len(fragment.files) for fragment in table.fragments()) == [1, 3]
+    expected = [{"x": x, "y": x + 1, "z": x} for x in (1, 2, 3)]
+    assert table.to_arrow().to_pylist() == expected
+    table.compact()
+    assert table.to_arrow().to_pylist() == expected

@@ -134,7 +134,7 @@ def merge_into_fragment(
         reader = FragmentReader(place.store, plan, fragment)
         for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
             return batch.select([column.name for column in plan.columns])
-        return plan.schema.empty_table().to_batches()[0]
+        return pa.RecordBatch.from_pylist([], schema=plan.schema)
 
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)
