@@ -106,3 +106,35 @@ def test_files_without_rows(tmp_path: Path) -> None:
     assert table.to_arrow().to_pylist() == expected
     table.compact()
     assert table.to_arrow().to_pylist() == expected
+
+
+@pytest.mark.spec("FRG-24", "FRG-26")
+def test_workers_that_disagree_about_a_type(table: txlog.Table) -> None:
+    """Plain values make one type of one fragment, and another one of the next."""
+    halves = [
+        fragment.merge_columns(
+            {"y": lambda batch: [x // 2 if x < 4 else x / 2 for x in batch["x"].to_pylist()]}
+        )
+        for fragment in table.fragments()
+    ]
+    wire = [txlog.FragmentMetadata.from_json(json.dumps(held.to_json())) for held, _ in halves]
+    for _, schema in halves:
+        with pytest.raises(txlog.InvalidInputError, match="in other types than"):
+            table.commit(Operation.Merge(wire, schema))
+    assert txlog.Table(table.uri).version == 1
+    table.commit(Operation.Merge(wire[1:], halves[1][1]))
+    assert column(table, "y") == [None] * 4 + [x / 2 for x in range(4, 12)]
+
+
+@pytest.mark.spec("FRG-23", "FRG-26")
+def test_a_dropped_name_comes_back_by_fragments_only_if_all_give_it(table: txlog.Table) -> None:
+    table.drop_columns("t")
+    found = [fragment.merge_columns({"T": "x + 1"}) for fragment in table.fragments()]
+    held, schema = [metadata for metadata, _ in found], found[0][1]
+    with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
+        table.commit(Operation.Merge(held[:2], schema))
+    with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
+        table.commit(Operation.Merge([], schema))
+    table.commit(Operation.Merge(held, schema))
+    assert column(table, "T") == list(range(1, 13))
+    assert DROPPED not in table.properties

@@ -16,15 +16,20 @@ from pyroaring import BitMap64
 from txlog.actions import Add, Metadata
 from txlog.commit import Committed, Intent, commit
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import Fragment, FragmentMetadata
+from txlog.fragments import Fragment, FragmentMetadata, column_fields
 from txlog.scan import load_deletions, plan_scan
 from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
 from txlog.writing.append import commit_append, require_supported_types
 from txlog.writing.data import merged_schema
 from txlog.writing.delete import RowsGone, united_with
-from txlog.writing.dropped import require_not_dropped
-from txlog.writing.fragments import deletions_of, require_distinct, vector_path
+from txlog.writing.dropped import require_not_dropped, still_dropped, with_dropped
+from txlog.writing.fragments import (
+    columns_digest,
+    deletions_of,
+    require_distinct,
+    vector_path,
+)
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -389,15 +394,21 @@ def _merge(
 ) -> Done:
     base = _base_of(place, snapshot, operation.fragments)
     adds: list[Add] = []
-    names: set[str] = set()
+    given: dict[int, set[str]] = {}  # The new columns, by fragment.
     for held in operation.fragments:
-        known = {file.path for file in base.changed(held).files}
+        fragment = base.changed(held)
+        known = {file.path for file in fragment.files}
         new = [add for add in held.adds if add.path not in known]
-        for add, file in zip(held.adds, held.files, strict=True):
-            if add in new:
-                names.update(file.fields or ())
+        columns = [name for add in new for name in column_fields(add) or ()]
+        if columns:
+            _require_typed(held, base.snapshot, operation.schema, columns)
+        given[fragment.id] = set(columns)
         adds.extend(new)
-    metadata = _merged_metadata(base.snapshot, operation.schema, names)
+    names = set().union(*given.values())
+    everywhere = names.intersection(
+        *(given.get(f.id, set()) for f in base.fragments.values() if f.physical_rows != 0)
+    )
+    metadata = _merged_metadata(base.snapshot, operation.schema, names, everywhere)
     intent = Intent(
         operation="ADD COLUMNS",
         kind="add columns",
@@ -416,7 +427,25 @@ def _merge(
     return _put(place, base, intent, txn)
 
 
-def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Metadata:
+def _require_typed(
+    held: FragmentMetadata, base: Snapshot, schema: pa.Schema, names: list[str]
+) -> None:
+    """Refuse columns that were written in other types than the schema has, or for another table."""
+    fields = [field for name in names if (field := from_arrow(schema).get(name)) is not None]
+    if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
+        raise InvalidInputError(
+            argument="fragments",
+            field=held.adds[0].path,
+            reason=f"its {', '.join(names)} were written for another table, or in other types than "
+            "the schema has",
+            remedy="Give all fragments columns of the same types: cast what functions return",
+        )
+
+
+def _merged_metadata(
+    base: Snapshot, schema: pa.Schema, names: set[str], everywhere: set[str]
+) -> Metadata:
+    """Return the metadata with new columns, some of which all fragments give values to."""
     merged = merged_schema(base.schema, from_arrow(schema))
     lacking = sorted(names - set(merged.names()))
     if lacking:
@@ -427,8 +456,10 @@ def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Meta
             remedy="Pass the schema that merge_columns returned",
         )
     require_supported_types(base, merged)
-    require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
-    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    new = set(merged.names()) - set(base.schema.names())
+    require_not_dropped(base.metadata, new - everywhere)
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, still_dropped(base.metadata, everywhere))
 
 
 def _rewrite(
