@@ -26,7 +26,7 @@ class FragmentMetadata:
     id: int | None  # None until the commit of a new fragment gives it one.
     adds: tuple[Add, ...] = field(repr=False)  # Of the primary file, then of column files.
     read_version: int  # Of the table that it was made from.
-    # Of a new one: a digest of the table, columns and rules. Of further columns: their schema.
+    # Of a new one: a digest of the table, columns and rules. Of one that got columns: of those.
     written_for: str | None = None
     reads: tuple[str, ...] = ()  # The columns whose values decided what was changed.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
@@ -48,7 +48,7 @@ class ColumnWriter:
         if fragment.physical_rows == 0:
             return None
         _require_addressable(fragment)
-        layout = FileLayout(StructType(self.values.fields), (), self.properties, _ONE_FILE)
+        layout = FileLayout(self._in_file(), (), self.properties, _ONE_FILE)
         batches = self._batches(fragment)
         (add,) = write_data_files(self.place.store, batches, layout, effects=self.place.effects)
         if add.num_records != fragment.physical_rows:
@@ -71,10 +71,14 @@ class ColumnWriter:
             }
         )
 
+    def _in_file(self) -> StructType:
+        """Return the columns as the file has them: deleted rows are null even in others."""
+        return StructType(tuple(replace(field, nullable=True) for field in self.values.fields))
+
     def _batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         reader = FragmentReader(self.place.store, self.plan, fragment)
         deleted = reader.deletions()
-        schema = arrow_schema(StructType(self.values.fields))
+        schema = arrow_schema(self._in_file())
         for start, batch in reader.batches(
             self.plan.needed, prune=False, batch_rows=BATCH_ROWS, threads=False
         ):

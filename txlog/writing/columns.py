@@ -25,7 +25,7 @@ from txlog.writing.column_files import ColumnWriter, fields_text
 from txlog.writing.column_values import ColumnValues, column_values
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import merged_schema, require_columns
-from txlog.writing.dropped import dropped_columns, with_dropped
+from txlog.writing.dropped import dropped_columns, still_dropped, with_dropped
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import Done, Place, done, require_table_writable
 from txlog.writing.options import WriteOptions
@@ -265,7 +265,8 @@ def _sample(place: Place, snapshot: Snapshot, names: tuple[str, ...]) -> pa.Reco
 def _are_null(columns: Any, base: Snapshot, values: ColumnValues) -> bool:
     """Whether nothing need be written: the columns are null, and no file has their names."""
     names = {f.name_in_files(base.mapping_mode) for f in values.fields}
-    return isinstance(columns, pa.Field | pa.Schema) and not names & dropped_columns(base.metadata)
+    free = still_dropped(base.metadata, names) == dropped_columns(base.metadata)
+    return isinstance(columns, pa.Field | pa.Schema) and free
 
 
 def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadata | None:
@@ -276,7 +277,7 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     require_supported_types(base, merged)
     names = {f.name_in_files(base.mapping_mode) for f in values.fields}
     metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
-    return with_dropped(metadata, dropped_columns(base.metadata) - names)
+    return with_dropped(metadata, still_dropped(base.metadata, names))
 
 
 def _outdated(place: Place, base: Snapshot, values: ColumnValues) -> tuple[list[Remove], list[Add]]:
@@ -358,7 +359,7 @@ def require_columns_apart(snapshot: Snapshot) -> None:
             features=(FEATURE,),
             reason="columns in files of their own need the table feature txlog.fragments, "
             "and a table that has it can be read by txlog alone",
-            remedy='If that is what you want, call add_feature("txlog.fragments") first',
+            remedy='If that is what you want, call add_features("txlog.fragments") first',
         )
 
 

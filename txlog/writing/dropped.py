@@ -29,6 +29,12 @@ def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
     return metadata.model_copy(update={"configuration": kept})
 
 
+def still_dropped(metadata: Metadata, names: Iterable[str]) -> frozenset[str]:
+    """Return the dropped columns that are left when these names have values again, in any case."""
+    given = {name.lower() for name in names}
+    return frozenset(name for name in dropped_columns(metadata) if name.lower() not in given)
+
+
 def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
     """Refuse to give a name anew to rows that may still have values of a dropped column.
 

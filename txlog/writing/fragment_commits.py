@@ -30,15 +30,20 @@ from txlog.fragments import (
 )
 from txlog.log import canonical_keys
 from txlog.scan import live_fragments, load_deletions
-from txlog.schema import from_arrow, parse_schema, schema_json, type_name
+from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
 from txlog.stats import physical_rows, require_same_partitions
 from txlog.writing.append import commit_append, require_supported_types
 from txlog.writing.columns import require_columns_apart
 from txlog.writing.data import merged_schema
 from txlog.writing.delete import RowsGone, united_with
-from txlog.writing.dropped import require_not_dropped
-from txlog.writing.fragments import deletions_of, require_distinct, vector_path
+from txlog.writing.dropped import require_not_dropped, still_dropped, with_dropped
+from txlog.writing.fragments import (
+    columns_digest,
+    deletions_of,
+    require_distinct,
+    vector_path,
+)
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -414,13 +419,23 @@ def _merge(
     base = _base_of(place, snapshot, operation.fragments)
     require_columns_apart(base.snapshot)
     adds: list[Add] = []
+    given: dict[int, set[str]] = {}  # The new columns, by fragment.
     for held in operation.fragments:
-        known = {file.path for file in base.changed(held).files}
-        adds.extend(add for add in held.adds if add.path not in known)
+        fragment = base.changed(held)
+        known = {file.path for file in fragment.files}
+        new = [add for add in held.adds if add.path not in known]
+        columns = [name for add in new for name in column_fields(add) or ()]
+        if columns:
+            _require_new(base.snapshot, columns)
+            _require_typed(held, base.snapshot, operation.schema, columns)
+        given[fragment.id] = set(columns)
+        adds.extend(new)
     _require_fitting(base, operation.fragments, adds)
-    names = {name for add in adds for name in column_fields(add) or ()}
-    _require_types(operation, base.snapshot)
-    metadata = _merged_metadata(base.snapshot, operation.schema, names)
+    names = set().union(*given.values())
+    everywhere = names.intersection(
+        *(given.get(f.id, set()) for f in base.fragments.values() if f.physical_rows != 0)
+    )
+    metadata = _merged_metadata(base.snapshot, operation.schema, names, everywhere)
     intent = Intent(
         operation="ADD COLUMNS",
         kind="add columns",
@@ -444,23 +459,16 @@ def _read_by(fragments: Sequence[FragmentMetadata]) -> frozenset[str]:
     return frozenset(name for held in fragments for name in held.reads)
 
 
-def _require_types(operation: Operation.Merge, base: Snapshot) -> None:
-    """Refuse columns that the table has, or that were written in other types than the schema's."""
-    wanted = from_arrow(operation.schema)
-    for held in operation.fragments:
-        for field in parse_schema(held.written_for).fields if held.written_for else ():
-            now = wanted.get(field.name)
-            there = base.schema.get(field.name) is not None
-            if there or (now is not None and now.type != field.type):
-                raise InvalidInputError(
-                    argument="fragments",
-                    field=field.name,
-                    reason="the table has this column already"
-                    if there
-                    else f"the schema has {type_name(now.type) if now else ''} here, the fragment "
-                    f"{held.id} was written with {type_name(field.type)}",
-                    remedy="Write the same new columns for all fragments",
-                )
+def _require_new(base: Snapshot, names: Sequence[str]) -> None:
+    """Refuse columns that the table has."""
+    for name in names:
+        if base.schema.get(name) is not None:
+            raise InvalidInputError(
+                argument="fragments",
+                field=name,
+                reason="the table has this column already",
+                remedy="Give it other values with Table.replace_columns",
+            )
 
 
 def _require_fitting(
@@ -483,7 +491,25 @@ def _require_fitting(
         ) from error
 
 
-def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Metadata:
+def _require_typed(
+    held: FragmentMetadata, base: Snapshot, schema: pa.Schema, names: list[str]
+) -> None:
+    """Refuse columns that were written in other types than the schema has, or for another table."""
+    fields = [field for name in names if (field := from_arrow(schema).get(name)) is not None]
+    if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
+        raise InvalidInputError(
+            argument="fragments",
+            field=held.adds[0].path,
+            reason=f"its {', '.join(names)} were written for another table, or in other types than "
+            "the schema has",
+            remedy="Give all fragments columns of the same types: cast what functions return",
+        )
+
+
+def _merged_metadata(
+    base: Snapshot, schema: pa.Schema, names: set[str], everywhere: set[str]
+) -> Metadata:
+    """Return the metadata with new columns, some of which all fragments give values to."""
     merged = merged_schema(base.schema, from_arrow(schema))
     lacking = sorted(names - set(merged.names()))
     if lacking:
@@ -494,8 +520,10 @@ def _merged_metadata(base: Snapshot, schema: pa.Schema, names: set[str]) -> Meta
             remedy="Pass the schema that merge_columns returned",
         )
     require_supported_types(base, merged)
-    require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
-    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    new = set(merged.names()) - set(base.schema.names())
+    require_not_dropped(base.metadata, new - everywhere)
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, still_dropped(base.metadata, everywhere))
 
 
 def _rewrite(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
+import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
@@ -23,7 +25,7 @@ from txlog.scan import (
     positions_of,
     require_table_columns,
 )
-from txlog.schema import StructType, arrow_schema, schema_json
+from txlog.schema import StructField, StructType, arrow_schema, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.column_files import ColumnWriter
 from txlog.writing.column_values import column_values
@@ -136,7 +138,7 @@ def merge_into_fragment(
         reader = FragmentReader(place.store, plan, fragment)
         for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
             return batch.select([column.name for column in plan.columns])
-        return plan.schema.empty_table().to_batches()[0]
+        return pa.RecordBatch.from_pylist([], schema=plan.schema)
 
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)
@@ -147,11 +149,14 @@ def merge_into_fragment(
     schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
     if add is None:
         return held, schema
-    fields = schema_json(StructType(values.fields))
-    return (
-        replace(held, adds=(*held.adds, add), written_for=fields, reads=values.reads),
-        schema,
-    )
+    digest = columns_digest(snapshot, values.fields)
+    return replace(held, adds=(*held.adds, add), written_for=digest, reads=values.reads), schema
+
+
+def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
+    """Return a digest of what new columns of a fragment are: the table, their names and types."""
+    plain = StructType(tuple(StructField(field.name, field.type) for field in fields))
+    return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
 
 def deletions_of(place: Place, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
