@@ -29,6 +29,7 @@ class ColumnValues:
     compute: Compute
     in_order: bool = False  # Whether rows must come once, in the table's order.
     check_end: Callable[[], None] = lambda: None  # After the last row, if `in_order`.
+    are_null: bool = False  # Whether all values are null.
 
     def of(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of rows, in the columns' types.
@@ -218,7 +219,10 @@ def _nulls(fields: StructType) -> ColumnValues:
     kinds = [field.type for field in arrow_schema(fields)]
     nullable = tuple(StructField(field.name, field.type) for field in fields.fields)
     return ColumnValues(
-        nullable, (), lambda rows: [pa.nulls(rows.num_rows, kind) for kind in kinds]
+        nullable,
+        (),
+        lambda rows: [pa.nulls(rows.num_rows, kind) for kind in kinds],
+        are_null=True,
     )
 
 
@@ -238,6 +242,7 @@ def _together(parts: list[ColumnValues]) -> ColumnValues:
         compute,
         any(part.in_order for part in parts),
         check_end,
+        all(part.are_null for part in parts),
     )
 
 

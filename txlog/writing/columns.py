@@ -11,13 +11,21 @@ from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from txlog.actions import Add, Metadata, Remove
-from txlog.commit import Intent, Reads, run
+from txlog.commit import Intent, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
-from txlog.scan import Threads, choose_columns, map_all, plan_scan, read_fragment
+from txlog.scan import (
+    Threads,
+    choose_columns,
+    load_deletions,
+    map_all,
+    plan_scan,
+    read_fragment,
+)
 from txlog.schema import StructField, StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing.append import require_supported_types
@@ -132,13 +140,19 @@ class _Written:
     """Column files that were written so far, over all attempts.
 
     A fragment's file stays valid for as long as the fragment is there, and the files that its
-    values were computed from.
+    values were computed from, and no row is back that was deleted then: it has no value.
     """
 
-    by_fragment: dict[tuple[str, ...], Add | None] = field(default_factory=dict)
+    by_fragment: dict[tuple[str, ...], tuple[Add | None, Fragment]] = field(default_factory=dict)
+    outdated: list[Add] = field(default_factory=list)
 
     def files(self) -> list[Add]:
-        return [add for add in self.by_fragment.values() if add is not None]
+        held = [add for add, _ in self.by_fragment.values() if add is not None]
+        return held + self.outdated
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        add, _ = self.by_fragment.pop(key)
+        self.outdated.extend([] if add is None else [add])
 
 
 def _give_values(
@@ -171,9 +185,10 @@ def _give_values(
             require_replaceable(base)
             _require_unchanged(values, base, snapshot)
         metadata = _metadata(values, base, verb)
-        adds = () if _are_null(columns, base, values) else _files(place, base, values, written)
+        live = load_files(place.store, base).live
+        adds = () if _are_null(base, values) else _files(place, base, live, values, written)
         kept[:] = adds
-        removes, shortened = _outdated(place, base, values)
+        removes, shortened = _outdated(live, base, values, place.effects.now_ms())
         return Intent(
             operation=operation,
             kind=verb,
@@ -182,7 +197,7 @@ def _give_values(
             removes=tuple(removes),
             adds=(*shortened, *adds),
             columns=frozenset(f.name_in_files(base.mapping_mode) for f in values.fields),
-            reads=Reads(everything=bool(values.reads)),
+            read_columns=frozenset(_columns_read(base, values)),
             parameters={"columns": [f.name for f in values.fields]},
             metrics={
                 "numAddedFiles": len(adds),
@@ -200,19 +215,21 @@ def _give_values(
 
 
 def _files(
-    place: Place, base: Snapshot, values: ColumnValues, written: _Written
+    place: Place, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
 ) -> tuple[Add, ...]:
     """Return the column files of all fragments, writing those that are not there yet."""
     rules = _rules_of(base, values)
-    reads = {*values.reads, *(path[0] for rule in rules for path in columns_of(rule.predicate))}
-    given = {f.name for f in values.fields}
-    names = [f.name for f in base.schema.fields if f.name in reads - (given - set(values.reads))]
-    plan = plan_scan(base, load_files(place.store, base).live, columns=names)
+    reads = _columns_read(base, values)
+    plan = plan_scan(base, live, columns=[f.name for f in base.schema.fields if f.name in reads])
     physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
     texts = tuple(rule.text for rule in rules)
     keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
+    began = bool(written.by_fragment)
+    for key in [*written.by_fragment]:
+        if key in keys and not _has_all_values(place, written.by_fragment[key][1], keys[key]):
+            written.forget(key)
     missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
-    if values.in_order and written.by_fragment and missing:
+    if values.in_order and began and missing:
         raise CommitConflictError(
             version=base.version,
             rule="CON-6",
@@ -230,9 +247,26 @@ def _files(
         missing.values(),
         undo=lambda found: discard_files(place.store, [add for add in found if add is not None]),
     )
-    written.by_fragment.update(zip(missing, added, strict=True))
+    pairs = zip(added, missing.values(), strict=True)
+    written.by_fragment.update(zip(missing, pairs, strict=True))
     values.check_end()
-    return tuple(add for key in keys if (add := written.by_fragment[key]) is not None)
+    return tuple(add for key in keys if (add := written.by_fragment[key][0]) is not None)
+
+
+def _has_all_values(place: Place, then: Fragment, now: Fragment) -> bool:
+    """Whether all rows of a fragment had values when its file was written: none is back."""
+    if then.deletion == now.deletion:
+        return True
+    gone, still = (load_deletions(place.store, f) or BitMap64() for f in (then, now))
+    return not gone - still
+
+
+def _columns_read(base: Snapshot, values: ColumnValues) -> set[str]:
+    """Return the columns that values, and the constraints on them, depend on."""
+    given = {f.name for f in values.fields}
+    rules = _rules_of(base, values)
+    ruled = {path[0] for rule in rules for path in columns_of(rule.predicate)}
+    return set(values.reads) | (ruled - given)
 
 
 def _key(fragment: Fragment, read: frozenset[str]) -> tuple[str, ...]:
@@ -262,11 +296,11 @@ def _sample(place: Place, snapshot: Snapshot, names: tuple[str, ...]) -> pa.Reco
     )
 
 
-def _are_null(columns: Any, base: Snapshot, values: ColumnValues) -> bool:
+def _are_null(base: Snapshot, values: ColumnValues) -> bool:
     """Whether nothing need be written: the columns are null, and no file has their names."""
     names = {f.name_in_files(base.mapping_mode) for f in values.fields}
     free = still_dropped(base.metadata, names) == dropped_columns(base.metadata)
-    return isinstance(columns, pa.Field | pa.Schema) and free
+    return values.are_null and free
 
 
 def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadata | None:
@@ -280,10 +314,12 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     return with_dropped(metadata, still_dropped(base.metadata, names))
 
 
-def _outdated(place: Place, base: Snapshot, values: ColumnValues) -> tuple[list[Remove], list[Add]]:
+def _outdated(
+    live: pa.Table, base: Snapshot, values: ColumnValues, now_ms: int
+) -> tuple[list[Remove], list[Add]]:
     """Return the column files that give nothing any more, and those that give less."""
     names = {f.name_in_files(base.mapping_mode) for f in values.fields}
-    rows = fragment_rows(load_files(place.store, base).live, listed=True).columns
+    rows = fragment_rows(live, listed=True).columns
     if not any(names & set(fields) for fields in rows.field_sets):
         return [], []
     gone = pa.array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
@@ -291,7 +327,7 @@ def _outdated(place: Place, base: Snapshot, values: ColumnValues) -> tuple[list[
         [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
         pa.bool_(),
     )
-    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), place.effects.now_ms())
+    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), now_ms)
     shortened = [
         _without(add, names) for add in adds_of(rows.rows.filter(less.take(rows.field_set)))
     ]

@@ -419,21 +419,22 @@ def _merge(
     base = _base_of(place, snapshot, operation.fragments)
     require_columns_apart(base.snapshot)
     adds: list[Add] = []
-    given: dict[int, set[str]] = {}  # The new columns, by fragment.
+    given: dict[int, list[str]] = {}  # The new columns, by fragment.
     for held in operation.fragments:
         fragment = base.changed(held)
         known = {file.path for file in fragment.files}
         new = [add for add in held.adds if add.path not in known]
         columns = [name for add in new for name in column_fields(add) or ()]
-        if columns:
-            _require_new(base.snapshot, columns)
-            _require_typed(held, base.snapshot, operation.schema, columns)
-        given[fragment.id] = set(columns)
+        _require_new(base.snapshot, columns)
+        given[fragment.id] = columns
         adds.extend(new)
     _require_fitting(base, operation.fragments, adds)
+    for held in operation.fragments:
+        if columns := given[base.changed(held).id]:
+            _require_typed(held, base.snapshot, operation.schema, columns)
     names = set().union(*given.values())
     everywhere = names.intersection(
-        *(given.get(f.id, set()) for f in base.fragments.values() if f.physical_rows != 0)
+        *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
     )
     metadata = _merged_metadata(base.snapshot, operation.schema, names, everywhere)
     intent = Intent(
