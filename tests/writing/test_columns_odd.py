@@ -358,3 +358,25 @@ def test_rows_keep_their_ids(tmp_path: Path) -> None:
     assert taken == [
         {"x": 100, "y": None, "z": 101}, {"x": 11, "y": 22, "z": 12}, {"x": 2, "y": 4, "z": 3},
     ]  # fmt: skip
+
+
+@pytest.mark.spec("FRG-22")
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "of another type"])
+@pytest.mark.parametrize("values", ["x", "y + 1"])
+def test_replacing_a_column_that_was_dropped_meanwhile(
+    table: txlog.Table, values: str, again: bool
+) -> None:
+    table.add_columns({"y": "x"})
+    late = txlog.Table(table.uri)
+    seen = late.snapshot
+    table.drop_columns("y")
+    if again:
+        table.add_columns({"y": "t"})
+    files = {path.name for path in Path(table.uri).iterdir()}
+    late._latest = lambda: seen  # type: ignore[method-assign]
+    with pytest.raises(txlog.CommitConflictError, match="dropped or changed the column y"):
+        late.replace_columns({"y": values})
+    with pytest.raises(txlog.CommitConflictError):
+        late.add_columns({"z": "y"})
+    assert {path.name for path in Path(table.uri).iterdir()} == files
+    assert txlog.Table(table.uri).to_arrow() == table.to_arrow()
