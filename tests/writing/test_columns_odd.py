@@ -1,9 +1,13 @@
 """Column files in odd places: what an adversary would try on them."""
 
 import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -138,3 +142,241 @@ def test_a_dropped_name_comes_back_by_fragments_only_if_all_give_it(table: txlog
     table.commit(Operation.Merge(held, schema))
     assert column(table, "T") == list(range(1, 13))
     assert DROPPED not in table.properties
+
+
+KINDS: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
+    "struct": (
+        pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+        lambda x: {"a": x, "b": [None, str(x)]} if x % 3 else None,
+    ),
+    "list": (pa.list_(pa.int32()), lambda x: [x, None][: x % 3] if x % 4 else None),
+    "fixed list": (pa.list_(pa.float32(), 2), lambda x: [x / 2, None]),
+    "map": (pa.map_(pa.string(), pa.int64()), lambda x: [("k", x), ("l", None)]),
+    "decimal": (pa.decimal128(38, 10), lambda x: Decimal(x).scaleb(-10) + Decimal("1e20")),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        lambda x: datetime(1969, 12, 31, 23, 59, x, x, tzinfo=UTC),
+    ),
+    "binary": (pa.binary(), lambda x: bytes([x, 0, 255]) if x % 2 else None),
+    "byte": (pa.int8(), lambda x: -x),
+    "text view": (pa.string_view(), str),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), lambda x: "ab"[x % 2]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_columns_of_every_type(table: txlog.Table, name: str) -> None:
+    kind, value = KINDS[name]
+    table.delete("x IN (0, 5)")
+    live = [x for x in range(12) if x not in (0, 5)]
+    expected = [value(x) for x in live]
+    table.add_columns({"y": lambda batch: pa.array(map(value, batch["x"].to_pylist()), kind)})
+    assert column(table, "y") == expected
+    assert table.take([(2 << 32) + 1, 3], ["y"])["y"].to_pylist() == [value(9), value(3)]
+    table.replace_columns({"y": pa.array(expected[::-1], kind)})
+    assert column(table, "y") == expected[::-1]
+    table.compact(max_deleted_fraction=0.0)
+    assert [len(fragment.files) for fragment in table.fragments()] == [1]
+    assert column(table, "y") == expected[::-1]
+    assert column(txlog.Table(table.uri, 3), "y") == expected
+
+
+def test_what_functions_may_return(table: txlog.Table) -> None:
+    table.add_columns(
+        {
+            "a": lambda batch: batch["x"].to_numpy() * 1.5,
+            "b": lambda batch: pa.chunked_array([batch["x"].slice(0, 1), batch["x"].slice(1)]),
+            "c": lambda batch: np.asarray(batch["x"]).astype("uint32"),
+            "d": lambda batch: [batch.num_rows] * batch.num_rows,
+            "e": lambda batch: pa.table({"any": batch["t"]}),
+        }
+    )
+    assert table.to_arrow().slice(11).to_pylist() == [
+        {"x": 11, "t": "11", "a": 16.5, "b": 11, "c": 11, "d": 4, "e": "11"}
+    ]
+    faults: dict[str, Callable[[pa.RecordBatch], Any]] = {
+        "null": lambda batch: [None] * batch.num_rows,
+        "scalar": lambda batch: batch["x"][0],
+        "number": lambda batch: batch.num_rows,
+        "too few": lambda batch: batch["x"].slice(1),
+        "later another type": lambda b: [x if x < 4 else x / 4 for x in b["x"].to_pylist()],
+    }
+    before = set(Path(table.uri).iterdir())
+    for function in faults.values():
+        with pytest.raises(txlog.InvalidInputError, match=r"null|failed|values|truncated"):
+            table.add_columns({"y": function})
+    assert set(Path(table.uri).iterdir()) == before
+
+
+def test_a_table_without_rows(tmp_path: Path) -> None:
+    table = made(tmp_path, pa.table({"x": pa.array([], pa.int64())}))
+    table.add_columns({"y": "x * 2", "z": lambda batch: batch["x"].to_numpy() * 1.5})
+    table.replace_columns({"y": "x"})
+    table.add_columns({"w": pa.array([], pa.string())})
+    assert table.files().num_rows == 0
+    table.append(pa.table({"x": [1], "y": [2], "z": [0.5], "w": ["w"]}))
+    table.drop_columns("y")
+    table.delete("x = 1")
+    table.add_columns({"y": "w"})
+    assert table.schema.names == ["x", "z", "w", "y"]
+    assert table.count() == 0
+
+
+def test_one_row_is_left(tmp_path: Path) -> None:
+    table = made(tmp_path, pa.table({"x": range(12)}), each=12)
+    table.delete("x <> 7")
+    table.add_columns({"y": "x + 1", "z": lambda batch: batch["x"].to_pylist()})
+    table.replace_columns({"y": pa.array([3])})
+    expected = [{"x": 7, "y": 3, "z": 7}]
+    assert table.to_arrow().to_pylist() == expected
+    assert table.take([7]).to_pylist() == expected
+    assert table.fragments()[0].take([7]).to_pylist() == expected
+    with pytest.raises(txlog.NotFoundError):
+        table.take([6])
+    assert table.head(5).to_pylist() == expected
+    assert (table.count("y = 3"), table.count("y IS NULL"), table.count("z > 7")) == (1, 0, 0)
+
+
+@pytest.mark.spec("FRG-22", "FRG-35")
+def test_versions_of_a_column(table: txlog.Table) -> None:
+    table.add_columns({"y": "x + 1"})
+    table.replace_columns({"y": "y * 10", "t": "CAST(y AS STRING)"})
+    table.compact()
+    once, ten = list(range(1, 13)), [10 * x for x in range(1, 13)]
+    for _ in range(2):
+        versions = [column(txlog.Table(table.uri, version), "y") for version in (2, 3, 4)]
+        assert versions == [once, ten, ten]
+        table.checkpoint()
+    for version, expected, files in ((2, once, 2), (4, ten, 1), (3, ten, 2), (2, once, 2)):
+        table.restore(version)
+        assert column(table, "y") == expected
+        assert {len(fragment.files) for fragment in table.fragments()} == {files}
+    table.restore(1)  # Before the column was there: the next one of its name is another one.
+    table.add_columns({"Y": "t"})
+    assert column(table, "Y") == [str(x) for x in range(12)]
+    assert [fragment.id for fragment in table.fragments()] == [0, 1, 2]
+
+
+@pytest.mark.spec("FRG-23", "FRG-35")
+def test_restoring_around_a_drop(table: txlog.Table) -> None:
+    table.add_columns({"y": "x + 1"})
+    table.drop_columns("y")
+    table.restore(2)
+    assert column(table, "y") == list(range(1, 13))
+    assert DROPPED not in table.properties
+    table.restore(3)
+    assert table.properties[DROPPED] == '["y"]'
+    with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
+        table.append(pa.table({"x": [1], "y": [1]}), schema_mode="merge")
+    table.restore(1)  # No file of this version has the column, so its name is free.
+    table.append(pa.table({"x": [1], "y": ["text"]}), schema_mode="merge")
+    assert column(table, "y") == [None] * 12 + ["text"]
+
+
+def test_partitions_and_nulls(tmp_path: Path) -> None:
+    data = pa.table({"x": range(6), "p": ["a", None] * 3})
+    table = made(tmp_path, data, partition_by=["p"])
+    table.add_columns({"y": "x * 2"})
+    table.delete("p IS NULL AND y = 6")
+    table.compact(max_deleted_fraction=0.0)
+    table.add_columns({"q": lambda batch: batch["p"]}, read_columns=["p"])
+    table.compact("p IS NULL")
+    found = sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"])
+    assert found == [
+        {"x": x, "p": ["a", None][x % 2], "y": 2 * x, "q": ["a", None][x % 2]}
+        for x in range(6)
+        if x != 3
+    ]
+
+
+def test_after_the_log_was_cleaned(table: txlog.Table) -> None:
+    table.add_columns({"y": "x * 2", "z": "x"})
+    table.replace_columns({"y": "y + 1"})
+    table.delete("x = 3")
+    table.drop_columns("t")
+    table.checkpoint()
+    live = set(table.files()["path"].to_pylist())
+    log = Path(table.uri) / "_delta_log"
+    for file in [*log.glob("*.json"), *Path(table.uri).glob("*.parquet")]:
+        if file.name not in live:
+            file.unlink()
+    table = txlog.Table(table.uri)
+    assert column(table, "y") == [2 * x + 1 for x in range(12) if x != 3]
+    table.delete("y = 9")
+    table.add_columns({"t": "y - z"})
+    table.append(pa.table({"x": [99], "t": [0]}))
+    table.append(pa.table({"x": [98], "w": [1.5]}), schema_mode="merge")
+    table.replace_columns({"w": "CAST(x AS DOUBLE)"})
+    table.compact(max_deleted_fraction=0.0)
+    assert column(table, "t") == [x + 1 for x in range(12) if x not in (3, 4)] + [0, None]
+    assert column(table, "w")[-2:] == [99.0, 98.0]
+    assert [fragment.id for fragment in table.fragments()] == [5]
+
+
+@pytest.mark.spec("FRG-21")
+def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
+    for name in "abc":
+        table.add_columns({name: "x + 1"})
+    seen = txlog.Table(table.uri)
+    table.delete("a BETWEEN 5 AND 7")
+    table.delete("c <= 4 OR b = 8")
+    assert [(f.id, len(f.files), f.num_rows) for f in table.fragments()] == [(2, 4, 4)]
+    asked = [(2 << 32) + 3, 2 << 32]
+    assert table.take(asked, ["c"])["c"].to_pylist() == [12, 9]
+    with pytest.raises(txlog.NotFoundError):
+        table.take([1 << 32])
+    table.delete()
+    assert table.files().num_rows == 0
+    assert seen.take([1 << 32], ["x", "b"]).to_pylist() == [{"x": 4, "b": 5}]
+
+
+@pytest.mark.spec("FRG-26")
+def test_columns_for_fragments_that_were_compacted_meanwhile(table: txlog.Table) -> None:
+    found = [fragment.merge_columns({"y": "x"}) for fragment in table.fragments()]
+    merge = Operation.Merge([held for held, _ in found], found[0][1])
+    txlog.Table(table.uri).compact()
+    with pytest.raises(txlog.CommitConflictError, match="changed what the fragments"):
+        table.commit(merge)
+    table.refresh().restore(1)  # The fragments are back, but what is there was not seen.
+    with pytest.raises(txlog.CommitConflictError):
+        table.commit(merge)
+    assert "y" not in table.refresh().schema.names
+
+
+def test_rows_keep_their_ids(tmp_path: Path) -> None:
+    data = pa.table({"x": range(12)})
+    table = made(tmp_path, data, properties={"delta.enableRowTracking": "true"})
+    table.add_columns({"y": "x * 2"})
+    table.delete("x = 1")
+    table.compact(max_deleted_fraction=0.0)
+    table.append(pa.table({"x": [100]}))
+    table.add_columns({"z": "x + 1"})
+    rows = table.to_arrow(["x", "y", "z", "_rowid"]).to_pylist()
+    assert [row["_rowid"] for row in rows[:-1]] == [x for x in range(12) if x != 1]
+    asked = [rows[-1]["_rowid"], 11, 2]
+    taken = table.take(row_ids=asked, columns=["x", "y", "z"]).to_pylist()
+    assert taken == [
+        {"x": 100, "y": None, "z": 101}, {"x": 11, "y": 22, "z": 12}, {"x": 2, "y": 4, "z": 3},
+    ]  # fmt: skip
+
+
+@pytest.mark.spec("FRG-22")
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "of another type"])
+@pytest.mark.parametrize("values", ["x", "y + 1"])
+def test_replacing_a_column_that_was_dropped_meanwhile(
+    table: txlog.Table, values: str, again: bool
+) -> None:
+    table.add_columns({"y": "x"})
+    late = txlog.Table(table.uri)
+    seen = late.snapshot
+    table.drop_columns("y")
+    if again:
+        table.add_columns({"y": "t"})
+    files = {path.name for path in Path(table.uri).iterdir()}
+    late._latest = lambda: seen  # type: ignore[method-assign]
+    with pytest.raises(txlog.CommitConflictError, match="dropped or changed the column y"):
+        late.replace_columns({"y": values})
+    with pytest.raises(txlog.CommitConflictError):
+        late.add_columns({"z": "y"})
+    assert {path.name for path in Path(table.uri).iterdir()} == files
+    assert txlog.Table(table.uri).to_arrow() == table.to_arrow()

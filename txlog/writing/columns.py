@@ -181,6 +181,7 @@ def _give_values(
     def build(base: Snapshot) -> Intent | None:
         require_columns_apart(base)
         _require_nameable(values, base, verb)
+        _require_unchanged(values, snapshot, base)
         if verb == "replace columns":
             require_replaceable(base)
             _require_unchanged(values, base, snapshot)
@@ -370,6 +371,21 @@ def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb
                 field=f.name,
                 reason="the table has this column already",
                 remedy="Give it other values with replace_columns",
+            )
+
+
+def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> None:
+    """Refuse to go on where a winner changed a column that values are of, or come from."""
+    for name in (*values.reads, *(given.name for given in values.fields)):
+        held = seen.schema.get(name)
+        if held is not None and base.schema.get(name) != held:
+            raise CommitConflictError(
+                version=base.version,
+                rule="CON-2",
+                field=name,
+                reason=f"another writer dropped or changed the column {name} while values were "
+                "written",
+                remedy="Nothing was committed; look at the table as it is now, and try again",
             )
 
 
