@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions import Add, Metadata, Remove
-from txlog.commit import Intent, run
+from txlog.commit import Intent, Reads, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
@@ -184,7 +184,6 @@ def _give_values(
         _require_unchanged(values, snapshot, base)
         if verb == "replace columns":
             require_replaceable(base)
-            _require_unchanged(values, base, snapshot)
         metadata = _metadata(values, base, verb)
         live = load_files(place.store, base).live
         adds = () if _are_null(base, values) else _files(place, base, live, values, written)
@@ -198,7 +197,7 @@ def _give_values(
             removes=tuple(removes),
             adds=(*shortened, *adds),
             columns=frozenset(f.name_in_files(base.mapping_mode) for f in values.fields),
-            read_columns=frozenset(_columns_read(base, values)),
+            reads=Reads(everything=True),
             parameters={"columns": [f.name for f in values.fields]},
             metrics={
                 "numAddedFiles": len(adds),
@@ -375,10 +374,17 @@ def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb
 
 
 def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> None:
-    """Refuse to go on where a winner changed a column that values are of, or come from."""
-    for name in (*values.reads, *(given.name for given in values.fields)):
+    """Refuse to go on where a winner changed a column that values are of, or come from.
+
+    Raises
+    ------
+    CommitConflictError
+        It was dropped or changed, or it partitions the table now (rule CON-2).
+    """
+    for name in dict.fromkeys((*values.reads, *(given.name for given in values.fields))):
         held = seen.schema.get(name)
-        if held is not None and base.schema.get(name) != held:
+        moved = (name in base.partition_columns) != (name in seen.partition_columns)
+        if held is not None and (base.schema.get(name) != held or moved):
             raise CommitConflictError(
                 version=base.version,
                 rule="CON-2",
@@ -435,27 +441,6 @@ def require_replaceable(snapshot: Snapshot) -> None:
                 features=(feature,),
                 reason=reason,
                 remedy="Add a column of another name instead",
-            )
-
-
-def _require_unchanged(values: ColumnValues, base: Snapshot, seen: Snapshot) -> None:
-    """Refuse to commit values for, or from, columns that are others by now.
-
-    Raises
-    ------
-    CommitConflictError
-        Another writer has meanwhile dropped or changed one of them (rule CON-2).
-    """
-    for name in dict.fromkeys((*(f.name for f in values.fields), *values.reads)):
-        now, then = base.schema.get(name), seen.schema.get(name)
-        partitions = name in base.partition_columns, name in seen.partition_columns
-        if now != then or partitions[0] != partitions[1]:
-            raise CommitConflictError(
-                version=base.version,
-                rule="CON-2",
-                field=name,
-                reason="another writer dropped or changed the column while values were written",
-                remedy="Nothing was committed; look at the table as it is now, and try again",
             )
 
 
