@@ -11,15 +11,17 @@ from typing import Any, Literal
 
 import orjson
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from txlog.actions import Add, Metadata, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import columns_of
 from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
-from txlog.scan import plan_scan, read_fragment
+from txlog.scan import load_deletions, plan_scan, read_fragment
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, load_files
+from txlog.store import Store
 from txlog.writing.append import require_supported_types
 from txlog.writing.column_files import ColumnWriter, fields_text
 from txlog.writing.column_values import ColumnValues, column_values
@@ -131,14 +133,26 @@ def drop_columns(
 class _Written:
     """Column files that were written so far, over all attempts.
 
-    A fragment's file stays valid for as long as the fragment is there, and the files that its
-    values were computed from.
+    A fragment's file stays valid for as long as the fragment is there, the files that its values
+    were computed from, and the deletions: rows that were deleted have nulls in it.
     """
 
-    by_fragment: dict[tuple[str, ...], Add | None] = field(default_factory=dict)
+    by_fragment: dict[tuple[str, ...], tuple[Fragment, Add | None]] = field(default_factory=dict)
+    outdated: list[Add] = field(default_factory=list)
 
     def files(self) -> list[Add]:
-        return [add for add in self.by_fragment.values() if add is not None]
+        return [add for _, add in self.by_fragment.values() if add is not None] + self.outdated
+
+    def forget_restored(self, store: Store, fragments: dict[tuple[str, ...], Fragment]) -> None:
+        """Forget files of fragments that have rows back, which were deleted at the writing."""
+        for key, now in fragments.items():
+            before, add = self.by_fragment.get(key, (now, None))
+            if before.deletion == now.deletion:
+                continue
+            gone = load_deletions(store, before) or BitMap64()
+            if gone - (load_deletions(store, now) or BitMap64()):
+                del self.by_fragment[key]
+                self.outdated.extend([] if add is None else [add])
 
 
 def _give_values(
@@ -210,8 +224,10 @@ def _files(
     plan = plan_scan(base, load_files(place.store, base).live, columns=names)
     physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
     keys = {_key(fragment, physical): fragment for fragment in plan.fragments}
+    is_first = not written.by_fragment
+    written.forget_restored(place.store, keys)
     missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
-    if values.in_order and written.by_fragment and missing:
+    if values.in_order and missing and not is_first:
         raise CommitConflictError(
             version=base.version,
             rule="CON-6",
@@ -225,13 +241,13 @@ def _files(
     engine = map if values.in_order else place.engine.map
     try:
         for key, add in zip(missing, engine(writer.write, missing.values()), strict=True):
-            written.by_fragment[key] = add
+            written.by_fragment[key] = (missing[key], add)
         if values.in_order:
             values.check_end()
     except BaseException:
         discard_files(place.store, written.files())
         raise
-    return tuple(add for key in keys if (add := written.by_fragment[key]) is not None)
+    return tuple(add for key in keys if (add := written.by_fragment[key][1]) is not None)
 
 
 def _key(fragment: Fragment, read: frozenset[str]) -> tuple[str, ...]:
