@@ -380,3 +380,22 @@ def test_replacing_a_column_that_was_dropped_meanwhile(
         late.add_columns({"z": "y"})
     assert {path.name for path in Path(table.uri).iterdir()} == files
     assert txlog.Table(table.uri).to_arrow() == table.to_arrow()
+
+
+@pytest.mark.spec("FRG-22", "FRG-35")
+@pytest.mark.parametrize("verb", ["add_columns", "replace_columns"])
+def test_rows_that_come_back_meanwhile(table: txlog.Table, verb: str) -> None:
+    """The values were written while the rows were deleted, so none are there for them."""
+    table.delete("x IN (1, 5)")
+    late = txlog.Table(table.uri)
+    seen = late.snapshot
+    table.delete("x = 6")
+    table.restore(1)
+    late._latest = lambda: seen  # type: ignore[method-assign]
+    name = "t" if verb == "replace_columns" else "y"
+    getattr(late, verb)({name: "CAST(x + 1 AS STRING)"})
+    assert column(late, name) == [str(x + 1) for x in range(12)]
+    live = set(late.files()["path"].to_pylist())
+    assert {path.name for path in Path(table.uri).glob("*.parquet")} == live
+    with pytest.raises(txlog.CommitConflictError, match="the data has none for them"):
+        late.replace_columns({"t": pa.array(["v"] * 10)})
