@@ -397,5 +397,5 @@ def test_rows_that_come_back_meanwhile(table: txlog.Table, verb: str) -> None:
     assert column(late, name) == [str(x + 1) for x in range(12)]
     live = set(late.files()["path"].to_pylist())
     assert {path.name for path in Path(table.uri).glob("*.parquet")} == live
-    with pytest.raises(txlog.CommitConflictError, match="the data has none for them"):
+    with pytest.raises(txlog.CommitConflictError, match="the data cannot be read again"):
         late.replace_columns({"t": pa.array(["v"] * 10)})
