@@ -17,7 +17,7 @@ from txlog.commit import Intent, run
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, columns_of, to_sql
 from txlog.fragments import Fragment
-from txlog.scan import FragmentReader, map_all, plan_scan
+from txlog.scan import FragmentReader, files_at, map_all, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing import (
     Done,
@@ -183,7 +183,7 @@ def compact(
             written.extend(adds)
         if not gone:
             return None
-        rows = _rows_of(files, gone)
+        rows = files_at(files, (file.path for fragment in gone for file in fragment.files))
         return Intent(
             operation="OPTIMIZE",
             kind="compact",
@@ -237,12 +237,6 @@ def _rewritten(place: Place, plan: RewritePlan, group: tuple[Fragment, ...]) -> 
         for fragment in group
     )
     return rewrite(place, plan, parts)
-
-
-def _rows_of(files: pa.Table, fragments: Sequence[Fragment]) -> pa.Table:
-    """Return the `FILE_ROWS` of all files of fragments."""
-    paths = [file.path for fragment in fragments for file in fragment.files]
-    return files.filter(pc.is_in(files["path"], value_set=pa.array(paths, pa.string())))
 
 
 def _metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:

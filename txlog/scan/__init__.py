@@ -2,7 +2,7 @@
 
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, map_all
-from txlog.scan.files import as_fragments, live_fragments
+from txlog.scan.files import as_fragments, files_at, live_fragments
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.scan.plan import (
     Explanation,
@@ -42,6 +42,7 @@ __all__ = [
     "as_fragments",
     "choose_columns",
     "deletion_place",
+    "files_at",
     "first_rows",
     "limited",
     "live_fragments",

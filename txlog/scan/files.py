@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -61,6 +63,11 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array) -> pa.Table:
         fields,
     ]
     return pa.table(columns, schema=FILES)
+
+
+def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
+    """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
+    return rows.filter(pc.is_in(rows["path"], value_set=pa.array(list(paths), pa.string())))
 
 
 def live_fragments(snapshot: Snapshot, live: pa.Table, only: int | None = None) -> list[Fragment]:

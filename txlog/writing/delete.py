@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.actions import Add, Remove
@@ -17,6 +16,7 @@ from txlog.scan import (
     FragmentReader,
     ScanPlan,
     as_fragments,
+    files_at,
     load_deletions,
     plan_scan,
     require_table_columns,
@@ -154,7 +154,7 @@ def take_rows(
     leaving = [file.path for fragment in gone_files for file in fragment.files]
     for hit in partial_hits:  # Their other files have nothing to do with deletion vectors.
         leaving.extend(file.path for file in hit.fragment.files[: 1 if marks else None])
-    touched = _rows_of(files, leaving)
+    touched = files_at(files, leaving)
     removes = removes_of(touched, now_ms)
     rows = sum(_rows_left(place, plan, fragment) for fragment in whole)
     rows += sum(len(hit.going) for hit in hits)
@@ -216,7 +216,7 @@ def united_with(
         return None
     live = load_files(place.store, current).live
     paths = [hit.fragment.path for hit in gone.hits]
-    rows = _rows_of(live, paths)
+    rows = files_at(live, paths)
     now = {fragment.path: fragment for fragment in as_fragments(rows)}
     hits = []
     for hit, path in zip(gone.hits, paths, strict=True):
@@ -232,12 +232,6 @@ def united_with(
     others = [remove for remove in gone.removes if remove.path not in now]
     adds, stored = _marked(place, current, hits, rows)
     return replace(gone, removes=(*others, *ours), adds=adds, vector_files=stored, hits=tuple(hits))
-
-
-def _rows_of(files: pa.Table, paths: Sequence[str]) -> pa.Table:
-    """Return the `FILE_ROWS` of paths; a path is live once, whatever its vector."""
-    wanted = pa.array(paths, pa.string())
-    return files.filter(pc.is_in(files["path"], value_set=wanted))
 
 
 def _rows_left(place: Place, plan: ScanPlan, fragment: Fragment) -> int:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from txlog.actions import Add
 from txlog.commit import Intent, run
 from txlog.errors import UnsupportedFeatureError
 from txlog.fragments import FEATURE, ID_TAG, DataFile, Fragment
 from txlog.protocol import features_of, with_features
-from txlog.scan import FragmentReader, ScanPlan, plan_fragments, plan_scan
+from txlog.scan import FragmentReader, ScanPlan, files_at, plan_fragments, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
@@ -93,7 +90,7 @@ def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
     counts = place.engine.map(partial(_rows_in, place.store, plan), lacking)
     rows = dict(zip((fragment.path for fragment in lacking), counts, strict=True))
-    chosen = files.filter(pc.is_in(files["path"], value_set=pa.array(list(rows), pa.string())))
+    chosen = files_at(files, rows)
     durable = {fragment.path for fragment in lacking if fragment.is_durable}
     return tuple(
         _logged_again(add, rows[add.path], keeps_id=add.path in durable) for add in adds_of(chosen)

@@ -29,7 +29,7 @@ from txlog.fragments import (
     fragment_rows,
 )
 from txlog.log import canonical_keys
-from txlog.scan import live_fragments, load_deletions
+from txlog.scan import files_at, live_fragments, load_deletions
 from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Commit, Snapshot, load_files, load_snapshot, refresh
 from txlog.stats import physical_rows, require_same_partitions
@@ -208,8 +208,7 @@ class _Base:
 
     def rows(self, fragments: Sequence[Fragment]) -> pa.Table:
         """Return the `FILE_ROWS` of all files of fragments."""
-        paths = pa.array([f.path for held in fragments for f in held.files], pa.string())
-        return self.live.filter(pc.is_in(self.live["path"], value_set=paths))
+        return files_at(self.live, (f.path for held in fragments for f in held.files))
 
 
 def _base_of(
