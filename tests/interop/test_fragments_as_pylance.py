@@ -302,4 +302,4 @@ def test_operations_leave_the_same() -> None:
 
 @pytest.mark.exhaustive
 def test_many_operations_leave_the_same() -> None:
-    run(1500, 25)
+    run(80, 20)
