@@ -99,6 +99,25 @@ def test_a_large_fragment_has_several_partitions(table: txlog.Table, where: str 
         assert len(planned(table, maxPartitionBytes=far)[1]) == 4
 
 
+@pytest.mark.spec("FRG-41", "FRG-17")
+@pytest.mark.parametrize("columns", ["x,score,text", "score", "text,score,_rowaddr", ""])
+@pytest.mark.parametrize("where", [None, "score > 31 AND x % 3 = 0"])
+def test_tasks_put_column_files_beside_the_rows(
+    table: txlog.Table, columns: str, where: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.add_features("txlog.fragments")
+    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 4)  # The rows' files have threes.
+    table.add_columns({"score": "x * 2"})
+    options = {} if where is None else {"where": where}
+    reader, partitions = planned(table, columns=columns, maxPartitionBytes=200, **options)
+    names = columns.split(",") if columns else []
+    expected = table.to_arrow(names, where)
+    if columns:
+        assert len(partitions) > 4
+        assert read(reader, partitions) == expected.to_pylist()
+    assert count(reader, partitions) == table.count(where) == expected.num_rows
+
+
 @pytest.mark.spec("FRG-43")
 @pytest.mark.parametrize("where", [None, "x >= 10", "x % 2 = 0", "x > 500"])
 @pytest.mark.parametrize("limit", [0, 1, 8, 9, 19, 1000])
@@ -250,3 +269,15 @@ def test_spark_reads_parts_and_limits(spark: "SparkSession", table: txlog.Table)
     assert sorted(row.x for row in head.collect()) == [*range(10), 11, 12]
     assert head.where("x > 8").count() == 3
     assert load(spark, table, limit="3", where="x % 2 = 1").count() == 3
+
+
+@pytest.mark.spark
+@pytest.mark.spec("FRG-17")
+def test_spark_reads_added_columns(spark: "SparkSession", table: txlog.Table) -> None:
+    table.add_features("txlog.fragments")
+    table.add_columns({"score": "x * 2"})
+    table.delete("score = 60")
+    frame = load(spark, table, maxPartitionBytes="300")
+    expected = [(x, f"t{x}", 2 * x) for x in range(40) if x not in (10, 17, 30)]
+    assert sorted(map(tuple, frame.collect())) == expected
+    assert frame.where("score > 70").count() == 4
