@@ -17,13 +17,6 @@ from txlog.writing.data import SchemaMode, as_reader, target_schema
 from txlog.writing.delete import delete
 from txlog.writing.features import add_features, with_counts
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
-from txlog.writing.fragment_commits import commit_fragments
-from txlog.writing.fragments import (
-    delete_from_fragment,
-    fragment_metadata,
-    merge_into_fragment,
-    write_new_fragments,
-)
 from txlog.writing.operation import (
     AppTransaction,
     Done,
@@ -34,12 +27,19 @@ from txlog.writing.operation import (
     require_transaction,
     skip_recorded,
 )
-from txlog.writing.operations import Operation
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
 from txlog.writing.plan import WritePlan, plan_write
 from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
 from txlog.writing.vectors import adds_of, removes_of
+from txlog.writing.workers import (
+    Operation,
+    commit_fragments,
+    delete_from_fragment,
+    fragment_metadata,
+    merge_into_fragment,
+    write_new_fragments,
+)
 
 __all__ = [
     "AppTransaction",

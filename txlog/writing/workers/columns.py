@@ -1,0 +1,136 @@
+"""Committing columns that workers wrote for fragments (rule FRG-26)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from txlog.actions import Add, Metadata, decode_rows
+from txlog.commit import Intent
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments import FragmentMetadata, column_fields, fragment_rows
+from txlog.schema import from_arrow, schema_json
+from txlog.snapshot import Snapshot
+from txlog.stats import physical_rows, require_same_partitions
+from txlog.writing.append import require_supported_types
+from txlog.writing.columns import require_columns_apart
+from txlog.writing.data import merged_schema
+from txlog.writing.dropped import require_not_dropped, still_dropped, with_dropped
+from txlog.writing.operation import AppTransaction, Done, Place, txn_action
+from txlog.writing.options import WriteOptions
+from txlog.writing.workers.base import Base, base_of, put, read_by
+from txlog.writing.workers.fragments import columns_digest
+from txlog.writing.workers.operations import Operation
+
+
+def commit_columns(
+    place: Place,
+    snapshot: Snapshot,
+    operation: Operation.Merge,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
+    """Commit columns that workers wrote; errors as for `commit_fragments`."""
+    base = base_of(place, snapshot, operation.fragments)
+    require_columns_apart(base.snapshot)
+    adds: list[Add] = []
+    given: dict[int, list[str]] = {}  # The new columns, by fragment.
+    for held in operation.fragments:
+        fragment = base.changed(held)
+        known = {file.path for file in fragment.files}
+        new = [add for add in held.adds if add.path not in known]
+        columns = [name for add in new for name in column_fields(add) or ()]
+        _require_new(base.snapshot, columns)
+        given[fragment.id] = columns
+        adds.extend(new)
+    _require_fitting(base, operation.fragments, adds)
+    for held in operation.fragments:
+        if columns := given[base.changed(held).id]:
+            _require_typed(held, base.snapshot, operation.schema, columns)
+    names = set().union(*given.values())
+    everywhere = names.intersection(
+        *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
+    )
+    metadata = _merged_metadata(base.snapshot, operation.schema, names, everywhere)
+    intent = Intent(
+        operation="ADD COLUMNS",
+        kind="add columns",
+        read_version=base.snapshot.version,
+        metadata=metadata,
+        adds=tuple(adds),
+        columns=frozenset(names),
+        read_columns=read_by(operation.fragments),
+        txn=txn_action(txn, place.effects),
+        parameters={"columns": sorted(names)},
+        metrics={"numAddedFiles": len(adds), "numOutputBytes": sum(add.size for add in adds)},
+        user_metadata=options.user_metadata,
+    )
+    return put(place, base, intent, txn)
+
+
+def _require_new(base: Snapshot, names: Sequence[str]) -> None:
+    """Refuse columns that the table has."""
+    for name in names:
+        if base.schema.get(name) is not None:
+            raise InvalidInputError(
+                argument="fragments",
+                field=name,
+                reason="the table has this column already",
+                remedy="Give it other values with Table.replace_columns",
+            )
+
+
+def _require_fitting(
+    base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add]
+) -> None:
+    """Refuse new files that do not make fragments together with those that are there."""
+    there = base.rows([base.changed(held) for held in fragments])
+    lines = [{"add": add.to_json()} for add in adds]
+    new = decode_rows([(base.snapshot.version, lines, "fragments")])
+    try:
+        rows = fragment_rows(pa.concat_tables([there, new], promote_options="default"), listed=True)
+        physical_rows(rows)
+        require_same_partitions(rows, base.snapshot.physical_partition_columns)
+    except LogCorruptError as error:
+        raise InvalidInputError(
+            argument="fragments",
+            field=error.path,
+            reason=error.reason,
+            remedy="Pass what merge_columns returned, unchanged",
+        ) from error
+
+
+def _require_typed(
+    held: FragmentMetadata, base: Snapshot, schema: pa.Schema, names: list[str]
+) -> None:
+    """Refuse columns that were written in other types than the schema has, or for another table."""
+    fields = [field for name in names if (field := from_arrow(schema).get(name)) is not None]
+    if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
+        raise InvalidInputError(
+            argument="fragments",
+            field=held.adds[0].path,
+            reason=f"its {', '.join(names)} were written for another table, or in other types than "
+            "the schema has",
+            remedy="Give all fragments columns of the same types: cast what functions return",
+        )
+
+
+def _merged_metadata(
+    base: Snapshot, schema: pa.Schema, names: set[str], everywhere: set[str]
+) -> Metadata:
+    """Return the metadata with new columns, some of which all fragments give values to."""
+    merged = merged_schema(base.schema, from_arrow(schema))
+    lacking = sorted(names - set(merged.names()))
+    if lacking:
+        raise InvalidInputError(
+            argument="schema",
+            field=lacking[0],
+            reason="a fragment gives this column, but it is not in the schema",
+            remedy="Pass the schema that merge_columns returned",
+        )
+    require_supported_types(base, merged)
+    new = set(merged.names()) - set(base.schema.names())
+    require_not_dropped(base.metadata, new - everywhere)
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, still_dropped(base.metadata, everywhere))

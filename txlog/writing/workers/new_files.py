@@ -1,0 +1,105 @@
+"""New fragments: are they what the table needs, and new?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Add
+from txlog.errors import InvalidInputError
+from txlog.fragments import FragmentMetadata
+from txlog.log import canonical_keys
+from txlog.snapshot import Snapshot, load_files, load_snapshot
+from txlog.writing.operation import Place
+from txlog.writing.options import WriteOptions
+from txlog.writing.plan import plan_write, require_still_fits
+from txlog.writing.workers.fragments import require_distinct
+
+
+def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
+    """Return the files of new fragments.
+
+    Raises
+    ------
+    InvalidInputError
+        One is there twice, or is not what `write_fragments` gave.
+    """
+    require_distinct(fragments)
+    for held in fragments:
+        if held.id is not None or held.written_for is None or len(held.adds) != 1:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason="it is a fragment of the table, not a new one",
+                remedy="Pass what write_fragments gave",
+            )
+    return [held.adds[0] for held in fragments]
+
+
+class Fit:
+    """Refuses versions of a table that fragments were not written for, or that have them."""
+
+    def __init__(self, place: Place, fragments: Sequence[FragmentMetadata]) -> None:
+        self._place = place
+        self._fragments = fragments
+        self._seen: dict[int, Snapshot] = {}
+
+    def __call__(self, base: Snapshot) -> None:
+        """Refuse a version.
+
+        Raises
+        ------
+        InvalidInputError
+            It has one of the files, or had it, or is of another table.
+        CommitConflictError
+            Its columns, partitions or rules are others by now.
+        """
+        wanted = _digest(base)
+        for held in self._fragments:
+            if held.written_for != wanted:
+                self._require_harmless(held, base)
+        state = load_files(self._place.store, base)
+        ours = canonical_keys(pa.array([f.adds[0].path for f in self._fragments], pa.string()))
+        known = [canonical_keys(rows["path"]) for rows in (state.live, state.tombstones)]
+        for number, there in enumerate(pc.is_in(ours, value_set=_flat(*known)).to_pylist()):
+            if not there:
+                continue
+            raise InvalidInputError(
+                argument="fragments",
+                field=self._fragments[number].adds[0].path,
+                reason="the table has, or had, this file: the fragment was committed before",
+                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
+            )
+
+    def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
+        """The table has other columns or rules now: those of the time of writing decide."""
+        version = held.read_version
+        if version not in self._seen:
+            found = None
+            if 0 <= version <= base.version:
+                found = load_snapshot(self._place.store, version=version)
+            if found is None or _digest(found) != held.written_for:
+                raise InvalidInputError(
+                    argument="fragments",
+                    field=held.adds[0].path,
+                    reason="the fragment was written for another table",
+                    remedy="Commit it to the table that write_fragments was called with",
+                )
+            self._seen[version] = found
+        require_still_fits(base, self._seen[version])
+
+
+def _flat(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    chunks = [
+        chunk
+        for part in parts
+        for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
+    ]
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
+
+
+def _digest(snapshot: Snapshot) -> str:
+    plan = plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
+    return plan.written_for(snapshot.metadata.id)
