@@ -12,6 +12,7 @@ import txlog
 from txlog.schema import ArrayType, PrimitiveType, StructField, StructType
 from txlog.writing import as_schema
 
+LONG = PrimitiveType("long")
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int32(), False),
@@ -284,3 +285,18 @@ def test_required_fields_below_nulls(tmp_path: Path, vectors: str) -> None:
     data = pa.Table.from_pylist(bad, pa.schema([("x", pa.int64()), ("l", pa.list_(loose))]))
     with pytest.raises(txlog.SchemaMismatchError, match="null"):
         table.append(data)
+
+
+@pytest.mark.parametrize("kind", ["interval year to month", "interval month"])
+def test_intervals_of_months_are_refused_before_a_file_is_made(tmp_path: Path, kind: str) -> None:
+    schema = StructType((StructField("i", PrimitiveType(kind)), StructField("x", LONG)))
+    table = txlog.Table.create(tmp_path, schema)
+    with pytest.raises(txlog.UnsupportedFeatureError, match="Parquet"):
+        table.append(pa.table({"x": [1]}))
+    assert [path.name for path in tmp_path.iterdir()] == ["_delta_log"]
+
+
+def test_variants_cannot_be_made(tmp_path: Path) -> None:
+    schema = StructType((StructField("v", PrimitiveType("variant")), StructField("x", LONG)))
+    with pytest.raises(txlog.InvalidInputError, match="variantType"):
+        txlog.Table.create(tmp_path, schema)

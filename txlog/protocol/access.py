@@ -289,12 +289,14 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}
+    if PrimitiveType("variant") in _types(schema.fields):
+        active.add("variantType")
     if active:
         names = ", ".join(sorted(active))
         raise InvalidInputError(
             argument="properties",
             reason=f"txlog cannot write tables that use {names}",
-            remedy="Leave out the property or the column metadata that turns it on",
+            remedy="Leave out the property or the column that turns it on",
         )
 
 

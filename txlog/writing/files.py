@@ -13,7 +13,12 @@ import pyarrow.parquet as pq
 
 from txlog.actions import Add
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
+from txlog.errors import (
+    InvalidInputError,
+    OutcomeUnknownError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
 from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
@@ -156,6 +161,7 @@ class _Writer:
         self._layout = layout
         self._effects = effects
         self._schema = arrow_schema(layout.stored_schema)
+        _require_parquet(self._schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._adds: list[Add] = []
 
@@ -252,6 +258,24 @@ class _Writer:
                 stats=stats_json(file.stats.finish()),
             )
         )
+
+
+def _require_parquet(schema: pa.Schema) -> None:
+    """Refuse a schema that Arrow cannot write to Parquet, before a file is made.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A column holds intervals of years and months.
+    """
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFeatureError(
+            features=("intervals of years and months",),
+            reason=f"a column's type cannot be written to Parquet: {error}",
+            remedy="Write the table with Spark",
+        ) from error
 
 
 def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
