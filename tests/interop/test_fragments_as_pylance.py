@@ -284,12 +284,9 @@ def run(examples: int, steps: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
-            phases=[
-                Phase.explicit,
-                Phase.reuse,
-                Phase.generate,
-                Phase.shrink,
-            ],  # Explaining is slow.
+            derandomize=True,  # Pylance is no part of what may fail at random.
+            database=None,
+            phases=[Phase.explicit, Phase.generate, Phase.shrink],  # Explaining is slow.
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -302,4 +299,4 @@ def test_operations_leave_the_same() -> None:
 
 @pytest.mark.exhaustive
 def test_many_operations_leave_the_same() -> None:
-    run(80, 20)
+    run(40, 20)

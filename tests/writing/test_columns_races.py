@@ -250,3 +250,53 @@ def test_a_table_with_the_feature_is_written_to_again(tmp_path: Path) -> None:
     plain = txlog.write(tmp_path / "u", pa.table({"x": [1]}))
     with pytest.raises(txlog.InvalidInputError, match=r"txlog\.fragments"):
         txlog.write(plain.uri, pa.table({"x": [2]}), mode="append", properties=FEATURE)
+
+
+@pytest.mark.spec("FRG-35", "FRG-22")
+def test_restoring_files_that_give_other_columns_now(table: txlog.Table) -> None:
+    table.add_columns({"c": "x * 2", "d": "x * 3"})
+    first = table.version
+    table.replace_columns({"c": "x * 100"})
+    second = table.version
+    table.restore(first)
+    assert values(table, "c") == {x: 2 * x for x in range(8)}
+    table.restore(second)
+    assert values(table, "c") == {x: 100 * x for x in range(8)}
+    table.overwrite(pa.table({"x": [1], "c": [1], "d": [1]}))
+    for version, factor in ((first, 2), (second, 100), (first, 2)):
+        table.restore(version)
+        assert values(table, "c") == {x: factor * x for x in range(8)}
+        assert values(table, "d") == {x: 3 * x for x in range(8)}
+
+
+@pytest.mark.spec("FRG-22")
+def test_nulls_replace_values(table: txlog.Table) -> None:
+    table.replace_columns({"x": pa.int64()})
+    assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [None] * 8
+
+
+@pytest.mark.spec("FRG-23", "FRG-26")
+def test_workers_give_a_dropped_column_again(table: txlog.Table) -> None:
+    table.add_columns({"c": "x * 2", "d": "x"})
+    table.drop_columns("c")
+    found = [fragment.merge_columns({"c": "x * 3"}) for fragment in table.fragments()]
+    table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
+    assert values(table, "c") == {x: 3 * x for x in range(8)}
+    assert values(table, "d") == {x: x for x in range(8)}
+
+
+def test_names_and_shapes_that_cannot_be(tmp_path: Path) -> None:
+    properties = {**FEATURE, "delta.enableRowTracking": "true"}
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1, 2], "_rowaddr": [7, 8]}),
+                        properties=properties)  # fmt: skip
+    name = table.properties["delta.rowTracking.materializedRowIdColumnName"]
+    assert name is not None
+    with pytest.raises(txlog.InvalidInputError, match="ids or versions"):
+        table.append(pa.table({"x": [1], "_rowaddr": [1], name: [5]}), schema_mode="merge")
+    with pytest.raises(txlog.InvalidInputError, match="ids or versions"):
+        table.add_columns({name.upper(): "x"})
+    with pytest.raises(txlog.UnsupportedFeatureError, match="hide"):
+        table.take(row_ids=[0])
+    for nothing in (lambda batch: batch.select([]), pa.schema([])):
+        with pytest.raises(txlog.InvalidInputError, match="no column is given"):
+            table.add_columns(nothing)

@@ -286,3 +286,30 @@ def test_deletions_that_the_table_cannot_have(tmp_path: Path) -> None:
     assert not plain.commit(Operation.Delete([fragment.metadata]))  # Nothing to do: no version.
     assert plain.commit(Operation.Delete([held])).version == 1
     assert plain.count() == 9
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Operation.Append(None),  # type: ignore[arg-type]
+        Operation.Delete([], [[1]]),  # type: ignore[list-item]
+        Operation.Delete([], 5),  # type: ignore[arg-type]
+        Operation.Delete([], [0], read_version="x"),  # type: ignore[arg-type]
+        Operation.Merge([], None),  # type: ignore[arg-type]
+        Operation.Rewrite([5]),  # type: ignore[list-item]
+        Operation.Rewrite(None),  # type: ignore[arg-type]
+        Operation.Rewrite([Operation.RewriteGroup(None, [])]),  # type: ignore[arg-type]
+    ],
+    ids=map(str, range(8)),
+)
+def test_operations_of_other_things(table: txlog.Table, operation: Any) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="not what an operation has"):
+        table.commit(operation)
+
+
+@pytest.mark.parametrize(
+    "features", [(), (None,), (["txlog.fragments"],)], ids=["none", "null", "list"]
+)
+def test_features_of_other_things(table: txlog.Table, features: Any) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="names of features"):
+        table.add_features(*features)

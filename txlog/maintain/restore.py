@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from txlog.actions import Add, DomainMetadata, Metadata
 from txlog.commit import Intent, Reads, run
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError
-from txlog.fragments import FEATURE
+from txlog.fragments import FEATURE, FIELDS_TAG, tag_texts
 from txlog.log import decode_path
 from txlog.protocol import merged_protocol, require_writable
 from txlog.reconcile import file_keys
@@ -137,19 +137,30 @@ def _without(files: pa.Table, others: pa.Table) -> pa.Table:
 
 
 def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
-    """Return the files of then that are to be added: those that left, or lost their row ids.
+    """Return the files of then that are to be added: those that left, or are not as they were.
 
-    Whoever drops row tracking from a table commits its files again without their ids.
+    Whoever drops row tracking from a table commits its files again without their ids; and a file
+    that gives columns may give fewer by now, or gave fewer then.
     """
     unnumbered = now.filter(pc.is_null(now["base_row_id"]))
     lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
-    return then.filter(pc.or_(pc.invert(_are_among(then, now)), lost))
+    changed = pc.or_(lost, pc.invert(_are_among(then, now)))
+    return then.filter(pc.or_(changed, _give_other_columns(then, now)))
+
+
+def _give_other_columns(then: pa.Table, now: pa.Table) -> pa.Array:
+    """Return which files of then give other columns now."""
+    places = pc.index_in(_flat(file_keys(then)), value_set=_flat(file_keys(now)))
+    fields, theirs = tag_texts(then, FIELDS_TAG), tag_texts(now, FIELDS_TAG).take(places)
+    return pc.fill_null(pc.not_equal(fields, theirs), False)
 
 
 def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
-    keys = file_keys(others)
-    known = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    return pc.is_in(file_keys(files), value_set=known)
+    return pc.is_in(file_keys(files), value_set=_flat(file_keys(others)))
+
+
+def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:

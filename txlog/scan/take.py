@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from txlog.errors import InvalidInputError, NotFoundError
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.fragments import Fragment, alive_mask, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
@@ -52,7 +52,14 @@ def take_rows(
         )
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
-        asked = addresses_of(Scan(store, plan_of([ROW_ID, ROW_ADDRESS]), engine), row_ids or ())
+        plan = plan_of([ROW_ID, ROW_ADDRESS])
+        if not {ROW_ID, ROW_ADDRESS} <= plan.metadata_columns:
+            raise UnsupportedFeatureError(
+                features=("row ids",),
+                reason=f"columns of the table hide {ROW_ID} or {ROW_ADDRESS}",
+                remedy="Look the rows up by other columns",
+            )
+        asked = addresses_of(Scan(store, plan, engine), row_ids or ())
     return take(store, plan_of(columns), asked, engine)
 
 

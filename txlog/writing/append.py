@@ -7,8 +7,8 @@ from typing import Any
 
 from txlog.actions import Add, Metadata
 from txlog.commit import Intent, run
-from txlog.errors import UnsupportedFeatureError
-from txlog.protocol import new_protocol, supports
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.protocol import ROW_ID_COLUMN, ROW_VERSION_COLUMN, new_protocol, supports
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot
 from txlog.writing.data import SchemaMode, incoming, merged_schema
@@ -27,6 +27,8 @@ from txlog.writing.operation import (
 )
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import RequireFit, plan_write, require_still_fits
+
+_ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
 
 
 def append(
@@ -147,6 +149,15 @@ def require_supported_types(base: Snapshot, schema: StructType) -> None:
     UnsupportedFeatureError
         Names the features.
     """
+    taken = {(base.metadata.configuration.get(name) or "").lower() for name in _ROW_COLUMNS}
+    for name in schema.names():
+        if name.lower() in taken:
+            raise InvalidInputError(
+                argument="schema",
+                field=name,
+                reason="files keep the ids or versions of rows under this name",
+                remedy="Choose another name",
+            )
     needed = new_protocol(schema, base.properties).reader_features or []
     lacking = tuple(name for name in needed if not supports(base.protocol, name))
     if lacking:

@@ -71,6 +71,15 @@ def column_values(
     """
     chosen = choose_columns(schema, list(schema.names() if read_columns is None else read_columns))
     reads = tuple(column.name for column in chosen)
+    found = _described(columns, schema, reads, sample)
+    if not found.fields:
+        raise _bad(None, "no column is given")
+    return found
+
+
+def _described(
+    columns: Any, schema: StructType, reads: tuple[str, ...], sample: Sample
+) -> ColumnValues:
     if isinstance(columns, pa.Field | pa.Schema):
         fields = [columns] if isinstance(columns, pa.Field) else list(columns)
         return _nulls(from_arrow(pa.schema(fields)))

@@ -186,9 +186,11 @@ def _give_values(
             require_replaceable(base)
         metadata = _metadata(values, base, verb)
         live = load_files(place.store, base).live
-        adds = () if _are_null(base, values) else _files(place, base, live, values, written)
+        skips = verb == "add columns" and _are_null(base, values)
+        adds = () if skips else _files(place, base, live, values, written)
         kept[:] = adds
-        removes, shortened = _outdated(live, base, values, place.effects.now_ms())
+        names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+        removes, shortened = outdated_files(live, names, place.effects.now_ms())
         return Intent(
             operation=operation,
             kind=verb,
@@ -196,7 +198,7 @@ def _give_values(
             metadata=metadata,
             removes=tuple(removes),
             adds=(*shortened, *adds),
-            columns=frozenset(f.name_in_files(base.mapping_mode) for f in values.fields),
+            columns=frozenset(names),
             reads=Reads(everything=True),
             parameters={"columns": [f.name for f in values.fields]},
             metrics={
@@ -314,11 +316,11 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     return with_dropped(metadata, still_dropped(base.metadata, names))
 
 
-def _outdated(
-    live: pa.Table, base: Snapshot, values: ColumnValues, now_ms: int
-) -> tuple[list[Remove], list[Add]]:
-    """Return the column files that give nothing any more, and those that give less."""
-    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[Remove], list[Add]]:
+    """Return the column files that give nothing any more, and those that give less.
+
+    `names` are the physical names of columns that others give from now on.
+    """
     rows = fragment_rows(live, listed=True).columns
     if not any(names & set(fields) for fields in rows.field_sets):
         return [], []

@@ -7,7 +7,7 @@ from functools import partial
 
 from txlog.actions import Add
 from txlog.commit import Intent, run
-from txlog.errors import UnsupportedFeatureError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments import FEATURE, ID_TAG, DataFile, Fragment
 from txlog.protocol import features_of, with_features
 from txlog.scan import FragmentReader, ScanPlan, files_at, plan_fragments, plan_scan
@@ -33,6 +33,12 @@ def add_features(
         The table may not be written by txlog.
     """
     options = options or WriteOptions()
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError(
+            argument="features",
+            reason=f"names of features were expected, not {list(names)!r}",
+            remedy='Write add_features("txlog.fragments")',
+        )
 
     def build(base: Snapshot) -> Intent | None:
         require_table_writable(base, removes_rows=False)

@@ -266,13 +266,13 @@ def _require_parquet(schema: pa.Schema) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        A column holds intervals of years and months.
+        A column holds intervals of years and months, or structs without fields.
     """
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
-            features=("intervals of years and months",),
+            features=("types that Parquet lacks",),
             reason=f"a column's type cannot be written to Parquet: {error}",
             remedy="Write the table with Spark",
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txlog.actions import Add, Metadata, decode_rows
 from txlog.commit import Intent
@@ -14,7 +15,7 @@ from txlog.schema import from_arrow, schema_json
 from txlog.snapshot import Snapshot
 from txlog.stats import physical_rows, require_same_partitions
 from txlog.writing.append import require_supported_types
-from txlog.writing.columns import require_columns_apart
+from txlog.writing.columns import outdated_files, require_columns_apart
 from txlog.writing.data import merged_schema
 from txlog.writing.dropped import require_not_dropped, still_dropped, with_dropped
 from txlog.writing.operation import AppTransaction, Done, Place, txn_action
@@ -44,11 +45,14 @@ def commit_columns(
         _require_new(base.snapshot, columns)
         given[fragment.id] = columns
         adds.extend(new)
-    _require_fitting(base, operation.fragments, adds)
+    names = set().union(*given.values())
+    # A dropped column's values may still be there, in files that then give it no more.
+    removes, shortened = outdated_files(base.live, names, place.effects.now_ms())
+    outdated = {remove.path for remove in removes} | {add.path for add in shortened}
+    _require_fitting(base, operation.fragments, adds, outdated)
     for held in operation.fragments:
         if columns := given[base.changed(held).id]:
             _require_typed(held, base.snapshot, operation.schema, columns)
-    names = set().union(*given.values())
     everywhere = names.intersection(
         *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
     )
@@ -58,7 +62,8 @@ def commit_columns(
         kind="add columns",
         read_version=base.snapshot.version,
         metadata=metadata,
-        adds=tuple(adds),
+        removes=tuple(removes),
+        adds=(*shortened, *adds),
         columns=frozenset(names),
         read_columns=read_by(operation.fragments),
         txn=txn_action(txn, place.effects),
@@ -82,10 +87,12 @@ def _require_new(base: Snapshot, names: Sequence[str]) -> None:
 
 
 def _require_fitting(
-    base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add]
+    base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add], without: set[str]
 ) -> None:
     """Refuse new files that do not make fragments together with those that are there."""
     there = base.rows([base.changed(held) for held in fragments])
+    left_out = pc.is_in(there["path"], value_set=pa.array(sorted(without), pa.string()))
+    there = there.filter(pc.invert(left_out))
     lines = [{"add": add.to_json()} for add in adds]
     new = decode_rows([(base.snapshot.version, lines, "fragments")])
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from txlog.errors import InvalidInputError
 from txlog.snapshot import Snapshot, refresh
 from txlog.writing.append import commit_append
 from txlog.writing.operation import (
@@ -23,7 +22,7 @@ from txlog.writing.overwrite import commit_overwrite
 from txlog.writing.workers.columns import commit_columns
 from txlog.writing.workers.deletes import commit_deletes
 from txlog.writing.workers.new_files import Fit, new_files
-from txlog.writing.workers.operations import Operation
+from txlog.writing.workers.operations import Operation, require_operation
 from txlog.writing.workers.rewrites import commit_rewrites
 
 
@@ -47,6 +46,7 @@ def commit_fragments(
         The table may not be written by txlog.
     """
     options = options or WriteOptions()
+    require_operation(operation)
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=False)
     latest = refresh(place.store, snapshot)
@@ -73,8 +73,4 @@ def commit_fragments(
             return commit_columns(place, snapshot, operation, txn, options)
         case Operation.Rewrite():
             return commit_rewrites(place, snapshot, operation, txn, options)
-    raise InvalidInputError(
-        argument="operation",
-        reason=f"an Operation was expected, not {type(operation).__name__}",
-        remedy="Pass txlog.Operation.Append(fragments), or one of its like",
-    )
+    raise AssertionError(f"no such operation: {operation!r}")

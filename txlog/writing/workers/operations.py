@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txlog.errors import InvalidInputError
 from txlog.fragments import FragmentMetadata
 
 
@@ -57,3 +58,52 @@ class Operation:
 
         old_fragments: Sequence[FragmentMetadata]
         new_fragments: Sequence[FragmentMetadata]
+
+
+def require_operation(operation: object) -> None:
+    """Refuse what is no operation, or one whose fields are of other types than they should be.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the field.
+    """
+    if not isinstance(operation, Operation.Base):
+        raise InvalidInputError(
+            argument="operation",
+            reason=f"an Operation was expected, not {type(operation).__name__}",
+            remedy="Pass txlog.Operation.Append(fragments), or one of its like",
+        )
+    for name, kinds in _KINDS.items():
+        value = getattr(operation, name, None)
+        if hasattr(operation, name) and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise _wrong(name, value)
+    for number in getattr(operation, "deleted_fragment_ids", ()):
+        if type(number) is not int:
+            raise _wrong("deleted_fragment_ids", number)
+    for group in getattr(operation, "groups", ()):
+        if not isinstance(group, Operation.RewriteGroup):
+            raise _wrong("groups", group)
+        for name in ("old_fragments", "new_fragments"):
+            if not isinstance(getattr(group, name), _MANY):
+                raise _wrong(name, getattr(group, name))
+
+
+_MANY = (list, tuple)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "fragments": _MANY,
+    "updated_fragments": _MANY,
+    "deleted_fragment_ids": _MANY,
+    "groups": _MANY,
+    "read_version": (int, type(None)),
+    "predicate": (str, type(None)),
+    "schema": (pa.Schema,),
+}
+
+
+def _wrong(name: str, value: object) -> InvalidInputError:
+    return InvalidInputError(
+        argument=name,
+        reason=f"{value!r} is not what an operation has here",
+        remedy="Look at the operation's docstring",
+    )
