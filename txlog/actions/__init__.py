@@ -6,7 +6,7 @@ Rules: the Delta protocol, "Actions" and "Action Reconciliation".
 from txlog.actions.base import Action
 from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
 from txlog.actions.checksum import VersionChecksum, decode_checksum
-from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows
+from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows, flat
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows
@@ -37,5 +37,6 @@ __all__ = [
     "decode_rows",
     "empty_rows",
     "encode",
+    "flat",
     "rows",
 ]

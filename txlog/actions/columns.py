@@ -74,6 +74,12 @@ _UNREADABLE = (
 _REQUIRED = ("path", "partitionValues", "size", "modificationTime", "dataChange")
 
 
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
 def empty_rows() -> pa.Table:
     """Return `FILE_ROWS` without rows."""
     return FILE_ROWS.empty_table()

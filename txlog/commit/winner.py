@@ -13,7 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Metadata, Protocol, empty_rows
+from txlog.actions import Metadata, Protocol, empty_rows, flat
 from txlog.commit.alteration import is_additive, new_columns, schema_of
 from txlog.fragments import FIELDS_TAG, tag_texts, tagged_ids
 from txlog.log import canonical_keys
@@ -78,11 +78,6 @@ def is_blind(winner: Commit) -> bool:
 def keys_of(files: pa.Table) -> pa.Array:
     """Return the texts by which the paths of `FILE_ROWS` are compared."""
     return flat(canonical_keys(files["path"]))
-
-
-def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _names_added(base: Snapshot, metadata: Metadata) -> frozenset[str] | None:

@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, DomainMetadata, Metadata
+from txlog.actions import Add, DomainMetadata, Metadata, flat
 from txlog.commit import Intent, Reads, run
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments import FEATURE, FIELDS_TAG, tag_texts
@@ -150,17 +150,13 @@ def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
 
 def _give_other_columns(then: pa.Table, now: pa.Table) -> pa.Array:
     """Return which files of then give other columns now."""
-    places = pc.index_in(_flat(file_keys(then)), value_set=_flat(file_keys(now)))
+    places = pc.index_in(flat(file_keys(then)), value_set=flat(file_keys(now)))
     fields, theirs = tag_texts(then, FIELDS_TAG), tag_texts(now, FIELDS_TAG).take(places)
     return pc.fill_null(pc.not_equal(fields, theirs), False)
 
 
 def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
-    return pc.is_in(file_keys(files), value_set=_flat(file_keys(others)))
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return pc.is_in(file_keys(files), value_set=flat(file_keys(others)))
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.errors import LogCorruptError
 from txlog.log import canonical_keys, commit_name
 
@@ -65,7 +66,7 @@ def newest(rows: pa.Table) -> pa.Table:
 
 def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.ChunkedArray) -> None:
     """Refuse commits that name a file twice, unless they say the same of it both times."""
-    named = keyed.filter(pc.is_in(keyed["key"], value_set=_flat(keys)))
+    named = keyed.filter(pc.is_in(keyed["key"], value_set=flat(keys)))
     said: dict[tuple[str, int], dict[str, Any]] = {}
     contents = _contents(rows.take(named["row"]))
     for key, version, row, content in zip(
@@ -140,13 +141,9 @@ def overlay(base: pa.Table, tail: pa.Table) -> FileState:
     tail = newest(tail)
     if tail.num_rows == 0:
         return _split(base)
-    touched = pc.is_in(file_keys(base), value_set=_flat(file_keys(tail)))
+    touched = pc.is_in(file_keys(base), value_set=flat(file_keys(tail)))
     untouched = base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
     return _split(pa.concat_tables([untouched, tail], promote_options="default"))
-
-
-def _flat(values: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _split(rows: pa.Table) -> FileState:

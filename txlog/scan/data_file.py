@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,8 +88,9 @@ class OpenFile:
                     remedy="Its writer is at fault; other columns can be read",
                 )
 
+    @cached_property
     def row_groups(self) -> list[RowRange]:
-        """Return the positions of each row group's first row, and of the one after its last."""
+        """The positions of each row group's first row, and of the one after its last."""
         metadata = self._parquet.metadata
         found, start = [], 0
         for group in range(metadata.num_row_groups):
@@ -106,11 +108,10 @@ class OpenFile:
         `only`, those that hold none of its positions; with `begin_in`, those that do not begin
         there.
         """
-        groups = self.row_groups()
         kept = self._kept_row_groups() if prune and not self._legacy else None
         return [
             (start, stop)
-            for group, (start, stop) in enumerate(groups)
+            for group, (start, stop) in enumerate(self.row_groups)
             if (kept is None or kept[group])
             and (only is None or only.range_cardinality(start, stop) > 0)
             and (begin_in is None or begin_in[0] <= start < begin_in[1])
@@ -121,7 +122,7 @@ class OpenFile:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield rows at ascending ranges, by batches, each with the position of its first row."""
         with blamed(self.path, self._plan.version):
-            for group, bounds in enumerate(self.row_groups()):
+            for group, bounds in enumerate(self.row_groups):
                 wanted = overlaps(ranges, bounds)
                 if not wanted:
                     continue
@@ -175,7 +176,7 @@ class OpenFile:
 
     def _addresses(self) -> Bounds:
         """Return what is known of the row groups' metadata columns."""
-        groups = self.row_groups()
+        groups = self.row_groups
         starts = pa.array([start for start, _ in groups], pa.int64())
         rows = pa.array([stop - start for start, stop in groups], pa.int64())
         ids = pa.repeat(pa.scalar(self._fragment_id, pa.int64()), len(groups))

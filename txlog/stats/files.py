@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructType
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
@@ -20,7 +21,7 @@ _NUM_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d{1,18})\s*[,}]'
 
 def num_records(files: pa.Table) -> pa.Array:
     """Return the number of physical rows that `FILE_ROWS` state; null where they do not."""
-    stats = _flat(files["stats"])
+    stats = flat(files["stats"])
     found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "rows").cast(pa.int64())
     # Elsewhere in the text, it may be a column of this very name; only parsing tells.
     elsewhere = pc.fill_null(pc.match_substring(stats, '"numRecords"'), False)
@@ -29,7 +30,7 @@ def num_records(files: pa.Table) -> pa.Array:
         parsed = [_parsed_rows(text) for text in stats.filter(unclear).to_pylist()]
         found = pc.replace_with_mask(found, unclear, pa.array(parsed, pa.int64()))
     if "stats_parsed" in files.column_names:
-        rows = struct_count(_flat(files["stats_parsed"]), ("numRecords",))
+        rows = struct_count(flat(files["stats_parsed"]), ("numRecords",))
         found = pc.coalesce(found, rows)
     return found
 
@@ -40,11 +41,6 @@ def _parsed_rows(text: str) -> int | None:
     except (orjson.JSONDecodeError, AttributeError):
         return None
     return value if type(value) is int and 0 <= value < 2**63 else None
-
-
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
 def file_bounds(
@@ -124,10 +120,10 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
 
 
 def _has_partition(files: pa.Table, name: str) -> pa.Array:
-    found = pc.map_lookup(_flat(files["partition_values"]), pa.scalar(name), "all")
+    found = pc.map_lookup(flat(files["partition_values"]), pa.scalar(name), "all")
     return pc.is_valid(found)
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:
     """Return a partition column's values as logged, for each of `FILE_ROWS`."""
-    return pc.map_lookup(_flat(files["partition_values"]), pa.scalar(name), "last")
+    return pc.map_lookup(flat(files["partition_values"]), pa.scalar(name), "last")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from txlog.actions import Metadata, Protocol
+from txlog.actions import Metadata, Protocol, flat
 from txlog.errors import InvalidInputError
 from txlog.fragments import FEATURE, fragment_rows
 from txlog.scan import live_fragments
@@ -139,10 +140,13 @@ class About(Handle):
 
     def _fragments(self, only: int | None) -> list[TableFragment]:
         live = self._files().live
-        rows_at = {path: at for at, path in enumerate(live["path"].to_pylist())}
+        found = live_fragments(self._snapshot, live, only)
+        paths = [file.path for fragment in found for file in fragment.files]
+        places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
+        rows_at = dict(zip(paths, places.to_pylist(), strict=True))
         return [
             TableFragment(self._place, self._snapshot, live, rows_at, fragment)
-            for fragment in live_fragments(self._snapshot, live, only)
+            for fragment in found
         ]
 
     @property

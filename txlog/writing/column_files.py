@@ -60,7 +60,7 @@ class ColumnWriter:
                 f"the file has {add.num_records}",
                 remedy="The log's numRecords is wrong; its writer is at fault",
             )
-        names = [field.name_in_files(self.plan.mapping_mode) for field in self.values.fields]
+        names = self.values.names_in_files(self.plan.mapping_mode)
         return add.model_copy(
             update={
                 "partition_values": dict(fragment.partition_values),

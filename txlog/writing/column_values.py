@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.actions import flat
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind_value, columns_of, evaluate, parse_sql
 from txlog.scan import choose_columns
@@ -31,6 +32,10 @@ class ColumnValues:
     check_end: Callable[[], None] = lambda: None  # After the last row, if `in_order`.
     are_null: bool = False  # Whether all values are null.
 
+    def names_in_files(self, mode: str) -> list[str]:
+        """Return the physical names of the columns, in a table of this column mapping."""
+        return [field.name_in_files(mode) for field in self.fields]
+
     def of(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """Return the values of rows, in the columns' types.
 
@@ -43,7 +48,7 @@ class ColumnValues:
         for field, array in zip(self.fields, arrays, strict=True):
             if len(array) != rows.num_rows:
                 raise _bad(field.name, f"{rows.num_rows} rows gave {len(array)} values")
-        return [fit_column(_flat(a), f) for f, a in zip(self.fields, arrays, strict=True)]
+        return [fit_column(flat(a), f) for f, a in zip(self.fields, arrays, strict=True)]
 
 
 def column_values(
@@ -210,7 +215,7 @@ class _RowStream:
         if count:
             raise _bad(None, f"the data ends after {self._taken} rows, the table has more")
         table = pa.Table.from_batches(parts, schema=self._schema).combine_chunks()
-        return [_flat(column) for column in table.columns]
+        return [flat(column) for column in table.columns]
 
     def require_end(self) -> None:
         if self._next() is not None:
@@ -257,13 +262,6 @@ def _together(parts: list[ColumnValues]) -> ColumnValues:
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_nullable(True) for field in schema])
-
-
-def _flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        found = values.combine_chunks()
-        return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
-    return values
 
 
 def _bad(

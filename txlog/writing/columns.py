@@ -189,7 +189,7 @@ def _give_values(
         skips = verb == "add columns" and _are_null(base, values)
         adds = () if skips else _files(place, base, live, values, written)
         kept[:] = adds
-        names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+        names = set(values.names_in_files(base.mapping_mode))
         removes, shortened = outdated_files(live, names, place.effects.now_ms())
         return Intent(
             operation=operation,
@@ -300,7 +300,7 @@ def _sample(place: Place, snapshot: Snapshot, names: tuple[str, ...]) -> pa.Reco
 
 def _are_null(base: Snapshot, values: ColumnValues) -> bool:
     """Whether nothing need be written: the columns are null, and no file has their names."""
-    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+    names = set(values.names_in_files(base.mapping_mode))
     free = still_dropped(base.metadata, names) == dropped_columns(base.metadata)
     return values.are_null and free
 
@@ -311,7 +311,7 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     merged = merged_schema(base.schema, StructType(values.fields))
     require_columns(merged)
     require_supported_types(base, merged)
-    names = {f.name_in_files(base.mapping_mode) for f in values.fields}
+    names = set(values.names_in_files(base.mapping_mode))
     metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
     return with_dropped(metadata, still_dropped(base.metadata, names))
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
 from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import DELETIONS_FOLDER, Fragment, logged_path
+from txlog.fragments import Fragment
 from txlog.scan import (
     FragmentReader,
     ScanPlan,
@@ -38,12 +38,12 @@ from txlog.writing.rewrite import plan_rewrite, rewrite
 from txlog.writing.vectors import (
     Hit,
     adds_of,
+    deletion_path,
     find_hits,
     only_deleted,
     removes_of,
     with_vector,
-    write_lance_files,
-    write_vectors,
+    write_deletions,
 )
 
 
@@ -190,12 +190,8 @@ def _marked(
 
     `rows` are the live `FILE_ROWS` of the hits, others among them perhaps.
     """
-    if snapshot.deletion_format == "lance":
-        vectors = write_lance_files(place.store, hits, place.effects, snapshot.version)
-        paths = {f"{DELETIONS_FOLDER}/{vector.path_or_inline_dv}" for vector in vectors}
-    else:
-        vectors = write_vectors(place.store, hits, place.effects)
-        paths = {logged_path(v, path="") for v in vectors if v.storage_type == "u"}
+    vectors = write_deletions(place, snapshot, hits)
+    paths = {path for vector in vectors if (path := deletion_path(vector)) is not None}
     held = {add.path: add for add in adds_of(rows)}
     adds = tuple(
         with_vector(held[hit.fragment.path], vector, hit.physical_rows)

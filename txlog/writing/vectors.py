@@ -23,10 +23,13 @@ from txlog.fragments import (
     file_name,
     inline_descriptor,
     lance_descriptor,
+    logged_path,
     stored_descriptor,
 )
 from txlog.scan import Engine, ScanPlan, as_fragments, load_deletions, matching_positions
+from txlog.snapshot import Snapshot
 from txlog.store import Store
+from txlog.writing.operation import Place
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,22 @@ def find_hits(store: Store, plan: ScanPlan, engine: Engine) -> tuple[list[Fragme
     return whole, hits
 
 
+def write_deletions(
+    place: Place, snapshot: Snapshot, hits: Sequence[Hit]
+) -> list[DeletionVectorDescriptor]:
+    """Store the deletions of each hit, in the form that a table has them."""
+    if snapshot.deletion_format == "lance":
+        return _write_lance_files(place.store, hits, place.effects, snapshot.version)
+    return write_vectors(place.store, hits, place.effects)
+
+
+def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
+    """Return the path of a file of deletions below the table's root; None if there is none."""
+    if descriptor.storage_type == "lance":
+        return f"{DELETIONS_FOLDER}/{descriptor.path_or_inline_dv}"
+    return logged_path(descriptor, path="") if descriptor.storage_type == "u" else None
+
+
 def write_vectors(
     store: Store, hits: Sequence[Hit], effects: Effects
 ) -> list[DeletionVectorDescriptor]:
@@ -82,7 +101,7 @@ def write_vectors(
     ]
 
 
-def write_lance_files(
+def _write_lance_files(
     store: Store, hits: Sequence[Hit], effects: Effects, read_version: int
 ) -> list[DeletionVectorDescriptor]:
     """Store the deletions of each hit in a file of Lance's form."""

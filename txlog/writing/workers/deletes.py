@@ -23,7 +23,7 @@ from txlog.writing.operation import (
 from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import Hit, adds_of, removes_of, with_vector
 from txlog.writing.workers.base import Base, base_of, put, read_by
-from txlog.writing.workers.fragments import deletions_of, vector_path
+from txlog.writing.workers.fragments import deletions_of
 from txlog.writing.workers.operations import Operation
 
 
@@ -130,9 +130,6 @@ def _rows_gone(place: Place, base: Base, operation: Operation.Delete) -> RowsGon
         None,
         tuple(removes),
         tuple(adds),
-        vector_files=tuple(
-            path for held in operation.updated_fragments if (path := vector_path(held))
-        ),
         rows=sum(len(hit.going) for hit in hits) + sum(f.num_rows or 0 for f in whole),
         files_removed=len(whole),
         hits=tuple(hits),

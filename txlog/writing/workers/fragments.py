@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import Expression, columns_of
-from txlog.fragments import DELETIONS_FOLDER, Fragment, FragmentMetadata, logged_path
+from txlog.fragments import Fragment, FragmentMetadata
 from txlog.scan import (
     FragmentReader,
     load_deletions,
@@ -34,7 +34,7 @@ from txlog.writing.data import incoming, merged_schema
 from txlog.writing.operation import Place, require_table_writable
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_write
-from txlog.writing.vectors import Hit, adds_of, with_vector, write_lance_files, write_vectors
+from txlog.writing.vectors import Hit, adds_of, with_vector, write_deletions
 
 
 def write_new_fragments(
@@ -114,11 +114,7 @@ def delete_from_fragment(
         return held
     if hit.is_whole:
         return None
-    (vector,) = (
-        write_lance_files(place.store, [hit], place.effects, snapshot.version)
-        if snapshot.deletion_format == "lance"
-        else write_vectors(place.store, [hit], place.effects)
-    )
+    (vector,) = write_deletions(place, snapshot, [hit])
     adds = (with_vector(held.adds[0], vector, rows), *held.adds[1:])
     read = () if plan.where is None else columns_of(plan.where)
     return replace(held, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
@@ -163,16 +159,6 @@ def deletions_of(place: Place, held: FragmentMetadata, fragment: Fragment) -> Bi
     """Return the deleted rows that a fragment's metadata says it has; errors as in a scan."""
     changed = replace(fragment, deletion=held.deletion_file, physical_rows=held.physical_rows)
     return load_deletions(place.store, changed) or BitMap64()
-
-
-def vector_path(held: FragmentMetadata) -> str | None:
-    """Return the path of the file of a fragment's deletions, if they have one of their own."""
-    if held.deletion_file is None:
-        return None
-    descriptor = held.deletion_file.descriptor
-    if descriptor.storage_type == "lance":
-        return f"{DELETIONS_FOLDER}/{descriptor.path_or_inline_dv}"
-    return logged_path(descriptor, path="") if descriptor.storage_type == "u" else None
 
 
 def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:

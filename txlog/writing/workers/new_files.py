@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add
+from txlog.actions import Add, flat
 from txlog.errors import InvalidInputError
 from txlog.fragments import FragmentMetadata
 from txlog.log import canonical_keys
@@ -62,10 +62,11 @@ class Fit:
                 self._require_harmless(held, base)
         state = load_files(self._place.store, base)
         ours = canonical_keys(pa.array([f.adds[0].path for f in self._fragments], pa.string()))
-        known = [canonical_keys(rows["path"]) for rows in (state.live, state.tombstones)]
-        for number, there in enumerate(pc.is_in(ours, value_set=_flat(*known)).to_pylist()):
-            if not there:
-                continue
+        live, gone = (
+            pc.is_in(ours, value_set=flat(canonical_keys(rows["path"])))
+            for rows in (state.live, state.tombstones)
+        )
+        for number in pc.indices_nonzero(pc.or_(live, gone)).to_pylist():
             raise InvalidInputError(
                 argument="fragments",
                 field=self._fragments[number].adds[0].path,
@@ -89,15 +90,6 @@ class Fit:
                 )
             self._seen[version] = found
         require_still_fits(base, self._seen[version])
-
-
-def _flat(*parts: pa.Array | pa.ChunkedArray) -> pa.Array:
-    chunks = [
-        chunk
-        for part in parts
-        for chunk in (part.chunks if isinstance(part, pa.ChunkedArray) else [part])
-    ]
-    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.string())
 
 
 def _digest(snapshot: Snapshot) -> str:
