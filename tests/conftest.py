@@ -4,8 +4,9 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -55,3 +56,17 @@ def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@pytest.fixture
+def row_groups_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The places of the row groups that Parquet files are read by, as they come."""
+    read: list[int] = []
+    whole = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, *arguments: Any, **more: Any) -> Any:
+        read.extend(more["row_groups"])
+        return whole(self, *arguments, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    return read

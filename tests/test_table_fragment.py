@@ -82,21 +82,9 @@ def test_bad_offsets(
     assert sorted(Path(table.uri).iterdir()) == before
 
 
-def test_take_reads_only_the_row_groups_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_take_reads_only_the_row_groups_needed(tmp_path: Path, row_groups_read: list[int]) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"x": range(1000)}))
     (file,) = table.files()["path"].to_pylist()
     pq.write_table(pa.table({"x": range(1000)}), tmp_path / "t" / file, row_group_size=10)
-    read: list[int] = []
-    whole = pq.ParquetFile.iter_batches
-
-    def counted(self: pq.ParquetFile, *arguments: object, **more: object) -> object:
-        groups = more["row_groups"]
-        assert isinstance(groups, list)
-        read.extend(groups)
-        return whole(self, *arguments, **more)
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
     assert table.fragments()[0].take([995, 17])["x"].to_pylist() == [995, 17]
-    assert read == [1, 99]
+    assert row_groups_read == [1, 99]
