@@ -3,12 +3,14 @@
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, map_all
 from txlog.scan.files import as_fragments, files_at, live_fragments
-from txlog.scan.metadata_columns import require_row_tracking
+from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID, require_row_tracking
 from txlog.scan.plan import (
     Explanation,
+    FilePlan,
     ReadPlan,
     ScanPlan,
     choose_columns,
+    plan_files,
     plan_fragments,
     plan_scan,
     require_table_columns,
@@ -29,9 +31,13 @@ from txlog.scan.take import positions_of, take_offsets, take_rows
 
 __all__ = [
     "BATCH_ROWS",
+    "FRAGMENT_ID",
+    "ROW_ADDRESS",
+    "ROW_ID",
     "ArrowStream",
     "Engine",
     "Explanation",
+    "FilePlan",
     "FragmentReader",
     "ReadPlan",
     "RowRange",
@@ -49,6 +55,7 @@ __all__ = [
     "load_deletions",
     "map_all",
     "matching_positions",
+    "plan_files",
     "plan_fragments",
     "plan_scan",
     "positions_of",

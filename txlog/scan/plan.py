@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from functools import partial
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from txlog.actions import empty_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind, columns_of, to_sql
-from txlog.fragments import FEATURE, Fragment, fragment_rows, fragments_of
+from txlog.fragments import FEATURE, Fragment, FragmentRows, fragment_rows, fragments_of
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
@@ -102,19 +103,38 @@ class ScanPlan(ReadPlan):
             )
         )
 
+    def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
+        """Return the plan for some of its fragments."""
+        kept = [pair for pair in zip(self.fragments, self.certain, strict=True) if chosen(pair[0])]
+        return replace(
+            self,
+            fragments=tuple(fragment for fragment, _ in kept),
+            certain=tuple(certain for _, certain in kept),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePlan(ReadPlan):
+    """A scan, decided, with its fragments as columns: none of them is an object yet."""
+
+    rows: FragmentRows = field(repr=False)  # That survive.
+    physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
+    certain: pa.Array = field(repr=False)  # bool, of each: the predicate is true of all its rows.
+    explanation: Explanation
+
 
 def scan_schema(snapshot: Snapshot) -> StructType:
     """Return what a scan can return: the table's columns, then the metadata columns."""
     return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
 
 
-def plan_scan(
+def plan_files(
     snapshot: Snapshot,
     files: pa.Table,
     *,
     columns: list[str] | None = None,
     where: Expression | None = None,
-) -> ScanPlan:
+) -> FilePlan:
     """Decide which of a snapshot's files can hold rows that a scan wants. Pure.
 
     Parameters
@@ -158,10 +178,7 @@ def plan_scan(
         kept = pc.and_(in_partition, keep(bound, bounds))
         certain = always(bound, bounds)
     survivors = rows.filter(kept)
-    found = fragments_of(survivors, counts.filter(kept))
-    # `fragments_of` orders by id; the certainty of each goes along.
-    sure = dict(zip(survivors.ids.to_pylist(), certain.filter(kept).to_pylist(), strict=True))
-    return ScanPlan(
+    return FilePlan(
         root=snapshot.root,
         version=snapshot.version,
         columns=chosen,
@@ -171,8 +188,9 @@ def plan_scan(
         mapping_mode=mode,
         where=bound,
         row_tracking=row_tracking(snapshot),
-        fragments=tuple(found),
-        certain=tuple(sure[fragment.id] for fragment in found),
+        rows=survivors,
+        physical_rows=counts.filter(kept),
+        certain=certain.filter(kept),
         explanation=Explanation(
             version=snapshot.version,
             predicate=None if bound is None else to_sql(bound),
@@ -180,13 +198,33 @@ def plan_scan(
             files=len(counts),
             pruned_by_partition=len(counts) - _count(in_partition),
             pruned_by_statistics=_count(in_partition) - _count(kept),
-            files_to_read=len(found),
-            files_with_deletions=len(found) - survivors.primaries["dv_id"].null_count,
+            files_to_read=len(survivors.ids),
+            files_with_deletions=len(survivors.ids) - survivors.primaries["dv_id"].null_count,
             bytes_to_read=sum(
                 pc.sum(held["size"]).as_py() or 0
                 for held in (survivors.primaries, survivors.columns.rows)
             ),
         ),
+    )
+
+
+def plan_scan(
+    snapshot: Snapshot,
+    files: pa.Table,
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+) -> ScanPlan:
+    """Decide which fragments a scan reads; arguments and errors as for `plan_files`. Pure."""
+    plan = plan_files(snapshot, files, columns=columns, where=where)
+    found = fragments_of(plan.rows, plan.physical_rows)
+    # `fragments_of` orders by id; the certainty of each goes along.
+    sure = dict(zip(plan.rows.ids.to_pylist(), plan.certain.to_pylist(), strict=True))
+    return ScanPlan(
+        **{part.name: getattr(plan, part.name) for part in dataclass_fields(ReadPlan)},
+        fragments=tuple(found),
+        certain=tuple(sure[fragment.id] for fragment in found),
+        explanation=plan.explanation,
     )
 
 

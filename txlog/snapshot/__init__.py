@@ -3,6 +3,7 @@
 Rules: the Delta protocol, "Table Versioning", "In-Commit Timestamps" and "Version Checksum File".
 """
 
+from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.history import history
@@ -37,6 +38,7 @@ __all__ = [
     "read_commits",
     "refresh",
     "require_refreshable",
+    "snapshot_at",
     "verify_checksum",
     "version_at",
     "version_from",

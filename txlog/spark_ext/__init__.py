@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txlog.spark_ext.java import ensure_java
+    from txlog.spark_ext.native import read
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.start import register, session
 
-__all__ = ["TxlogDataSource", "ensure_java", "register", "session"]
+__all__ = ["TxlogDataSource", "ensure_java", "read", "register", "session"]
 
 _HOMES = {
     "TxlogDataSource": "source",
     "ensure_java": "java",
+    "read": "native",
     "register": "start",
     "session": "start",
 }

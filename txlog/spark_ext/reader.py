@@ -80,6 +80,7 @@ class FragmentsReader(DataSourceReader):
         *,
         limit: int | None = None,
         max_partition_bytes: int = MAX_PARTITION_BYTES,
+        only_with_deletions: bool = False,
     ) -> None:
         self._store = store
         self._snapshot: Snapshot | None = snapshot
@@ -88,6 +89,7 @@ class FragmentsReader(DataSourceReader):
         self._where = [] if where is None else [where]
         self._limit = limit
         self._max_partition_bytes = max_partition_bytes
+        self._only_with_deletions = only_with_deletions
         self.pushFilters = _OptionalPush(self)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,6 +124,8 @@ class FragmentsReader(DataSourceReader):
             where = reduce(lambda a, b: And((a, b)), self._where)
         files = load_files(self._store, self._snapshot).live
         plan = plan_scan(self._snapshot, files, columns=self._columns, where=where)
+        if self._only_with_deletions:
+            plan = plan.only(lambda fragment: fragment.num_deletions > 0)
         return _partitions(plan, self._limit, self._max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

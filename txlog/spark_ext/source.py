@@ -11,7 +11,7 @@ from txlog.errors import InvalidInputError
 from txlog.expressions import as_expression
 from txlog.scan import choose_columns, scan_schema
 from txlog.schema import StructType, schema_json
-from txlog.snapshot import Snapshot, load_snapshot, parse_timestamp, version_at
+from txlog.snapshot import Snapshot, snapshot_at
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
 from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_spark_write
@@ -31,6 +31,7 @@ class TxlogDataSource(DataSource):
     - `limit`: at most so many rows, of those that `where` keeps: the first ones, by fragment and
       position. No more fragments are opened than they need, as far as the log counts rows. What
       Spark filters by itself, it filters after that.
+    - `onlyWithDeletions`: leave out the fragments that have no deleted rows.
     - `maxPartitionBytes`: a larger fragment is read by several tasks, by row groups. Default:
       134217728 (128 MB). Spark's own setting for files does not reach Python sources.
 
@@ -68,6 +69,7 @@ class TxlogDataSource(DataSource):
             as_expression(options.text("where")),
             limit=options.number("limit", least=0),
             max_partition_bytes=options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES,
+            only_with_deletions=options.flag("onlyWithDeletions"),
         )
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
@@ -86,8 +88,4 @@ class TxlogDataSource(DataSource):
             raise InvalidInputError(
                 argument="timestampAsOf", reason="versionAsOf and timestampAsOf exclude each other"
             )
-        snapshot = load_snapshot(store, version=version)
-        if moment is not None:
-            at = version_at(store, snapshot, parse_timestamp(moment))
-            snapshot = load_snapshot(store, version=at)
-        return store, snapshot
+        return store, snapshot_at(store, version, moment)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import flat
 from txlog.expressions import Expression, columns_of
-from txlog.schema import DataType, StructType
+from txlog.schema import DataType, StructField, StructType
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
 from txlog.stats.partition import parse_partition_values
 from txlog.stats.read import bound_type, json_bounds, struct_bounds, struct_count
@@ -101,6 +101,21 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
     """Return the bounds of a partition column: each file has one value of it."""
     column = schema.get(name)
     assert column is not None
+    typed = partition_values(files, column, mode)
+    nulls = pc.if_else(pc.is_null(typed), ALL, 0)
+    low = high = typed.cast(bound_type(column.type))
+    if pa.types.is_floating(low.type):
+        # Nothing is above NaN, which Arrow has no order for.
+        nan = pc.is_nan(low)
+        low, high = pc.if_else(nan, math.inf, low), pc.if_else(nan, None, high)
+    return ColumnBounds(low, high, nulls)
+
+
+def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Array:
+    """Return a partition column's values, in its type, for each of `FILE_ROWS`.
+
+    `mode` is the table's column mapping. Errors as for `parse_partition_values`.
+    """
     values = partition_texts(files, column.name)
     if mode != "none":
         # Some writers log the table's own name, and reading takes it where the other is absent.
@@ -109,14 +124,7 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
             partition_texts(files, column.physical_name),
             values,
         )
-    typed = parse_partition_values(values, column.type)
-    nulls = pc.if_else(pc.is_null(typed), ALL, 0)
-    low = high = typed.cast(bound_type(column.type))
-    if pa.types.is_floating(low.type):
-        # Nothing is above NaN, which Arrow has no order for.
-        nan = pc.is_nan(low)
-        low, high = pc.if_else(nan, math.inf, low), pc.if_else(nan, None, high)
-    return ColumnBounds(low, high, nulls)
+    return parse_partition_values(values, column.type)
 
 
 def _has_partition(files: pa.Table, name: str) -> pa.Array:

@@ -1,0 +1,332 @@
+"""`txlog.spark_ext.read`: Spark's own reader, held against `Table.scan` and `format("txlog")`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from corpus import Case, cases, require_corpus, rows_sha256
+
+import txlog
+from txlog.spark_ext import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+# Tables of every kind that reading by Spark must get right; the exhaustive test has all of them.
+TELLING = (
+    "dv",
+    "column_mapping",
+    "column-mapping",
+    "type-widening",
+    "partition",
+    "escaping",
+    "special",
+    "timestamp",
+    "variant",
+    "deletion",
+)
+
+
+def readable() -> list[Case]:
+    return [case for case in cases() if not case.index["expectation"].startswith("FAIL")]
+
+
+def telling() -> list[Case]:
+    """Three tables for each word, so that the plain tests stay quick."""
+    found: dict[str, Case] = {}
+    for word in TELLING:
+        named = [case for case in readable() if word in case.name.lower()]
+        found.update({case.name: case for case in named[:3]})
+    return list(found.values())
+
+
+def in_words(frame: DataFrame) -> pa.Table:
+    """A frame's rows; variants as JSON, as Spark's way to Arrow takes no nulls inside of them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [
+        F.to_json(F.struct(F.col(f"`{field.name}`"))).alias(field.name)
+        if "variant" in field.dataType.simpleString()
+        else F.col(f"`{field.name}`")
+        for field in frame.schema.fields
+    ]
+    return frame.select(columns).toArrow()
+
+
+def judge(spark: SparkSession, case: Case) -> None:
+    require_corpus(case.path)
+    try:
+        expected = txlog.Table(case.path).to_arrow()
+    except txlog.TxlogError as error:
+        pytest.skip(f"the files of this table are not all there: {error.code}")
+    if any(pa.types.is_interval(kind) for kind in expected.schema.types):
+        pytest.skip("Spark takes no intervals of months from a Python source")
+    frame = spark.read.format("txlog").load(str(case.path))
+    native, by_python = in_words(read(spark, str(case.path))), in_words(frame)
+    assert native.column_names == expected.column_names
+    assert rows_sha256(native) == rows_sha256(by_python)
+    plain = [f.name for f in frame.schema.fields if "variant" not in f.dataType.simpleString()]
+    assert rows_sha256(native.select(plain)) == rows_sha256(expected.select(plain))
+
+
+@pytest.mark.parametrize("case", telling(), ids=lambda case: case.name)
+def test_three_ways_to_read_give_the_same_rows(spark: SparkSession, case: Case) -> None:
+    judge(spark, case)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("SPK-1")
+@pytest.mark.parametrize("case", readable(), ids=lambda case: case.name)
+def test_three_ways_to_read_every_table(spark: SparkSession, case: Case) -> None:
+    judge(spark, case)
+
+
+KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (
+        pa.string(),
+        ["a/b", "x=y", "_txlog_fragment=7", "100%", "%41", "ü ", "__", ".", "..", "\\", "\t", "é"],
+    ),
+    "whole": (pa.int32(), [0, -1, 2**31 - 1]),
+    "tiny": (pa.int8(), [-128, 127]),
+    "long": (pa.int64(), [-(2**63), 2**63 - 1]),
+    "flag": (pa.bool_(), [True, False]),
+    "day": (pa.date32(), [dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(9999, 12, 31)]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [
+            dt.datetime(1899, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+            dt.datetime(2024, 3, 10, 7, 30, tzinfo=dt.UTC),
+        ],
+    ),
+    "local": (pa.timestamp("us"), [dt.datetime(2024, 3, 10, 2, 30), dt.datetime(1, 1, 1)]),
+    "price": (pa.decimal128(10, 3), [Decimal("-0.001"), Decimal("9999999.999")]),
+    "ratio": (pa.float64(), [0.1, -0.0, math.inf, -math.inf, math.nan, 5e-324]),
+    "short": (pa.float32(), [0.10000000149011612, math.nan]),
+    "raw": (pa.binary(), [b"plain", b"\xc3\xa4=/%"]),
+}
+
+
+@pytest.mark.spec("SPK-3", "SPK-4", "SPK-5")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deleted", [False, True], ids=["whole", "deleted"])
+def test_partition_values_are_those_of_the_log(
+    spark: SparkSession, tmp_path: Path, kind: str, deleted: bool
+) -> None:
+    of, values = KINDS[kind]
+    values = [*values, None]
+    data = pa.table({"id": range(len(values) * 3), "p": pa.array(values * 3, of)})
+    table = txlog.write(tmp_path / "a=b %c" / "täble", data, partition_by=["p"])
+    if deleted:
+        table.delete("id % 5 = 1")
+    for zone in ("UTC", "America/New_York"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        try:
+            found = read(spark, table.uri).toArrow()
+            some = read(spark, table.uri, columns=["p"], where="p IS NULL").toArrow()
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
+        assert rows_sha256(found) == rows_sha256(table.to_arrow())
+        assert some.num_rows == table.count("p IS NULL") > 0
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
+    """Six files, two of them with deleted rows."""
+    table = txlog.Table.create(
+        tmp_path_factory.mktemp("native") / "flights",
+        pa.schema([("id", pa.int64()), ("part", pa.string()), ("x", pa.float64())]),
+        partition_by=["part"],
+    )
+    for part in range(6):
+        ids = range(part * 1000, part * 1000 + 1000)
+        table.append(
+            pa.table({"id": ids, "part": [f"p{part % 3}"] * 1000, "x": [float(n % 7) for n in ids]})
+        )
+    table.delete("id % 10 = 3 AND (id < 1000 OR id >= 5000)")
+    return table
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())  # type: ignore[operator]
+
+
+@pytest.mark.spec("SPK-6")
+def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: txlog.Table) -> None:
+    frame = read(spark, flights.uri)
+    plan = plan_of(frame)
+    assert plan.count("FileScan parquet") == 2
+    assert plan.count("BroadcastHashJoin") == 1
+    assert plan.count("Batched: true") == 2
+    assert sorted(frame.toArrow().to_pylist(), key=str) == sorted(
+        flights.to_arrow().to_pylist(), key=str
+    )
+    untouched = read(spark, flights.uri, where="id BETWEEN 1000 AND 4999")
+    assert "Join" not in plan_of(untouched)
+    assert untouched.count() == 4000
+
+
+def test_filters_reach_the_partitions_and_the_files(
+    spark: SparkSession, flights: txlog.Table
+) -> None:
+    frame = read(spark, flights.uri).where("part = 'p1' AND x > 5")
+    plan = plan_of(frame)
+    assert "GreaterThan(x,5.0)" in plan
+    assert "= p1)" in plan[plan.index("PartitionFilters") :]
+    assert frame.count() == flights.count("part = 'p1' AND x > 5")
+
+
+def test_where_and_columns(spark: SparkSession, flights: txlog.Table) -> None:
+    for where in ("x > 3 AND part <> 'p0'", "id < 1500 OR part IS NULL", "part IN ('p2', 'x')"):
+        found = read(spark, flights.uri, columns=["x", "id"], where=where).toArrow()
+        assert found.column_names == ["x", "id"]
+        expected = flights.to_arrow(columns=["x", "id"], where=where)
+        assert rows_sha256(found) == rows_sha256(expected)
+    assert read(spark, flights.uri, where="id < 0").toArrow().num_rows == 0
+    assert read(spark, flights.uri, columns=[]).count() == flights.count()
+
+
+def test_versions(spark: SparkSession, flights: txlog.Table) -> None:
+    assert read(spark, flights.uri, version=6).count() == 6000
+    assert read(spark, flights.uri, 7).count() == 5800
+    stamp = flights.history()[0]["timestamp"]
+    assert read(spark, flights.uri, timestamp=stamp).count() == 5800
+    with pytest.raises(txlog.NotFoundError):
+        read(spark, flights.uri, version=99)
+    with pytest.raises(txlog.InvalidInputError, match="only one of them"):
+        read(spark, flights.uri, version=1, timestamp=stamp)
+
+
+def test_a_frame_stays_the_version_that_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": range(10)}))
+    frame = read(spark, table.uri)
+    table.delete("id < 5")
+    table.append(pa.table({"id": range(100)}))
+    assert frame.count() == 10
+    assert read(spark, table.uri).count() == 105
+
+
+@pytest.mark.spec("SPK-7")
+def test_metadata_columns(spark: SparkSession, flights: txlog.Table) -> None:
+    columns = ["id", "_rowaddr", "_fragid", "_rowid"]
+    found = read(spark, flights.uri, columns=columns, where="_fragid IN (0, 4)").toArrow()
+    expected = flights.to_arrow(columns=columns, where="_fragid IN (0, 4)")
+    assert found.schema.types == expected.schema.types
+    assert rows_sha256(found) == rows_sha256(expected)
+    assert found.num_rows > 0
+
+
+def test_a_self_join_has_two_of_everything(spark: SparkSession, flights: txlog.Table) -> None:
+    one = read(spark, flights.uri, columns=["id", "_rowaddr"])
+    other = read(spark, flights.uri, columns=["id", "_rowaddr"])
+    assert one.join(other, "_rowaddr").count() == flights.count()
+
+
+def test_what_spark_cannot_read_goes_through_txlog(spark: SparkSession, tmp_path: Path) -> None:
+    table = txlog.Table.create(
+        tmp_path / "t",
+        pa.schema([("id", pa.int64())]),
+        properties={"delta.feature.txlog.fragments": "supported"},
+    )
+    table.append(pa.table({"id": range(10)}))
+    table.add_columns({"double": "2 * id"})
+    table.append(pa.table({"id": range(5), "double": range(5)}))
+    table.delete("id = 3")
+    found = read(spark, table.uri)
+    assert "FileScan parquet" not in plan_of(found)
+    assert rows_sha256(found.toArrow()) == rows_sha256(table.to_arrow())
+    # The files of the first column need nothing of the second's.
+    ids = read(spark, table.uri, columns=["id"])
+    assert "FileScan parquet" in plan_of(ids)
+    assert rows_sha256(ids.toArrow()) == rows_sha256(table.to_arrow(columns=["id"]))
+
+
+@pytest.mark.spec("SPK-6")
+def test_too_many_deletions_go_through_txlog(
+    spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txlog.spark_ext.native.read.MAX_VECTOR_BYTES", 10)
+    frame = read(spark, flights.uri)
+    assert plan_of(frame).count("FileScan parquet") == 1
+    assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())
+
+
+def test_widened_and_missing_columns(spark: SparkSession, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": pa.array([1, 2], pa.int32())}))
+    more = pa.table({"id": pa.array([3], pa.int32()), "tags": pa.array([["a"]])})
+    table.append(more, schema_mode="merge")
+    table.delete("id = 1")
+    found = read(spark, table.uri).orderBy("id").toArrow()
+    assert found.to_pylist() == [{"id": 2, "tags": None}, {"id": 3, "tags": ["a"]}]
+
+
+def test_files_of_another_table(spark: SparkSession, tmp_path: Path) -> None:
+    """A shallow clone's log has absolute paths."""
+    import json
+
+    source = txlog.write(
+        tmp_path / "the source", pa.table({"id": range(9), "p": ["a", "b", "c"] * 3}),
+        partition_by=["p"],
+    )  # fmt: skip
+    source.delete("id IN (0, 4)")
+    clone = tmp_path / "clone"
+    (clone / "_delta_log").mkdir(parents=True)
+    for entry in (Path(source.uri) / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("txlogCrc32", None)
+            for action in (line.get("add"), line.get("remove")):
+                if action and "://" not in action["path"]:
+                    action["path"] = (Path(source.uri) / "x").as_uri()[:-1] + action["path"]
+                    vector = action.get("deletionVector")
+                    assert vector is None or vector["storageType"] == "u" or vector
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (clone / "_delta_log" / entry.name).write_text(text)
+    for file in Path(source.uri).glob("deletion_vector*"):
+        (clone / file.name).write_bytes(file.read_bytes())
+    table = txlog.Table(clone)
+    assert table.count() == 7
+    assert rows_sha256(read(spark, str(clone)).toArrow()) == rows_sha256(source.to_arrow())
+
+
+def test_bad_input(spark: SparkSession, flights: txlog.Table, tmp_path: Path) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="no such column"):
+        read(spark, flights.uri, columns=["nothing"])
+    with pytest.raises(txlog.InvalidInputError):
+        read(spark, flights.uri, where="nothing > 1")
+    with pytest.raises(txlog.NotFoundError):
+        read(spark, str(tmp_path / "nothing"))
+    txlog.write("memory://native", pa.table({"id": [1]}))
+    with pytest.raises(txlog.UnsupportedFeatureError, match='format\\("txlog"\\)'):
+        read(spark, "memory://native")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(txlog.StoreError, match="list of files"):
+        read(spark, flights.uri, manifests=str(tmp_path / "file"))
+
+
+def test_a_file_that_vanished_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"id": range(10)}))
+    table.delete("id = 1")
+    frame = read(spark, table.uri)
+    next((tmp_path / "t").glob("*.parquet")).unlink()
+    with pytest.raises(Exception, match=r"(?i)not exist|not found|FileNotFound"):
+        frame.toArrow()
+
+
+def test_frames_aggregate_as_spark_does(spark: SparkSession, flights: txlog.Table) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = read(spark, flights.uri).groupBy("part").agg(F.sum("x").alias("x")).toArrow()
+    expected = flights.to_arrow().group_by("part").aggregate([("x", "sum")])
+    assert dict(zip(found["part"].to_pylist(), found["x"].to_pylist(), strict=True)) == dict(
+        zip(expected["part"].to_pylist(), expected["x_sum"].to_pylist(), strict=True)
+    )
+    assert pc.sum(found["x"]).as_py() > 0

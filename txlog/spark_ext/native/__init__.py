@@ -1,0 +1,8 @@
+"""Reading with Spark's own Parquet reader, planned by txlog.
+
+Rules: spec/spark.md, SPK-1 to SPK-9.
+"""
+
+from txlog.spark_ext.native.read import read
+
+__all__ = ["read"]

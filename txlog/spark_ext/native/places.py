@@ -1,0 +1,179 @@
+"""Where Spark finds a data file, and which constants of it the place tells. Pure.
+
+Spark takes the constants of a file from the folders that it is in: `p=1/` is a column `p`. The
+folders of a Delta table mean nothing, so each file is given folders of our own making: a *virtual*
+path, which Hadoop's ViewFs, a file system of mount points, resolves to the real one. Rules:
+spec/spark.md, SPK-3 to SPK-5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import UnsupportedFeatureError
+from txlog.log import decode_path
+from txlog.spark_ext.native.kinds import NULL_FOLDER, PartitionText
+
+FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
+
+# Names that Hadoop has for stores.
+_HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+_NOT_HADOOP = frozenset({"memory", "http", "https"})
+
+# A relative path of a log that is a valid URI as it stands.
+_STEP = r"(?:[A-Za-z0-9_\-.=+,:@~!$&'()*;]|%[0-9A-Fa-f]{2})+"
+_PLAIN = f"^{_STEP}(?:/{_STEP})*$"
+_DOTTED = r"(?:^|/)\.\.?(?:/|$)|^[A-Za-z][A-Za-z0-9+.\-]*:"
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(/.*)?", re.DOTALL)
+
+# What Spark takes for a sign of its own in a folder's name.
+_ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
+
+
+@dataclass(frozen=True)
+class Volume:
+    """A file system as Hadoop names it: a scheme and an authority."""
+
+    scheme: str
+    authority: str
+
+    @property
+    def uri(self) -> str:
+        """The URI of the volume's root, without a slash at its end."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def mount(self) -> str:
+        """The name of the mount table that has the volume below virtual folders."""
+        text = re.sub(r"[^a-z0-9]+", "-", f"{self.scheme}-{self.authority}".lower()).strip("-")
+        digest = hashlib.sha256(self.uri.encode()).hexdigest()[:8]
+        return f"txlog-{text}-{digest}"
+
+    @property
+    def root(self) -> str:
+        """The URI that all virtual paths of the volume begin with."""
+        return f"viewfs://{self.mount}/"
+
+    @property
+    def setting(self) -> tuple[str, str]:
+        """The setting that makes Hadoop resolve the virtual paths of the volume.
+
+        The folders of the real path follow the virtual ones, encoded: Spark sees no `=` in them.
+        Hadoop decodes what it puts for the group, as that is a part of a URI.
+        """
+        folders = rf"^/.*?{FRAGMENT_COLUMN}=-?\d+(?<txlogFolders>(?:/[^/]+)*)(?=/[^/]+$)"
+        return (
+            f"fs.viewfs.mounttable.{self.mount}.linkRegex.{folders}",
+            f"{self.uri}${{txlogFolders}}/",
+        )
+
+
+def volume_of(root: str) -> tuple[Volume, str]:
+    """Return the volume of a table's root, and the root's folder in it, percent-encoded.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Hadoop has no file system for the store.
+    """
+    if root.startswith("/"):
+        return Volume("file", ""), quote(root.rstrip("/"))
+    found = _URI.fullmatch(root)
+    scheme = found[1].lower() if found else ""
+    if found is None or scheme in _NOT_HADOOP:
+        raise UnsupportedFeatureError(
+            path=root,
+            features=(scheme or root,),
+            reason="Spark's own reader reaches files through Hadoop, which has no such store",
+            remedy='Use spark.read.format("txlog")',
+        )
+    volume = Volume(_HADOOP_SCHEMES.get(scheme, scheme), found[2])
+    return volume, quote((found[3] or "").rstrip("/"))
+
+
+def locations(paths: pa.Array, root: str) -> pa.Table:
+    """Return where logged paths are: `volume`, `folder` (with `/` at its start) and `name`.
+
+    `folder` and `name` are percent-encoded, as in a URI. `volume` is dictionary-encoded text.
+    """
+    volume, base = volume_of(root)
+    plain = pc.and_(
+        pc.match_substring_regex(paths, _PLAIN),
+        pc.invert(pc.match_substring_regex(paths, _DOTTED)),
+    )
+    whole = pc.binary_join_element_wise(base, paths, "/")
+    volumes = pa.repeat(pa.scalar(volume.uri), len(paths))
+    if not pc.all(plain).as_py():
+        odd = pc.invert(plain)
+        found = [_location(path, volume, base) for path in paths.filter(odd).to_pylist()]
+        whole = pc.replace_with_mask(whole, odd, pa.array([path for _, path in found], pa.string()))
+        volumes = pc.replace_with_mask(
+            volumes, odd, pa.array([where for where, _ in found], pa.string())
+        )
+    split = pc.extract_regex(whole, r"^(?P<folder>.*)/(?P<name>[^/]*)$")
+    return pa.table(
+        {
+            "volume": volumes.dictionary_encode(),  # No files: of no volume.
+            "folder": pc.struct_field(split, "folder"),
+            "name": pc.struct_field(split, "name"),
+        }
+    )
+
+
+def _location(path: str, volume: Volume, base: str) -> tuple[str, str]:
+    """Return the volume's URI and the encoded path of a path that needs a closer look."""
+    decoded = decode_path(path)
+    found = _URI.fullmatch(decoded)
+    if found is not None:
+        other, folder = volume_of(decoded)
+        return other.uri, folder
+    if decoded.startswith("/"):
+        return Volume("file", "").uri if volume.scheme == "file" else volume.uri, quote(decoded)
+    return volume.uri, f"{base}/{quote(decoded)}"
+
+
+def parse_volume(uri: str) -> Volume:
+    """Return the volume of a URI that `locations` gave."""
+    scheme, _, authority = uri.partition("://")
+    return Volume(scheme, authority)
+
+
+def real_uris(where: pa.Table, volume: Volume) -> pa.Array:
+    """Return the URIs of files of one volume."""
+    return pc.binary_join_element_wise(
+        volume.uri, pc.binary_join_element_wise(where["folder"], where["name"], "/"), ""
+    )
+
+
+def virtual_uris(
+    where: pa.Table, volume: Volume, ids: pa.Array, partitions: list[PartitionText]
+) -> pa.Array:
+    """Return URIs of files of one volume whose folders tell partition values and fragment ids."""
+    parts = [pa.repeat(pa.scalar(volume.root.rstrip("/")), len(ids))]
+    for partition in partitions:
+        texts = partition.texts.dictionary_encode()
+        folders = [
+            NULL_FOLDER if text is None else folder_text(text)
+            for text in texts.dictionary.to_pylist()
+        ]
+        encoded = [quote(f"/{partition.name}={folder}") for folder in folders]
+        absent = quote(f"/{partition.name}={NULL_FOLDER}")
+        parts.append(pc.fill_null(pa.array(encoded, pa.string()).take(texts.indices), absent))
+    parts.append(pc.binary_join_element_wise(f"/{FRAGMENT_COLUMN}%3D", ids.cast(pa.string()), ""))
+    folders = where["folder"].combine_chunks().dictionary_encode()
+    # Encoded thrice: for this URI, for Hadoop's, and so that Spark sees no folder with an `=`.
+    hidden = [quote(quote(unquote(text))) for text in folders.dictionary.to_pylist()]
+    parts.append(pa.array(hidden, pa.string()).take(folders.indices))
+    parts.append(pc.binary_join_element_wise("/", where["name"].combine_chunks(), ""))
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def folder_text(text: str) -> str:
+    """Return a partition value as Spark has it in the name of a folder."""
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

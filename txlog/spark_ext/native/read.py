@@ -1,0 +1,154 @@
+"""`read`: a table as a DataFrame over Spark's own Parquet reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from txlog.expressions import Expression, as_expression, to_sql
+from txlog.fragments import fragments_of
+from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, Threads, plan_files
+from txlog.schema import ArrayType, MapType, StructField, StructType
+from txlog.schema.types import TYPE_CHANGES
+from txlog.snapshot import load_files, snapshot_at
+from txlog.spark_ext.native.columns import own_names
+from txlog.spark_ext.native.frame import frame
+from txlog.spark_ext.native.vectors import deletion_table
+from txlog.store import Store, open_store
+
+_WHOLE_NUMBERS = ("byte", "short", "integer", "long")
+
+MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.
+
+
+def read(
+    spark: SparkSession,
+    uri: str,
+    version: int | None = None,
+    timestamp: str | datetime | int | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | Expression | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    manifests: str | None = None,
+) -> DataFrame:
+    """Return a version of a table as a DataFrame that Spark reads with its own Parquet reader.
+
+    Planning is txlog's: only the files that `where` cannot rule out, partition values from the
+    log, column mapping, and deleted rows left out inside of Spark. It is the version of this
+    moment; later commits do not show.
+
+    What Spark's reader cannot do is read as by `spark.read.format("txlog")`, with the same rows:
+    columns in files of their own, row ids of tables that track rows, whole numbers that became
+    decimals, and files with deletions where their bits are more than 256 MB in all.
+
+    Parameters
+    ----------
+    spark
+        A classic session, or one of Spark Connect.
+    version, timestamp
+        Another version than the latest, as for `Table`.
+    columns, where
+        As for `Table.scan`.
+    storage_options
+        For reading the log. Spark reaches the data files by its own settings (`spark.hadoop.…`).
+    manifests
+        A folder for the lists of files that Spark reads, which Spark's driver must see. Default: a
+        temporary one of this process. Over Spark Connect to another machine, name a shared one.
+
+    Raises
+    ------
+    NotFoundError, InvalidInputError, UnsupportedFeatureError, LogCorruptError
+        As for `Table` and `Table.scan`.
+    BadDeletionVectorError
+        Deleted positions cannot be read.
+    """
+    store = open_store(uri, storage_options)
+    snapshot = snapshot_at(store, version, timestamp)
+    plan = plan_files(
+        snapshot,
+        load_files(store, snapshot).live,
+        columns=None if columns is None else list(columns),
+        where=as_expression(where),
+    )
+    if needs_python(plan):
+        return _by_python(spark, store, plan)
+    deleted = _with_deletions(plan)
+    alive = pc.invert(deleted)
+    filtered = not pc.all(plan.certain).as_py()
+    build = partial(frame, spark, plan, filtered=filtered, manifests=manifests)
+    frames = []
+    if pc.any(alive).as_py() or not len(alive):
+        frames.append(build(plan.rows.filter(alive), vectors=None))
+    if pc.any(deleted).as_py():
+        apart, counts = plan.rows.filter(deleted), plan.physical_rows.filter(deleted)
+        if (pc.sum(counts).as_py() or 0) // 8 > MAX_VECTOR_BYTES:
+            frames.append(_by_python(spark, store, plan, with_deletions=True))
+        else:
+            vectors = deletion_table(store, fragments_of(apart, counts), Threads())
+            frames.append(build(apart, vectors=vectors))
+    return reduce(DataFrame.unionAll, frames)
+
+
+def needs_python(plan: FilePlan) -> bool:
+    """Return whether a plan needs what only txlog's own reader does. Pure."""
+    apart = plan.rows.columns
+    given = {name for fields in apart.field_sets for name in fields if apart.rows.num_rows}
+    if any(column.name_in_files(plan.mapping_mode) in given for column in plan.needed):
+        return True
+    if plan.row_tracking is not None and plan.metadata_columns - {FRAGMENT_ID, ROW_ADDRESS}:
+        return True
+    if any(_becomes_decimal(column) for column in plan.needed):
+        return True
+    return bool(own_names(plan))
+
+
+def _becomes_decimal(column: StructField) -> bool:
+    """Whether files may hold whole numbers for decimals: Spark wants room for all of the type."""
+    return any(
+        change.get("fromType") in _WHOLE_NUMBERS and "decimal" in str(change.get("toType"))
+        for field in _fields(column)
+        for change in field.metadata.get(TYPE_CHANGES) or ()
+    )
+
+
+def _fields(column: StructField) -> Iterator[StructField]:
+    """Yield a column and all fields inside of it."""
+    yield column
+    kinds = [column.type]
+    while kinds:
+        match kinds.pop():
+            case ArrayType(element):
+                kinds.append(element)
+            case MapType(key, value):
+                kinds += [key, value]
+            case StructType(fields):
+                for field in fields:
+                    yield from _fields(field)
+
+
+def _with_deletions(plan: FilePlan) -> pa.Array:
+    vectors = plan.rows.primaries["deletion_vector"].combine_chunks()
+    return pc.fill_null(pc.greater(pc.struct_field(vectors, "cardinality"), 0), False)
+
+
+def _by_python(
+    spark: SparkSession, store: Store, plan: FilePlan, *, with_deletions: bool = False
+) -> DataFrame:
+    """Read through the data source, which txlog's own reader is behind."""
+    reader = spark.read.format("txlog").option("versionAsOf", plan.version)
+    reader = reader.option("columns", json.dumps([column.name for column in plan.columns]))
+    if plan.where is not None:
+        reader = reader.option("where", to_sql(plan.where))
+    if with_deletions:
+        reader = reader.option("onlyWithDeletions", "true")
+    if store.options:
+        reader = reader.option("storageOptions", json.dumps(dict(store.options)))
+    return reader.load(store.root)
