@@ -67,6 +67,11 @@ class CommitsAhead:
             "without what is lost; delta.logRetentionDuration keeps commits for longer",
         )
 
+    @property
+    def last_listed(self) -> int:
+        """The latest version of which the commit was listed; -1 for none."""
+        return max(self._listed, default=-1)
+
     def forget_before(self, version: int) -> None:
         """Forget the listed commits before a version."""
         self._listed = {at: file for at, file in self._listed.items() if at >= version}

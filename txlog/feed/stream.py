@@ -6,7 +6,7 @@ Nothing here knows of Spark. Rules: spec/streaming.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from txlog.actions import empty_rows
@@ -74,6 +74,7 @@ class TableStream:
         self._versions = StreamVersions(store, self._table, options.policy, changes=options.changes)
         self._head = self._table.version  # The latest version that is known to exist.
         self._last: int | None = None
+        self._at: StreamOffset | None = None
 
     def stop_at_latest(self) -> None:
         """Take the version that the table has now as the last one."""
@@ -104,7 +105,15 @@ class TableStream:
         self._versions.forget_before(at)
         self._ahead.forget_before(at.version)
         wanted = self._options.limits if limits is None else limits
-        return advance(at, self._steps(at), wanted).to_json()
+        self._at = advance(at, self._steps(at), wanted)
+        return self._at.to_json()
+
+    def reached(self) -> dict[str, Any] | None:
+        """Return the offset behind the latest version that is known, without looking for more."""
+        if self._at is None:
+            return None
+        known = max(self._head, self._ahead.last_listed)
+        return replace(self._at, version=known + 1, index=0).to_json()
 
     def work(
         self, start: Mapping[str, Any], end: Mapping[str, Any]

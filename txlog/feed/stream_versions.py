@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol
-from txlog.errors import NotFoundError, UnsupportedFeatureError
+from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
 from txlog.feed.changes import RemovedValues, require_enabled
 from txlog.feed.forms import Form, differences, faults_between, form_of, tightened
 from txlog.feed.offsets import StreamOffset
@@ -21,6 +21,7 @@ from txlog.snapshot import (
     Commit,
     Snapshot,
     file_rows,
+    list_commits,
     load_files,
     load_snapshot,
     read_commit,
@@ -144,14 +145,30 @@ class StreamVersions:
         if commit.version == self._table.version + 1:
             base = self._table.controls
         if base is None:
-            return self._loaded(commit.version).controls
-        if not any(isinstance(action, Protocol | Metadata) for _, action in commit.controls):
+            try:
+                return self._loaded(commit.version).controls
+            except (NotFoundError, LogCorruptError):
+                if not self._lasted_since(commit.version):
+                    raise
+                return self._table.controls
+        if not _changes_controls(commit):
             return base
         found = controls_of(commit.controls, base)
         assert found.protocol is not None
         assert found.metadata is not None
         require_readable(found.protocol, found.metadata, path=self._store.root)
         return found
+
+    def _lasted_since(self, version: int) -> bool:
+        """Return whether the table's controls have been in force since a version.
+
+        Where a version can no longer be rebuilt, the commits after it may still tell.
+        """
+        files = list_commits(self._store, self._table, since=version + 1)
+        if len(files) != self._table.version - version:
+            return False
+        commits = (read_commit(self._store, file) for file in files)
+        return not any(_changes_controls(commit) for commit in commits)
 
     def _require_form(self, controls: Controls, version: int) -> None:
         protocol, metadata = controls.protocol, controls.metadata
@@ -184,3 +201,7 @@ class StreamVersions:
             *faults_between(form, self._form),
             *(f"column {name} could be null" for name in nullable),
         ]
+
+
+def _changes_controls(commit: Commit) -> bool:
+    return any(isinstance(action, Protocol | Metadata) for _, action in commit.controls)

@@ -135,6 +135,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._stream.latest(start, limits)
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return how far the log is known to reach, for the query's progress."""
+        return self._stream.reached()
+
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Take the version of now as the last one."""
         self._stream.stop_at_latest()
