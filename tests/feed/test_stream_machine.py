@@ -213,6 +213,11 @@ def before_empty(machine: Streaming, version: int) -> bool:
     return not txlog.Table(machine.uri, version=version).fragments()
 
 
-Streaming = pytest.mark.spec("STR-1", "STR-2", "STR-4", "STR-5", "STR-6", "STR-7")(Streaming)
-TestStreaming = Streaming.TestCase
-TestStreaming.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+@pytest.mark.spec("STR-1", "STR-2", "STR-4", "STR-5", "STR-6", "STR-7")
+class TestStreaming(Streaming.TestCase):
+    settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+
+
+@pytest.mark.exhaustive
+class TestManyStreams(Streaming.TestCase):
+    settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
