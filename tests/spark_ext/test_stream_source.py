@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
 import txlog
-from txlog.errors import InvalidInputError, TxlogError
+from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError
 from txlog.fragments import DataFile, Fragment
 from txlog.spark_ext.reader import FragmentPartition
 from txlog.spark_ext.shares import task_shares
@@ -155,6 +156,14 @@ def test_metadata_columns_are_none_of_a_stream(table: txlog.Table) -> None:
     reader = reader_of(table, columns="x,_rowid")
     with pytest.raises(InvalidInputError, match="_rowid"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+
+
+def test_older_sparks_are_told_what_is_missing(
+    table: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "txlog.spark_ext.stream_reader", None)
+    with pytest.raises(UnsupportedFeatureError, match=r"need Spark 4\.2"):
+        reader_of(table)
 
 
 def test_secrets_do_not_show(table: txlog.Table) -> None:

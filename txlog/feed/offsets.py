@@ -18,8 +18,10 @@ from txlog.errors import InvalidInputError
 
 _FORMAT = 1  # Of an offset's JSON.
 _FIELDS = {
-    "format": int, "table": str, "began": int, "initial": bool, "version": int, "index": int,
+    "format": int, "table": str, "changes": bool, "began": int, "initial": bool, "version": int,
+    "index": int,
 }  # fmt: skip
+_NAMES = [name for name in _FIELDS if name != "format"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class StreamOffset:
     initial: bool  # Whether it began with all rows of that version, or with its commit.
     version: int
     index: int = 0
+    changes: bool = False  # Whether units of commits are files of changes.
 
     @property
     def in_snapshot(self) -> bool:
@@ -48,10 +51,7 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object of plain values."""
-        return {
-            "format": _FORMAT, "table": self.table, "began": self.began, "initial": self.initial,
-            "version": self.version, "index": self.index,
-        }  # fmt: skip
+        return {"format": _FORMAT, **{name: getattr(self, name) for name in _NAMES}}
 
 
 UNDECIDED: Mapping[str, Any] = {"format": _FORMAT, "version": -1, "index": 0}
@@ -82,7 +82,7 @@ def parse_offset(offset: Mapping[str, Any]) -> StreamOffset:
                 remedy="Start the query with a new checkpoint, and with startingVersion where "
                 "the other source stopped",
             )
-    return StreamOffset(**{name: offset[name] for name in _FIELDS if name != "format"})
+    return StreamOffset(**{name: offset[name] for name in _NAMES})
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class TableStream:
         if self._options.starting_ms is not None:
             chosen = version_from(self._store, self._table, self._options.starting_ms)
         if chosen is None:
-            return StreamOffset(self._table.metadata.id, latest, True, latest)
+            return self._offset(latest, initial=True)
         first = latest + 1 if chosen == "latest" else chosen
         if chosen != "latest" and first > latest:
             raise NotFoundError(
@@ -163,7 +163,11 @@ class TableStream:
                 reason=f"startingVersion is later than the latest version, {latest}",
                 remedy="Set startingVersion=latest to begin with the next version",
             )
-        return StreamOffset(self._table.metadata.id, first, False, first)
+        return self._offset(first, initial=False)
+
+    def _offset(self, began: int, *, initial: bool) -> StreamOffset:
+        table, changes = self._table.metadata.id, self._options.changes
+        return StreamOffset(table, began, initial, began, changes=changes)
 
     def _resumed(self, offset: Mapping[str, Any]) -> StreamOffset:
         found = parse_offset(offset)
@@ -173,6 +177,13 @@ class TableStream:
                 reason=f"it belongs to another table (id {found.table}) than the one that is at "
                 f"{self._store.root} now (id {self._table.metadata.id})",
                 remedy="Start the query with a new checkpoint",
+            )
+        if found.changes != self._options.changes:
+            raise InvalidInputError(
+                argument="readChangeFeed",
+                reason=f"the checkpoint is of a stream of {'changes' if found.changes else 'rows'}",
+                remedy=f"Set readChangeFeed={str(found.changes).lower()}, or start the query with "
+                "a new checkpoint",
             )
         if found.version > self._head + 1:
             raise self._behind(found.version - 1)

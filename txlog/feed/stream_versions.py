@@ -63,6 +63,7 @@ class StreamVersions:
         self._removed = RemovedValues(store, table)
         self._snapshot: VersionUnits | None = None
         self._commits: dict[int, VersionUnits] = {}
+        self._kept = 0  # How many units they have.
 
     def forget_before(self, at: StreamOffset) -> None:
         """Forget what a stream that is at an offset has behind it."""
@@ -70,7 +71,7 @@ class StreamVersions:
             self._snapshot = None
         # Of the version just before, the next one takes its controls.
         for version in [version for version in self._commits if version < at.version - 1]:
-            del self._commits[version]
+            self._forget(version)
 
     def snapshot(self, version: int) -> VersionUnits:
         """Return the live fragments of a version."""
@@ -103,15 +104,17 @@ class StreamVersions:
             found = self._read(file)
             self._make_room(len(found.sizes))
             self._commits[file.version] = found
+            self._kept += len(found.sizes)
         return found
 
     def _make_room(self, units: int) -> None:
-        kept = sum(len(version.sizes) for version in self._commits.values())
         while self._commits and (
-            kept + units > _KEPT_UNITS or len(self._commits) >= _KEPT_VERSIONS
+            self._kept + units > _KEPT_UNITS or len(self._commits) >= _KEPT_VERSIONS
         ):
-            oldest = next(iter(self._commits))
-            kept -= len(self._commits.pop(oldest).sizes)
+            self._forget(next(iter(self._commits)))
+
+    def _forget(self, version: int) -> None:
+        self._kept -= len(self._commits.pop(version).sizes)
 
     def _read(self, file: LogFile) -> VersionUnits:
         commit = read_commit(self._store, file)
