@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,12 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.expressions import as_expression
 from txlog.feed import UNDECIDED, ChangePolicy, Limits, StreamOptions, TableStream, read_changes
 from txlog.feed.offsets import Step, StreamOffset, advance, parse_offset, unit_ranges
@@ -546,6 +552,28 @@ def test_offsets_of_other_tables_and_of_the_future(table: txlog.Table, tmp_path:
             open_stream(table).latest(ahead)
         with pytest.raises(NotFoundError):
             open_stream(table).work(at, ahead)
+
+
+@pytest.mark.spec("STR-12")
+def test_a_table_that_is_replaced_under_a_stream(table: txlog.Table, tmp_path: Path) -> None:
+    Clock.now_s = 0.0
+    stream = TableStream(table.store, StreamOptions(), effects=Clock())
+    at = stream.latest(UNDECIDED)
+    shutil.rmtree(tmp_path / "t")
+    Clock.now_s += 11
+    with pytest.raises(NotFoundError, match="has read version 1"):
+        stream.latest(at)
+    again = txlog.write(tmp_path / "t", xs(100))
+    Clock.now_s += 11
+    with pytest.raises(NotFoundError, match="has read version 1"):
+        stream.latest(at)
+    again.append(xs(101))
+    assert stream.latest(at) == at
+    metadata = {"metaData": again.metadata.to_json()}
+    again.append(xs(102))
+    change_commit(again, 2, lambda lines: [metadata, *lines])
+    with pytest.raises(CommitConflictError, match="another table"):
+        stream.latest(at)
 
 
 def test_the_last_version_can_be_pinned(table: txlog.Table) -> None:

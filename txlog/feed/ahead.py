@@ -38,7 +38,8 @@ class CommitsAhead:
         Raises
         ------
         NotFoundError
-            The commit is lost; the version is named (rule STR-10).
+            The commit is lost; the version is named (rule STR-10). Or the log no longer has the
+            version before it (STR-12).
         """
         found = self._listed.get(version)
         if found is not None:
@@ -47,10 +48,18 @@ class CommitsAhead:
             found = self._look(version)
             if found is not None or not exists:
                 return found
-        later = self._list(version)
+        last = self._list(version)
         if version in self._listed:
             return self._listed[version]
-        if not later:
+        if last < version - 1:
+            raise NotFoundError(
+                path=self._store.root,
+                version=version - 1,
+                reason=f"the stream has read version {version - 1}, which the log does not have: "
+                "the table was removed, replaced or restored from a copy",
+                remedy="Start the query with a new checkpoint",
+            )
+        if last < version:
             return None
         found = self._look(version)  # A listing may begin before a commit that others follow.
         if found is not None:
@@ -90,9 +99,17 @@ class CommitsAhead:
             return None
         return LogFile(name, "commit", version, info.size, info.modified_ms)
 
-    def _list(self, since: int) -> bool:
-        """List the log from a version on, and return whether it knows of any."""
+    def _list(self, version: int) -> int:
+        """List the commits from a version on; return the last version that the log knows.
+
+        It is -1 if that is not even the version before.
+        """
+        since = max(version - 1, 0)
         files = [file for file in list_log(self._store, since=since) if file.kind != "checksum"]
-        self._listed = {file.version: file for file in files if file.kind == "commit"}
+        self._listed = {
+            file.version: file
+            for file in files
+            if file.kind == "commit" and file.version >= version
+        }
         self._listed_s = self._effects.monotonic_s()
-        return any(file.last_version >= since for file in files)
+        return max((file.last_version for file in files), default=-1)

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol
-from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import (
+    CommitConflictError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.feed.changes import RemovedValues, require_enabled
 from txlog.feed.forms import Form, differences, faults_between, form_of, tightened
 from txlog.feed.offsets import StreamOffset
@@ -177,6 +182,14 @@ class StreamVersions:
         protocol, metadata = controls.protocol, controls.metadata
         assert protocol is not None
         assert metadata is not None
+        if metadata.id != self._table.metadata.id:
+            raise CommitConflictError(
+                version=version,
+                rule="CON-2",
+                path=self._store.root,
+                reason="another table has taken this one's place since the query was started",
+                remedy="Start the query with a new checkpoint",
+            )
         if metadata == self._table.metadata and protocol == self._table.protocol:
             return
         form = form_of(protocol, metadata)
