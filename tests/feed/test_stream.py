@@ -17,6 +17,7 @@ from txlog.effects import Effects
 from txlog.errors import (
     CommitConflictError,
     InvalidInputError,
+    LogCorruptError,
     NotFoundError,
     UnsupportedFeatureError,
 )
@@ -491,6 +492,27 @@ def test_lost_commits_behind_which_only_a_checkpoint_is_left(table: txlog.Table)
     assert pull(open_stream(table, fail_on_data_loss=False), table, at)[1] == [7]
     with pytest.raises(NotFoundError, match="version 2"):
         open_stream(table, starting_version=2).latest(UNDECIDED)
+
+
+@pytest.mark.spec("STR-9")
+@pytest.mark.parametrize("change", [None, commented])
+def test_a_version_that_cannot_be_rebuilt_goes_by_the_commits_after_it(
+    table: txlog.Table, change: Any
+) -> None:
+    _, at = fresh(table)
+    table.append(xs(6))
+    if change is None:
+        table.append(xs(9))
+    else:
+        with_schema(table, change)
+    table.checkpoint()
+    lose(table, 1)
+    stream = open_stream(table)
+    if change is None:
+        assert pull(stream, table, at)[1] == [6, 9]
+    else:  # What the columns were before that commit, nobody knows any more.
+        with pytest.raises(LogCorruptError):
+            stream.latest(at)
 
 
 class Clock(Effects):

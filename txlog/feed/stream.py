@@ -196,7 +196,8 @@ class TableStream:
                 yield Step(version, self._versions.snapshot(version).sizes)
                 version += 1
             while self._last is None or version <= self._last:
-                file = self._ahead.find(version, exists=version <= self._head)
+                known = version <= self._head and self._options.fail_on_data_loss
+                file = self._ahead.find(version, exists=known)
                 if file is None or (self._last is not None and file.version > self._last):
                     return
                 self._head = max(self._head, file.version)
