@@ -11,18 +11,18 @@ import pyarrow as pa
 from txlog.actions import Metadata, Protocol
 from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
 from txlog.expressions import Expression, bind, columns_of
+from txlog.feed.forms import faults_between, form_of
 from txlog.feed.plan import (
     CHANGE_COLUMNS,
     ChangeFile,
     change_rows,
     changed_files,
-    incompatible,
 )
 from txlog.feed.read import read_changes
 from txlog.log import canonical_keys
 from txlog.protocol import Properties, is_active
 from txlog.scan import BATCH_ROWS, ArrowStream, Engine, ReadPlan, Threads, choose_columns
-from txlog.schema import StructType, parse_schema
+from txlog.schema import StructType
 from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
 from txlog.stats import file_bounds, keep
 from txlog.store import Store
@@ -104,28 +104,34 @@ def plan_feed(
         A column is unknown, or the predicate does not fit.
     """
     require_feed(last)
-    plan = _feed_plan(last, columns, where)
+    plan = feed_read_plan(last, columns, where)
     commits = _commits(store, last, starting_version)
     first = last
     if starting_version < last.version:
         first = load_snapshot(store, version=starting_version, catalog=last.catalog)
-    known = _PartitionValues(store, last)
+    known = RemovedValues(store, last)
     files = [
         file
         for commit, made_ms in zip(commits, _require_feed(first, last, commits), strict=True)
         for file in changed_files(commit, made_ms, known)
     ]
-    if plan.where is not None and files:
-        bounds = file_bounds(
-            change_rows(files),
-            last.schema,
-            last.partition_columns,
-            plan.where,
-            mapping_mode=plan.mapping_mode,
-        )
-        kept = keep(plan.where, bounds).to_pylist()
-        files = [file for file, wanted in zip(files, kept, strict=True) if wanted]
+    files = possible_changes(files, plan, last)
     return Changes(store, plan, tuple(files), starting_version, last.version, engine or Threads())
+
+
+def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) -> list[ChangeFile]:
+    """Return the files that the plan's predicate does not rule out. Pure."""
+    if plan.where is None or not files:
+        return files
+    bounds = file_bounds(
+        change_rows(files),
+        last.schema,
+        last.partition_columns,
+        plan.where,
+        mapping_mode=plan.mapping_mode,
+    )
+    kept = keep(plan.where, bounds).to_pylist()
+    return [file for file, wanted in zip(files, kept, strict=True) if wanted]
 
 
 def require_feed(snapshot: Snapshot) -> None:
@@ -136,7 +142,7 @@ def require_feed(snapshot: Snapshot) -> None:
     UnsupportedFeatureError
         `delta.enableChangeDataFeed` is not true, or a column has a name of the feed's own.
     """
-    _require_enabled(snapshot.protocol, snapshot.metadata, snapshot.version, snapshot)
+    require_enabled(snapshot.protocol, snapshot.metadata, snapshot.version, snapshot)
     for column in CHANGE_COLUMNS.fields:
         if snapshot.schema.get(column.name) is not None:
             raise UnsupportedFeatureError(
@@ -147,7 +153,8 @@ def require_feed(snapshot: Snapshot) -> None:
             )
 
 
-def _feed_plan(last: Snapshot, columns: list[str] | None, where: Expression | None) -> ReadPlan:
+def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression | None) -> ReadPlan:
+    """Return how to read the changes of versions in the columns of the last one. Pure."""
     schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
     bound = None if where is None else bind(where, schema)
     chosen = choose_columns(schema, schema.names() if columns is None else columns)
@@ -191,13 +198,14 @@ def _require_feed(first: Snapshot, last: Snapshot, commits: Sequence[Commit]) ->
             elif isinstance(action, Metadata):
                 metadata, changed = action, True
         if changed:
-            _require_enabled(protocol, metadata, commit.version, last)
-            _require_compatible(metadata, commit.version, last)
+            require_enabled(protocol, metadata, commit.version, last)
+            _require_compatible(protocol, metadata, commit.version, last)
         stamps.append(commit.made_ms(protocol, metadata))
     return stamps
 
 
-def _require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
+def require_enabled(protocol: Protocol, metadata: Metadata, version: int, last: Snapshot) -> None:
+    """Refuse a version by whose controls no changes are recorded; errors as `require_feed`."""
     if not is_active("changeDataFeed", protocol, Properties(metadata.configuration)):
         raise UnsupportedFeatureError(
             path=last.root,
@@ -210,14 +218,10 @@ def _require_enabled(protocol: Protocol, metadata: Metadata, version: int, last:
         )
 
 
-def _require_compatible(metadata: Metadata, version: int, last: Snapshot) -> None:
-    text = metadata.schema_string
-    schema = StructType() if text is None else parse_schema(text)
-    faults = list(incompatible(schema, last.schema, last.mapping_mode))
-    if _physical(schema, metadata.partition_columns, last) != _physical(
-        last.schema, last.partition_columns, last
-    ):
-        faults.append("the table was partitioned by other columns")
+def _require_compatible(
+    protocol: Protocol, metadata: Metadata, version: int, last: Snapshot
+) -> None:
+    faults = faults_between(form_of(protocol, metadata), form_of(last.protocol, last.metadata))
     if faults:
         raise UnsupportedFeatureError(
             path=last.root,
@@ -228,14 +232,7 @@ def _require_compatible(metadata: Metadata, version: int, last: Snapshot) -> Non
         )
 
 
-def _physical(schema: StructType, names: Sequence[str], last: Snapshot) -> list[str]:
-    if last.mapping_mode == "none":
-        return list(names)
-    fields = [schema.get(name) for name in names]
-    return [name if f is None else f.physical_name for name, f in zip(names, fields, strict=True)]
-
-
-class _PartitionValues:
+class RemovedValues:
     """Partition values of removed files whose remove does not repeat them."""
 
     def __init__(self, store: Store, last: Snapshot) -> None:
@@ -245,6 +242,7 @@ class _PartitionValues:
         self._known: dict[str, Mapping[str, str | None]] = {}
 
     def __call__(self, version: int, path: str) -> Mapping[str, str | None]:
+        """Return the partition values of a file that is live in a version."""
         if not self._last.partition_columns:
             return {}
         if version != self._version:

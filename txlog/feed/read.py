@@ -12,15 +12,22 @@ from pyroaring import BitMap64
 from txlog.errors import DataFileError
 from txlog.feed.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.fragments import alive_mask
-from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, load_deletions, rows_of
+from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, RowRange, load_deletions, rows_of
 from txlog.schema import arrow_type
 from txlog.store import Store
 
 
 def read_changes(
-    store: Store, plan: ReadPlan, file: ChangeFile, *, batch_rows: int = BATCH_ROWS
+    store: Store,
+    plan: ReadPlan,
+    file: ChangeFile,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    rows: RowRange | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changed rows of one file, in the plan's columns.
+
+    With `rows` only the row groups that begin at these positions are read.
 
     Raises
     ------
@@ -37,7 +44,9 @@ def read_changes(
         needed = (*needed, CHANGE_COLUMNS.fields[0])
     names = [column.name for column in plan.columns]
     reader = FragmentReader(store, plan, file.fragment)
-    for start, batch in reader.batches(needed, prune=False, batch_rows=batch_rows, threads=True):
+    for start, batch in reader.batches(
+        needed, prune=False, batch_rows=batch_rows, threads=True, rows=rows
+    ):
         kept = alive_mask(left_out, start, batch.num_rows)
         if among is not None:
             others = alive_mask(among, start, batch.num_rows)

@@ -25,7 +25,7 @@ from txlog.scan.read import (
     rows_of,
 )
 from txlog.scan.scan import Scan, first_rows
-from txlog.scan.shares import Share, limited, row_ranges
+from txlog.scan.shares import Share, limited, packed, row_ranges
 from txlog.scan.stream import ArrowStream
 from txlog.scan.take import positions_of, take_offsets, take_rows
 
@@ -55,6 +55,7 @@ __all__ = [
     "load_deletions",
     "map_all",
     "matching_positions",
+    "packed",
     "plan_files",
     "plan_fragments",
     "plan_scan",

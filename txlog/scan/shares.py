@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -64,3 +65,20 @@ def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
     if parts < 2:
         return [None]
     return list(pairwise([*(rows * part // parts for part in range(parts)), _NO_END]))
+
+
+def packed(weights: Sequence[int], room: int) -> list[range]:
+    """Return neighbours that fit one reader together: none is left out or there twice. Pure.
+
+    A weight that is larger than the room is alone.
+    """
+    found = []
+    start = held = 0
+    for at, weight in enumerate(weights):
+        if at > start and held + weight > room:
+            found.append(range(start, at))
+            start, held = at, 0
+        held += weight
+    if start < len(weights):
+        found.append(range(start, len(weights)))
+    return found

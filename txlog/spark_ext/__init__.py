@@ -1,4 +1,4 @@
-"""Spark: data source, streaming sink, a JDK from pip.
+"""Spark: data source, streams from tables and into them, a JDK from pip.
 
 `spark.read.format("txlog")` needs no registration: Spark finds the module `pyspark_txlog`. Names
 are imported when they are asked for, as pyspark is heavy.

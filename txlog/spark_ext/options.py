@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
 from txlog.errors import InvalidInputError
+from txlog.snapshot import parse_timestamp
 from txlog.store import Store, open_store
 from txlog.writing import AppTransaction, WriteOptions
 
@@ -22,9 +23,9 @@ class Options:
         """Return an option's text, or None."""
         return self._raw.get(name.lower())
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, *, default: bool = False) -> bool:
         """Return whether an option says true."""
-        text = (self.text(name) or "false").strip().lower()
+        text = (self.text(name) or str(default)).strip().lower()
         if text not in ("true", "false"):
             raise self._bad(name, "true or false was expected")
         return text == "true"
@@ -41,6 +42,19 @@ class Options:
         if least is not None and found < least:
             raise self._bad(name, f"a whole number from {least} was expected")
         return found
+
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Refuse options that have no meaning here, by their names."""
+        given = [name for name in names if self.text(name) is not None]
+        if given:
+            raise InvalidInputError(
+                argument=given[0], reason=reason, remedy=f"Leave out {', '.join(given)}"
+            )
+
+    def moment(self, name: str) -> int | None:
+        """Return an option's time in milliseconds since the epoch, or None."""
+        text = self.text(name)
+        return None if text is None else parse_timestamp(text)
 
     def columns(self) -> list[str] | None:
         """Return the names of the columns to read: none, where the option's text is empty."""

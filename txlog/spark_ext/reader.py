@@ -48,7 +48,7 @@ class FragmentPartition(InputPartition):
     """
 
     plan: ReadPlan
-    fragments: tuple[Fragment, ...] = ()  # More than one only to be read in turn, up to a limit.
+    fragments: tuple[Fragment, ...] = ()  # Read in turn.
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
     counted: int = 0  # Rows of no columns that the log has counted; they need no file.
@@ -129,25 +129,39 @@ class FragmentsReader(DataSourceReader):
         return _partitions(plan, self._limit, self._max_partition_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a fragment's rows, in exactly the types that Spark expects."""
+        """Yield a partition's rows, in exactly the types that Spark expects."""
         assert isinstance(partition, FragmentPartition)
-        for start in range(0, partition.counted, BATCH_ROWS):
-            yield _rows_of_no_columns(min(BATCH_ROWS, partition.counted - start))
-        batches: Iterator[pa.RecordBatch] = chain.from_iterable(
-            read_fragment(self._store, partition.plan, fragment, rows=partition.rows)
-            for fragment in partition.fragments
-        )
-        if partition.limit is not None:
-            batches = first_rows(batches, partition.limit)
-        for batch in batches:
-            if not batch.num_columns:
-                yield batch  # Another one of no arrays would have no rows.
-                continue
-            columns = [
-                column if column.type == field.type else column.cast(field.type)
-                for column, field in zip(batch.columns, self._arrow_schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
+        return read_partition(self._store, partition, self._arrow_schema)
+
+
+def read_partition(
+    store: Store, partition: FragmentPartition, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield a partition's rows in the types of a schema; runs on an executor."""
+    for start in range(0, partition.counted, BATCH_ROWS):
+        yield _rows_of_no_columns(min(BATCH_ROWS, partition.counted - start))
+    batches: Iterator[pa.RecordBatch] = chain.from_iterable(
+        read_fragment(store, partition.plan, fragment, rows=partition.rows)
+        for fragment in partition.fragments
+    )
+    if partition.limit is not None:
+        batches = first_rows(batches, partition.limit)
+    yield from as_spark_expects(batches, schema)
+
+
+def as_spark_expects(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches in exactly the types of a schema."""
+    for batch in batches:
+        if not batch.num_columns:
+            yield batch  # Another one of no arrays would have no rows.
+            continue
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _partitions(plan: ScanPlan, limit: int | None, max_bytes: int) -> list[FragmentPartition]:

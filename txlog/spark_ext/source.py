@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import as_expression
+from txlog.feed import feed_read_plan
 from txlog.scan import choose_columns, scan_schema
 from txlog.schema import StructType, schema_json
 from txlog.snapshot import Snapshot, snapshot_at
+from txlog.spark_ext.changes import ChangesReader, feed_of
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
 from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_spark_write
@@ -35,6 +37,20 @@ class TxlogDataSource(DataSource):
     - `maxPartitionBytes`: a larger fragment is read by several tasks, by row groups. Default:
       134217728 (128 MB). Spark's own setting for files does not reach Python sources.
 
+    - `readChangeFeed`: the change data feed, of the versions from `startingVersion` (default: the
+      first one) or `startingTimestamp` to `endingVersion` (the latest) or `endingTimestamp`.
+
+    For reading as a stream, besides `columns`, `where`, and `maxPartitionBytes`:
+
+    - `maxFilesPerTrigger`, `maxBytesPerTrigger`: how much a micro-batch reads. Default: 1000
+      files. A file that alone is larger is read all the same.
+    - `startingVersion` (a number or `latest`), `startingTimestamp`: begin with the commit of a
+      version. Default: all rows that the table has, then the commits after them.
+    - `ignoreDeletes`, `ignoreChanges`, `skipChangeCommits`: what to make of commits that delete or
+      change rows; by default they end the query.
+    - `readChangeFeed`: changes of rows in place of new rows.
+    - `failOnDataLoss`: with `false`, go on where commits were cleaned up before they were read.
+
     For writing: `partitionBy`, `replaceWhere`, `partitionOverwriteMode`, `mergeSchema`,
     `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`, `userMetadata`,
     `tableProperties` (a JSON object). For both: `storageOptions` (a JSON object).
@@ -51,26 +67,61 @@ class TxlogDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
-        _, snapshot = self._snapshot()
         columns = self._options.columns()
+        if self._options.flag("readChangeFeed"):
+            return self._changes_schema(columns)
+        _, snapshot = self._snapshot()
         chosen = snapshot.schema
         if columns is not None:
             chosen = StructType(choose_columns(scan_schema(snapshot), columns))
-        return SparkStruct.fromJson(json.loads(schema_json(chosen)))
+        return _spark_schema(chosen)
 
-    def reader(self, schema: SparkStruct) -> FragmentsReader:
-        """Return a reader of the columns of `schema`."""
-        store, snapshot = self._snapshot()
+    def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
+        """Return the schema of changes: of a stream, the options name no last version."""
         options = self._options
+        last = snapshot_at(options.store())
+        if options.text("endingVersion") or options.text("endingTimestamp"):
+            _, _, last = feed_of(options)
+        return _spark_schema(StructType(feed_read_plan(last, columns, None).columns))
+
+    def reader(self, schema: SparkStruct) -> DataSourceReader:
+        """Return a reader of the columns of `schema`."""
+        options = self._options
+        if options.flag("readChangeFeed"):
+            where = as_expression(options.text("where"))
+            return ChangesReader(options, schema, where, self._max_partition_bytes)
+        store, snapshot = self._snapshot()
         return FragmentsReader(
             store,
             snapshot,
             schema,
             as_expression(options.text("where")),
             limit=options.number("limit", least=0),
-            max_partition_bytes=options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES,
+            max_partition_bytes=self._max_partition_bytes,
             only_with_deletions=options.flag("onlyWithDeletions"),
         )
+
+    def streamReader(self, schema: SparkStruct) -> DataSourceStreamReader:  # noqa: N802
+        """Return a reader of what comes to the table, in the columns of `schema`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            Spark is older than 4.2, which brought limits of micro-batches to Python sources.
+        """
+        try:
+            from txlog.spark_ext.stream_reader import StreamReader
+        except ImportError as error:
+            raise UnsupportedFeatureError(
+                features=("streaming",),
+                reason="this Spark cannot limit the micro-batches of a Python source",
+                remedy="Streams from tables need Spark 4.2 or later",
+            ) from error
+        return StreamReader(self._options, schema, self._max_partition_bytes)
+
+    @property
+    def _max_partition_bytes(self) -> int:
+        return self._options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch."""
@@ -89,3 +140,7 @@ class TxlogDataSource(DataSource):
                 argument="timestampAsOf", reason="versionAsOf and timestampAsOf exclude each other"
             )
         return store, snapshot_at(store, version, moment)
+
+
+def _spark_schema(schema: StructType) -> SparkStruct:
+    return SparkStruct.fromJson(json.loads(schema_json(schema)))

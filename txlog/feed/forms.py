@@ -1,0 +1,132 @@
+"""Whether the rows of one version can be told in the columns of another. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txlog.actions import Metadata, Protocol
+from txlog.feed.plan import incompatible
+from txlog.protocol import Properties, is_active
+from txlog.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parse_schema,
+    type_name,
+)
+
+_MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What decides how a version's files are read."""
+
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    mapping_mode: str  # `none`, `name` or `id`.
+
+    @property
+    def physical_partition_columns(self) -> list[str]:
+        """The names of the partition columns in data files and `partitionValues`."""
+        if self.mapping_mode == "none":
+            return list(self.partition_columns)
+        fields = ((name, self.schema.get(name)) for name in self.partition_columns)
+        return [name if field is None else field.physical_name for name, field in fields]
+
+
+def form_of(protocol: Protocol, metadata: Metadata) -> Form:
+    """Return the form of a version by its controls."""
+    properties = Properties(metadata.configuration)
+    mapped = is_active("columnMapping", protocol, properties)
+    text = metadata.schema_string
+    return Form(
+        StructType() if text is None else parse_schema(text),
+        tuple(metadata.partition_columns),
+        str(properties.get("delta.columnMapping.mode")) if mapped else "none",
+    )
+
+
+def faults_between(old: Form, new: Form) -> list[str]:
+    """Return why rows of an old form cannot be told in a new one; empty if they can (FED-6)."""
+    faults = list(incompatible(old.schema, new.schema, new.mapping_mode))
+    in_new_terms = Form(old.schema, old.partition_columns, new.mapping_mode)
+    if in_new_terms.physical_partition_columns != new.physical_partition_columns:
+        faults.append("the table was partitioned by other columns")
+    return faults
+
+
+def tightened(old: StructType, new: StructType, mode: str) -> list[str]:
+    """Return the columns that may be null in an old schema, but not in a new one."""
+    return list(_tightened(old, new, mode, ""))
+
+
+def _tightened(old: DataType, new: DataType, mode: str, above: str) -> Iterator[str]:
+    match old, new:
+        case StructType(), StructType():
+            by_name = {field.name_in_files(mode): field for field in old.fields}
+            for field in new.fields:
+                name = f"{above}{field.name}"
+                before = by_name.get(field.name_in_files(mode))
+                if before is None or (before.nullable and not field.nullable):
+                    if not field.nullable:
+                        yield name
+                else:
+                    yield from _tightened(before.type, field.type, mode, f"{name}.")
+        case ArrayType(), ArrayType():
+            if old.contains_null and not new.contains_null:
+                yield f"{above}element"
+            yield from _tightened(old.element, new.element, mode, f"{above}element.")
+        case MapType(), MapType():
+            if old.value_contains_null and not new.value_contains_null:
+                yield f"{above}value"
+            yield from _tightened(old.value, new.value, mode, f"{above}value.")
+
+
+def differences(old: Form, new: Form) -> list[str]:
+    """Return what became of the columns; empty if files of both are read in the same way."""
+    found = []
+    for field in old.schema.fields:
+        now = new.schema.get(field.name)
+        if now is None or now.name != field.name:
+            found.append(f"column {field.name} went or was renamed")
+        elif _bare_field(field) != _bare_field(now):
+            found.append(_change(field, now))
+    for field in new.schema.fields:
+        before = old.schema.get(field.name)
+        if before is None or before.name != field.name:
+            found.append(f"column {field.name} came")
+    if not found and old.schema.names() != new.schema.names():
+        found.append("the order of the columns changed")
+    if old.partition_columns != new.partition_columns:
+        found.append("the partition columns changed")
+    if old.mapping_mode != new.mapping_mode:
+        found.append(f"column mapping went from {old.mapping_mode} to {new.mapping_mode}")
+    return found
+
+
+def _change(old: StructField, new: StructField) -> str:
+    before, after = type_name(old.type), type_name(new.type)
+    if before != after:
+        return f"column {old.name} was {before} and became {after}"
+    return f"column {old.name} became another one, or changed within or whether it may be null"
+
+
+def _bare_field(field: StructField) -> StructField:
+    """Return a field without what says nothing of its files, such as comments and defaults."""
+    kept = {name: field.metadata[name] for name in _MAPPING if name in field.metadata}
+    return StructField(field.name, _bare(field.type), field.nullable, kept)
+
+
+def _bare(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return StructType(tuple(_bare_field(field) for field in kind.fields))
+        case ArrayType():
+            return ArrayType(_bare(kind.element), kind.contains_null)
+        case MapType():
+            return MapType(_bare(kind.key), _bare(kind.value), kind.value_contains_null)
+    return kind

@@ -1,0 +1,246 @@
+"""A stream over a table: what is new since an offset, and what is to be read between two of them.
+
+Nothing here knows of Spark. Rules: spec/streaming.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from txlog.actions import empty_rows
+from txlog.effects import REAL, Effects
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError
+from txlog.expressions import Expression, bind
+from txlog.feed.ahead import CommitsAhead
+from txlog.feed.changes import feed_read_plan, possible_changes, require_feed
+from txlog.feed.offsets import (
+    Limits,
+    Step,
+    StreamOffset,
+    advance,
+    is_undecided,
+    parse_offset,
+    unit_ranges,
+)
+from txlog.feed.plan import ChangeFile
+from txlog.feed.stream_files import ChangePolicy, as_fragments, require_one_policy
+from txlog.feed.stream_versions import StreamVersions
+from txlog.fragments import Fragment, FragmentRows
+from txlog.scan import ReadPlan, choose_columns, plan_scan
+from txlog.snapshot import Snapshot, load_snapshot, version_from
+from txlog.stats import fragment_bounds, keep
+from txlog.store import Store
+
+MAX_FILES = 1000  # Of a micro-batch, by default.
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream reads. A value; it pickles."""
+
+    starting_version: int | Literal["latest"] | None = None
+    starting_ms: int | None = None  # Instead: the first version of that moment or later.
+    limits: Limits = field(default_factory=lambda: Limits(files=MAX_FILES))
+    policy: ChangePolicy = field(default_factory=ChangePolicy)
+    changes: bool = False  # Read the change data feed.
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] | None = None
+    where: Expression | None = None
+
+
+class TableStream:
+    """The rows that come to a table, or its changes, from one offset to the next.
+
+    It is opened at the latest version, whose columns its rows have. It reads only the log;
+    `work` says which files are to be read, in whatever process.
+
+    Raises
+    ------
+    InvalidInputError
+        Options contradict each other; a column is unknown, or the predicate does not fit.
+    UnsupportedFeatureError
+        Changes are asked for, and the table does not record them.
+    """
+
+    def __init__(self, store: Store, options: StreamOptions, effects: Effects = REAL) -> None:
+        require_one_policy(options.policy)
+        self._store = store
+        self._options = options
+        self._table = load_snapshot(store)
+        self.plan = _read_plan(self._table, options)
+        self._ahead = CommitsAhead(store, pass_over=not options.fail_on_data_loss, effects=effects)
+        self._versions = StreamVersions(store, self._table, options.policy, changes=options.changes)
+        self._head = self._table.version  # The latest version that is known to exist.
+        self._last: int | None = None
+        self._at: StreamOffset | None = None
+
+    def stop_at_latest(self) -> None:
+        """Take the version that the table has now as the last one."""
+        self._last = self._table.version
+
+    def latest(self, start: Mapping[str, Any], limits: Limits | None = None) -> dict[str, Any]:
+        """Return the offset up to which the next micro-batch reads; `start` if there is nothing.
+
+        It ends before a version that cannot be read; only a start there raises.
+
+        Parameters
+        ----------
+        start
+            An offset, as JSON.
+        limits
+            Default: those of the options.
+
+        Raises
+        ------
+        NotFoundError
+            The next version was cleaned up, or the first one does not exist.
+        UnsupportedFeatureError
+            The next version changes rows or columns.
+        InvalidInputError
+            The offset is of another table, or of another source.
+        """
+        at = self._begin() if is_undecided(start) else self._resumed(start)
+        self._versions.forget_before(at)
+        self._ahead.forget_before(at.version)
+        wanted = self._options.limits if limits is None else limits
+        self._at = advance(at, self._steps(at), wanted)
+        return self._at.to_json()
+
+    def reached(self) -> dict[str, Any] | None:
+        """Return the offset behind the latest version that is known, without looking for more."""
+        if self._at is None:
+            return None
+        known = max(self._head, self._ahead.last_listed)
+        return replace(self._at, version=known + 1, index=0).to_json()
+
+    def work(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[Fragment] | list[ChangeFile]:
+        """Return what is between two offsets: the same every time, for as long as it is kept.
+
+        Fragments, or files of changes; those that the predicate rules out are left out. Errors as
+        for `latest`.
+        """
+        last = self._resumed(end)
+        first = last.start if is_undecided(start) else self._resumed(start)
+        fragments: list[Fragment] = []
+        changes: list[ChangeFile] = []
+        for part in unit_ranges(first, last):
+            version = self._versions.snapshot(part.version) if part.in_snapshot else None
+            if version is None:
+                file = self._ahead.find(part.version, exists=True)
+                if file is None or file.version != part.version:
+                    if self._options.fail_on_data_loss:
+                        raise self._behind(part.version)
+                    continue
+                version = self._versions.commit(file)
+            if isinstance(version.units, tuple):
+                found = list(version.units[part.first : part.stop])
+                changes.extend(possible_changes(found, self.plan, self._table))
+                continue
+            rows = self._possible(version.units.between(part.first, part.stop))
+            for fragment in as_fragments(rows):
+                if self._options.changes:
+                    changes.append(ChangeFile(part.version, version.made_ms, "insert", fragment))
+                else:
+                    fragments.append(fragment)
+        return changes if self._options.changes else fragments
+
+    def _begin(self) -> StreamOffset:
+        """Return where a new stream begins (rule STR-3)."""
+        latest, chosen = self._table.version, self._options.starting_version
+        if self._options.starting_ms is not None:
+            chosen = version_from(self._store, self._table, self._options.starting_ms)
+        if chosen is None:
+            return self._offset(latest, initial=True)
+        first = latest + 1 if chosen == "latest" else chosen
+        if chosen != "latest" and first > latest:
+            raise NotFoundError(
+                path=self._store.root,
+                version=first,
+                reason=f"startingVersion is later than the latest version, {latest}",
+                remedy="Set startingVersion=latest to begin with the next version",
+            )
+        return self._offset(first, initial=False)
+
+    def _offset(self, began: int, *, initial: bool) -> StreamOffset:
+        table, changes = self._table.metadata.id, self._options.changes
+        return StreamOffset(table, began, initial, began, changes=changes)
+
+    def _resumed(self, offset: Mapping[str, Any]) -> StreamOffset:
+        found = parse_offset(offset)
+        if found.table != self._table.metadata.id:
+            raise InvalidInputError(
+                argument="checkpointLocation",
+                reason=f"it belongs to another table (id {found.table}) than the one that is at "
+                f"{self._store.root} now (id {self._table.metadata.id})",
+                remedy="Start the query with a new checkpoint",
+            )
+        if found.changes != self._options.changes:
+            raise InvalidInputError(
+                argument="readChangeFeed",
+                reason=f"the checkpoint is of a stream of {'changes' if found.changes else 'rows'}",
+                remedy=f"Set readChangeFeed={str(found.changes).lower()}, or start the query with "
+                "a new checkpoint",
+            )
+        if found.version > self._head + 1:
+            raise self._behind(found.version - 1)
+        return found
+
+    def _steps(self, at: StreamOffset) -> Iterator[Step]:
+        version = at.version
+        try:
+            if at.in_snapshot:
+                yield Step(version, self._versions.snapshot(version).sizes)
+                version += 1
+            while self._last is None or version <= self._last:
+                known = version <= self._head and self._options.fail_on_data_loss
+                file = self._ahead.find(version, exists=known)
+                if file is None or (self._last is not None and file.version > self._last):
+                    return
+                self._head = max(self._head, file.version)
+                sizes = self._versions.commit(file).sizes
+                yield Step(file.version, sizes, whole=self._options.changes)
+                version = file.version + 1
+        except TxlogError:
+            if version == at.version:
+                raise
+            # What is before it is read first, so that a new start finds nothing in its way.
+
+    def _behind(self, version: int) -> NotFoundError:
+        return NotFoundError(
+            path=self._store.root,
+            version=version,
+            reason=f"the checkpoint knows of version {version}, which the log does not have",
+            remedy="Start the query with a new checkpoint; if the table was restored from a copy, "
+            "rows may be missing",
+        )
+
+    def _possible(self, rows: FragmentRows) -> FragmentRows:
+        """Leave out fragments that the predicate rules out."""
+        where = self.plan.where
+        if where is None:
+            return rows
+        bounds = fragment_bounds(
+            rows,
+            self._table.schema,
+            self._table.partition_columns,
+            where,
+            mapping_mode=self._table.mapping_mode,
+        )
+        return rows.filter(keep(where, bounds))
+
+
+def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
+    columns = None if options.columns is None else list(options.columns)
+    if options.changes:
+        require_feed(table)
+        return feed_read_plan(table, columns, options.where)
+    # Metadata columns are of one version, and a stream reads many.
+    if columns is not None:
+        choose_columns(table.schema, columns)
+    if options.where is not None:
+        bind(options.where, table.schema)
+    return plan_scan(table, empty_rows(), columns=columns, where=options.where)

@@ -1,0 +1,161 @@
+"""Which files a version gives to a stream, in which order. Pure.
+
+Rules: spec/streaming.md, STR-6 to STR-9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import flat
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.fragments import (
+    FIELDS_TAG,
+    Fragment,
+    FragmentRows,
+    fragment_rows,
+    fragments_of,
+    tag_texts,
+    tagged_ids,
+)
+from txlog.reconcile import FileState, file_keys, reconcile_files
+from txlog.stats import physical_rows
+
+
+@dataclass(frozen=True)
+class ChangePolicy:
+    """What a stream of appended rows makes of commits that delete or change rows."""
+
+    ignore_deletes: bool = False  # Commits that only remove whole files give nothing.
+    ignore_changes: bool = False  # Of all commits, the files that they add are read.
+    skip_change_commits: bool = False  # Commits that remove anything give nothing.
+
+
+@dataclass(frozen=True)
+class FileUnits:
+    """The fragments of a version that a stream reads, in the stream's order."""
+
+    rows: FragmentRows
+
+    @property
+    def sizes(self) -> pa.Array:
+        """int64, for each fragment: the bytes of its files."""
+        own = flat(self.rows.primaries["size"])
+        columns = self.rows.columns
+        if not columns.rows.num_rows:
+            return own
+        sums = (
+            pa.table({"at": columns.owners, "size": flat(columns.rows["size"])})
+            .group_by("at")
+            .aggregate([("size", "sum")])
+        )
+        place = pc.index_in(pa.arange(0, len(own)), value_set=flat(sums["at"]))
+        return pc.add(own, pc.fill_null(flat(sums["size_sum"]).take(place), 0))
+
+    def between(self, first: int, stop: int | None) -> FragmentRows:
+        """Return the units from one place up to another."""
+        places = pa.arange(0, self.rows.primaries.num_rows)
+        chosen = pc.greater_equal(places, first)
+        if stop is not None:
+            chosen = pc.and_(chosen, pc.less(places, stop))
+        return self.rows.filter(chosen)
+
+
+def as_fragments(rows: FragmentRows) -> list[Fragment]:
+    """Return units as values. Only now there is an object for each."""
+    return fragments_of(rows, physical_rows(rows))
+
+
+def snapshot_units(live: pa.Table, *, listed: bool) -> FileUnits:
+    """Return the units of a version's live files: by time of writing, then by path (STR-6).
+
+    Errors as for `fragment_rows`.
+    """
+    order = pa.table(
+        {
+            "at": pc.fill_null(flat(live["modification_time"]), 0),
+            "key": flat(file_keys(live)),
+        }
+    )
+    by = pc.sort_indices(order, sort_keys=[("at", "ascending"), ("key", "ascending")])
+    return FileUnits(fragment_rows(live.take(by), listed=listed))
+
+
+def commit_units(
+    actions: pa.Table, policy: ChangePolicy, *, listed: bool, version: int, root: str
+) -> FileUnits:
+    """Return the units that a commit gives: what it adds with `dataChange`, in its order.
+
+    Parameters
+    ----------
+    actions
+        The commit's `FILE_ROWS`.
+    listed
+        Whether the protocol lists the feature `txlog.fragments`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The commit deletes or changes rows, and the policy has no answer to that (STR-7).
+    LogCorruptError
+        It contradicts itself.
+    """
+    state = reconcile_files(actions)
+    adds = _changing(state.live)
+    changes = _change_of(state, adds)
+    if changes is None or policy.ignore_changes:
+        return FileUnits(fragment_rows(_complete(adds), listed=listed))
+    if policy.skip_change_commits or (policy.ignore_deletes and changes == "deletes"):
+        return FileUnits(fragment_rows(adds.slice(0, 0), listed=listed))
+    remedies = ["skipChangeCommits=true to pass over such versions"]
+    if changes == "deletes":
+        remedies.append("ignoreDeletes=true to pass over removed files alone")
+    remedies.append("ignoreChanges=true to read again what they write anew")
+    raise UnsupportedFeatureError(
+        path=root,
+        features=("streaming",),
+        reason=f"version {version} {changes} rows, and a stream of appended rows cannot tell that",
+        remedy=f"Set {', or '.join(remedies)}; or read the changes: readChangeFeed=true "
+        "with a new checkpoint",
+    )
+
+
+def _changing(rows: pa.Table) -> pa.Table:
+    """Return the actions that change the table's rows; the others only move them."""
+    return rows.filter(rows["data_change"])
+
+
+def _change_of(state: FileState, adds: pa.Table) -> str | None:
+    """Return what a commit does besides appending: nothing, or it `deletes`, or `changes`."""
+    if not _changing(state.tombstones).num_rows:
+        return None if _complete(adds).num_rows == adds.num_rows else "changes"
+    return "changes" if adds.num_rows else "deletes"
+
+
+def _complete(adds: pa.Table) -> pa.Table:
+    """Leave out files that give columns to rows which the commit does not add."""
+    is_column = tag_texts(adds, FIELDS_TAG).is_valid()
+    if not pc.any(is_column).as_py():
+        return adds
+    ids = tagged_ids(adds)
+    own = pc.is_in(ids, value_set=ids.filter(pc.invert(is_column)).drop_null())
+    return adds.filter(pc.or_(pc.invert(is_column), own))
+
+
+def require_one_policy(policy: ChangePolicy) -> None:
+    """Refuse options that contradict each other.
+
+    Raises
+    ------
+    InvalidInputError
+        A commit cannot be both passed over and read.
+    """
+    if policy.skip_change_commits and policy.ignore_changes:
+        raise InvalidInputError(
+            argument="skipChangeCommits",
+            reason="skipChangeCommits passes over the commits that ignoreChanges reads",
+            remedy="Set one of them",
+        )

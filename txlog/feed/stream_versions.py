@@ -1,0 +1,223 @@
+"""What each version gives to a stream, read from the log once and kept for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from txlog.actions import Metadata, Protocol
+from txlog.errors import (
+    CommitConflictError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.feed.changes import RemovedValues, require_enabled
+from txlog.feed.forms import Form, differences, faults_between, form_of, tightened
+from txlog.feed.offsets import StreamOffset
+from txlog.feed.plan import ChangeFile, changed_files
+from txlog.feed.stream_files import ChangePolicy, FileUnits, commit_units, snapshot_units
+from txlog.fragments import FEATURE, require_fragments_feature
+from txlog.log import LogFile
+from txlog.protocol import require_readable, supports
+from txlog.reconcile import Controls, controls_of
+from txlog.snapshot import (
+    Commit,
+    Snapshot,
+    file_rows,
+    list_commits,
+    load_files,
+    load_snapshot,
+    read_commit,
+)
+from txlog.store import Store
+
+_KEPT_UNITS = 200_000
+_KEPT_VERSIONS = 4_000
+
+
+@dataclass(frozen=True)
+class VersionUnits:
+    """The units of one version."""
+
+    version: int
+    controls: Controls
+    made_ms: int
+    units: FileUnits | tuple[ChangeFile, ...]
+    sizes: pa.Array  # int64, for each unit.
+
+
+class StreamVersions:
+    """Reads versions for a stream whose rows have the columns of `table`.
+
+    Raises, besides what reading the log does:
+
+    UnsupportedFeatureError
+        A version has other columns (STR-8, STR-9), changes rows, or does not record its changes.
+    """
+
+    def __init__(
+        self, store: Store, table: Snapshot, policy: ChangePolicy, *, changes: bool
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._form = form_of(table.protocol, table.metadata)
+        self._policy = policy
+        self._changes = changes
+        self._removed = RemovedValues(store, table)
+        self._snapshot: VersionUnits | None = None
+        self._commits: dict[int, VersionUnits] = {}
+        self._kept = 0  # How many units they have.
+
+    def forget_before(self, at: StreamOffset) -> None:
+        """Forget what a stream that is at an offset has behind it."""
+        if not at.in_snapshot:
+            self._snapshot = None
+        # Of the version just before, the next one takes its controls.
+        for version in [version for version in self._commits if version < at.version - 1]:
+            self._forget(version)
+
+    def snapshot(self, version: int) -> VersionUnits:
+        """Return the live fragments of a version."""
+        if self._snapshot is None or self._snapshot.version != version:
+            table = self._loaded(version)
+            self._require_form(table.controls, version)
+            live = load_files(self._store, table).live
+            units = snapshot_units(live, listed=table.supports(FEATURE))
+            self._snapshot = VersionUnits(
+                version, table.controls, table.timestamp_ms, units, units.sizes
+            )
+        return self._snapshot
+
+    def _loaded(self, version: int) -> Snapshot:
+        if version == self._table.version:
+            return self._table
+        try:
+            return load_snapshot(self._store, version=version)
+        except NotFoundError as error:
+            error.path = error.path or self._store.root
+            error.remedy = (
+                "The stream needs this version to go on; start the query with a new checkpoint"
+            )
+            raise
+
+    def commit(self, file: LogFile) -> VersionUnits:
+        """Return what a commit gives."""
+        found = self._commits.get(file.version)
+        if found is None:
+            found = self._read(file)
+            self._make_room(len(found.sizes))
+            self._commits[file.version] = found
+            self._kept += len(found.sizes)
+        return found
+
+    def _make_room(self, units: int) -> None:
+        while self._commits and (
+            self._kept + units > _KEPT_UNITS or len(self._commits) >= _KEPT_VERSIONS
+        ):
+            self._forget(next(iter(self._commits)))
+
+    def _forget(self, version: int) -> None:
+        self._kept -= len(self._commits.pop(version).sizes)
+
+    def _read(self, file: LogFile) -> VersionUnits:
+        commit = read_commit(self._store, file)
+        controls = self._controls(commit)
+        protocol, metadata = controls.protocol, controls.metadata
+        assert protocol is not None
+        assert metadata is not None
+        self._require_form(controls, commit.version)
+        made_ms = commit.made_ms(protocol, metadata)
+        if self._changes:
+            require_enabled(protocol, metadata, commit.version, self._table)
+            files = tuple(changed_files(commit, made_ms, self._removed))
+            sizes = [sum(part.size for part in file.fragment.files) for file in files]
+            return VersionUnits(
+                commit.version, controls, made_ms, files, pa.array(sizes, pa.int64())
+            )
+        listed = supports(protocol, FEATURE)
+        actions = file_rows([commit])
+        require_fragments_feature(actions, listed, path=commit.path)
+        units = commit_units(
+            actions, self._policy, listed=listed, version=commit.version, root=self._store.root
+        )
+        return VersionUnits(commit.version, controls, made_ms, units, units.sizes)
+
+    def _controls(self, commit: Commit) -> Controls:
+        """Return the controls in force in a version."""
+        if commit.version == self._table.version:
+            return self._table.controls
+        before = self._commits.get(commit.version - 1)
+        base = before.controls if before is not None else None
+        if commit.version == self._table.version + 1:
+            base = self._table.controls
+        if base is None:
+            try:
+                return self._loaded(commit.version).controls
+            except (NotFoundError, LogCorruptError):
+                if not self._lasted_since(commit.version):
+                    raise
+                return self._table.controls
+        if not _changes_controls(commit):
+            return base
+        found = controls_of(commit.controls, base)
+        assert found.protocol is not None
+        assert found.metadata is not None
+        require_readable(found.protocol, found.metadata, path=self._store.root)
+        return found
+
+    def _lasted_since(self, version: int) -> bool:
+        """Return whether the table's controls have been in force since a version.
+
+        Where a version can no longer be rebuilt, the commits after it may still tell.
+        """
+        files = list_commits(self._store, self._table, since=version + 1)
+        if len(files) != self._table.version - version:
+            return False
+        commits = (read_commit(self._store, file) for file in files)
+        return not any(_changes_controls(commit) for commit in commits)
+
+    def _require_form(self, controls: Controls, version: int) -> None:
+        protocol, metadata = controls.protocol, controls.metadata
+        assert protocol is not None
+        assert metadata is not None
+        if metadata.id != self._table.metadata.id:
+            raise CommitConflictError(
+                version=version,
+                rule="CON-2",
+                path=self._store.root,
+                reason="another table has taken this one's place since the query was started",
+                remedy="Start the query with a new checkpoint",
+            )
+        if metadata == self._table.metadata and protocol == self._table.protocol:
+            return
+        form = form_of(protocol, metadata)
+        if version > self._table.version:
+            found = differences(self._form, form)
+            remedy = "Start the query again with the same checkpoint: it then reads the new columns"
+        else:
+            found = self._untellable(form)
+            remedy = (
+                "Start the query with a new checkpoint; with startingVersion it can begin where "
+                "the columns changed"
+            )
+        if found:
+            raise UnsupportedFeatureError(
+                path=self._store.root,
+                features=("streaming",),
+                reason=f"version {version} has other columns than version {self._table.version}, "
+                f"which the query was started on: {'; '.join(found)}",
+                remedy=remedy,
+            )
+
+    def _untellable(self, form: Form) -> list[str]:
+        nullable = tightened(form.schema, self._form.schema, self._form.mapping_mode)
+        return [
+            *faults_between(form, self._form),
+            *(f"column {name} could be null" for name in nullable),
+        ]
+
+
+def _changes_controls(commit: Commit) -> bool:
+    return any(isinstance(action, Protocol | Metadata) for _, action in commit.controls)
