@@ -14,7 +14,7 @@ from txlog.writing.create import (
     write_new_table,
 )
 from txlog.writing.data import SchemaMode, as_reader, target_schema
-from txlog.writing.delete import delete
+from txlog.writing.delete import delete, delete_found
 from txlog.writing.features import add_features, with_counts
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.operation import (
@@ -70,6 +70,7 @@ __all__ = [
     "commit_overwrite",
     "create",
     "delete",
+    "delete_found",
     "delete_from_fragment",
     "discard_files",
     "discarding",
