@@ -9,17 +9,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txlog.spark_ext.catalog import create_view, table_location
+    from txlog.spark_ext.delta import DeltaTable
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.start import register, session
 
-__all__ = ["TxlogDataSource", "ensure_java", "register", "session"]
+__all__ = [
+    "DeltaTable",
+    "TxlogDataSource",
+    "create_view",
+    "ensure_java",
+    "register",
+    "session",
+    "table_location",
+]
 
 _HOMES = {
+    "DeltaTable": "delta",
     "TxlogDataSource": "source",
+    "create_view": "catalog",
     "ensure_java": "java",
     "register": "start",
     "session": "start",
+    "table_location": "catalog",
 }
 
 
