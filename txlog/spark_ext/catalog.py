@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext.doors import moment_text, read_frame
+from txlog.spark_ext.options import plain_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,7 +96,7 @@ def table_location(spark: SparkSession, name: str) -> str:
             f"{'without' if location is None else 'with'} a location",
             remedy="Use forPath with the path of a Delta table",
         )
-    return location
+    return plain_path(location)
 
 
 def _told(lines: Sequence[str], what: str) -> str | None:

@@ -100,7 +100,7 @@ def rows_found(
             spark,
             uri,
             base.version,
-            columns=[*_columns_in(condition, base.schema), ROW_ADDRESS],
+            columns=[*base.schema.names(), ROW_ADDRESS],
             storage_options=storage_options,
         )
         frame = frame if alias is None else frame.alias(alias)
@@ -114,15 +114,6 @@ def rows_found(
         return positions_in(blocks)
 
     return find
-
-
-def _columns_in(condition: str | SparkColumn, schema: StructType) -> list[str]:
-    """Return the columns that a condition may name: those whose names are in its text."""
-    names = schema.names()
-    if not isinstance(condition, str) or "*" in condition:
-        return list(names)
-    text = condition.casefold()
-    return [name for name in names if "`" in name or name.casefold() in text]
 
 
 def positions_in(blocks: pa.Table) -> dict[int, BitMap64]:

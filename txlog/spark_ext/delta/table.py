@@ -177,7 +177,7 @@ class DeltaTable:
             return table.delete(predicate)
         place = Place(table.store)
         find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
-        text = condition if isinstance(condition, str) else str(condition)
+        text = condition if isinstance(condition, str) else str(condition)[len("Column<'") : -2]
         done = delete_found(place, table.snapshot, find, description=text)
         maintain(place, done)
         return done.outcome
