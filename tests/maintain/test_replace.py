@@ -20,7 +20,7 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
         tmp_path / "t",
         pa.table({"a": [1, 2], "p": ["x", "y"]}),
         partition_by=["p"],
-        properties={"delta.enableChangeDataFeed": "true", "delta.enableInCommitTimestamps": "true"},
+        properties={"delta.enableInCommitTimestamps": "true"},
         description="old",
     )
     done = replace_table(Place(table.store), table.snapshot, NEW, properties={"user.x": "1"})
