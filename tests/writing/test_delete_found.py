@@ -58,6 +58,7 @@ def test_exactly_those_rows_go(table: txlog.Table, going: set[int]) -> None:
     assert entry["operationParameters"]["predicate"] == '["odd ones"]'
 
 
+@pytest.mark.spec("CON-18")
 @pytest.mark.parametrize("winner", ["append", "delete", "compact"])
 def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: str) -> None:
     inner = by_value(table, {0, 5, 20})

@@ -136,7 +136,7 @@ class _Job:
     take: Callable[[Snapshot], RowsGone]
     description: str | None = None  # Where no predicate of ours says which rows.
     by_predicate: bool = False  # Rows go for their own values alone, whatever others there are.
-    rebases: bool = True
+    rebases: bool = True  # Rule CON-18: not where rows must be found again.
 
 
 def _delete(
