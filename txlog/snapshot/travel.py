@@ -34,10 +34,11 @@ def parse_timestamp(moment: str | datetime | int) -> int:
     if isinstance(moment, int):
         return moment
     if isinstance(moment, str):
+        text = moment
         try:
-            moment = datetime.fromisoformat(moment.strip())
+            moment = datetime.fromisoformat(text.strip())
         except ValueError:
-            return _spelt_otherwise(moment)
+            return _spelt_otherwise(text)
     if not isinstance(moment, datetime):
         raise InvalidInputError(
             argument="timestamp", reason=f"{type(moment).__name__} is no timestamp"
