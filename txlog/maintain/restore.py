@@ -34,12 +34,12 @@ from txlog.writing import (
 )
 
 # These tell of the log, not of the rows: they stay as they are.
-_OF_THE_LOG = (
+OF_THE_LOG = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
-_CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
+CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
 _SHOWN = 5  # Of many files that are gone.
 
 
@@ -162,18 +162,16 @@ def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     """Return the metadata of then, but for what tells of the log itself."""
     configuration = {
-        name: value
-        for name, value in then.metadata.configuration.items()
-        if name not in _OF_THE_LOG
+        name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
     }
     held = now.metadata.configuration
-    configuration |= {name: held[name] for name in _OF_THE_LOG if name in held}
+    configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
     return then.metadata.model_copy(update={"configuration": configuration})
 
 
 def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
     """Return the domains that change. Those of other features stay, as Delta has it."""
-    held, wanted = now.controls.domains.get(_CLUSTERING), then.controls.domains.get(_CLUSTERING)
+    held, wanted = now.controls.domains.get(CLUSTERING), then.controls.domains.get(CLUSTERING)
     if wanted is not None and not wanted.removed:
         same = held is not None and held.configuration == wanted.configuration
         return () if same and held is not None and not held.removed else (wanted,)

@@ -27,7 +27,7 @@ from txlog.scan.read import (
 from txlog.scan.scan import Scan, first_rows
 from txlog.scan.shares import Share, limited, packed, row_ranges
 from txlog.scan.stream import ArrowStream
-from txlog.scan.take import positions_of, take_offsets, take_rows
+from txlog.scan.take import by_fragment, positions_of, take_offsets, take_rows
 
 __all__ = [
     "BATCH_ROWS",
@@ -46,6 +46,7 @@ __all__ = [
     "Share",
     "Threads",
     "as_fragments",
+    "by_fragment",
     "choose_columns",
     "deletion_place",
     "files_at",

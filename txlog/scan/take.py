@@ -86,7 +86,7 @@ def take(
     """
     asked = _numbers(addresses, "row_addresses")
     ordered = asked.unique().sort()
-    wanted = _by_fragment(ordered)
+    wanted = by_fragment(ordered)
     known = {fragment.id: fragment for fragment in plan.fragments if fragment.id in wanted}
     _refuse(
         "this version has no fragment of theirs",
@@ -222,7 +222,7 @@ def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
     return found
 
 
-def _by_fragment(addresses: pa.Array) -> dict[int, BitMap64]:
+def by_fragment(addresses: pa.Array) -> dict[int, BitMap64]:
     """Return the positions of ascending addresses by their fragments, in the same order."""
     numbers = pc.shift_right(addresses, 32)
     positions = pc.bit_wise_and(addresses, 0xFFFF_FFFF).cast(pa.uint64())

@@ -8,7 +8,7 @@ from typing import Literal
 
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.log import LogFile
-from txlog.schema.moments import format_moment
+from txlog.schema.moments import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
@@ -34,20 +34,29 @@ def parse_timestamp(moment: str | datetime | int) -> int:
     if isinstance(moment, int):
         return moment
     if isinstance(moment, str):
+        text = moment
         try:
-            moment = datetime.fromisoformat(moment.strip())
-        except ValueError as error:
-            raise InvalidInputError(
-                argument="timestamp",
-                reason=f"{moment!r} is no ISO 8601 timestamp",
-                remedy="Write it as 2026-08-22, 2026-08-22T10:00:00 or 2026-08-22T10:00:00+02:00",
-            ) from error
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return _spelt_otherwise(text)
     if not isinstance(moment, datetime):
         raise InvalidInputError(
             argument="timestamp", reason=f"{type(moment).__name__} is no timestamp"
         )
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (zoned - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _spelt_otherwise(moment: str) -> int:
+    """Read what SQL takes for a timestamp besides ISO 8601, such as `2026-8-22 1:05:00 UTC`."""
+    try:
+        return parse_moment(moment) // 1000
+    except ValueError as error:
+        raise InvalidInputError(
+            argument="timestamp",
+            reason=f"{moment!r} is no ISO 8601 timestamp",
+            remedy="Write it as 2026-08-22, 2026-08-22T10:00:00 or 2026-08-22T10:00:00+02:00",
+        ) from error
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:

@@ -9,19 +9,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txlog.spark_ext.catalog import create_view, table_location
+    from txlog.spark_ext.delta import DeltaTable
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.native import read
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.start import register, session
 
-__all__ = ["TxlogDataSource", "ensure_java", "read", "register", "session"]
+__all__ = [
+    "DeltaTable",
+    "TxlogDataSource",
+    "create_view",
+    "ensure_java",
+    "read",
+    "register",
+    "session",
+    "table_location",
+]
 
 _HOMES = {
+    "DeltaTable": "delta",
     "TxlogDataSource": "source",
+    "create_view": "catalog",
     "ensure_java": "java",
     "read": "native",
     "register": "start",
     "session": "start",
+    "table_location": "catalog",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,13 @@ from txlog.errors import InvalidInputError
 from txlog.snapshot import parse_timestamp
 from txlog.store import Store, open_store
 from txlog.writing import AppTransaction, WriteOptions
+
+_LOCAL = re.compile("file:/+")
+
+
+def plain_path(location: str) -> str:
+    """Return a location of Spark's catalog as a path: it looks like a URI, but is decoded."""
+    return _LOCAL.sub("/", location, count=1) if _LOCAL.match(location) else location
 
 
 class Options:
@@ -104,7 +112,26 @@ class Options:
                 remedy="Call load(path) or save(path), or repeat the option: "
                 "SELECT * FROM t WITH ('path'='…')",
             )
+        if path == self.text("location"):
+            path = plain_path(path)
         return open_store(path, self.storage)
+
+    def require_writing(self) -> None:
+        """Refuse options of reading: who writes through a view of some rows would write to all.
+
+        Raises
+        ------
+        InvalidInputError
+            Names the option.
+        """
+        for name in ("versionAsOf", "timestampAsOf", "columns", "where", "limit"):
+            if self.text(name) is not None:
+                remedy = "Leave it out: the latest version is written to"
+                raise InvalidInputError(
+                    argument=name,
+                    reason="this option chooses what is read, and rows are to be written",
+                    remedy=f"{remedy}; replaceWhere chooses rows" if name == "where" else remedy,
+                )
 
     def transaction(self) -> AppTransaction | None:
         """Return the application's transaction of a batch write."""

@@ -25,7 +25,8 @@ class TxlogDataSource(DataSource):
 
     Options for reading, as Spark tells a Python source neither columns nor limits:
 
-    - `versionAsOf`, `timestampAsOf`: another version than the latest.
+    - `versionAsOf`, `timestampAsOf`: another version than the latest. A timestamp without a zone
+      is in UTC: Spark does not tell a Python source the session's time zone.
     - `columns`: names with commas, or a JSON list; the table's, or metadata columns (`_rowid`,
       `_rowaddr`, `_fragid`, `_row_last_updated_at_version`). Empty text is no column: rows that
       can be counted, from the log alone where it knows.
@@ -125,10 +126,12 @@ class TxlogDataSource(DataSource):
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
         """Return a writer of one batch."""
+        self._options.require_writing()
         return BatchWriter(plan_spark_write(self._options, schema, overwrite))
 
     def streamWriter(self, schema: SparkStruct, overwrite: bool) -> StreamWriter:  # noqa: N802
         """Return a writer of micro-batches; `overwrite` is Spark's complete mode."""
+        self._options.require_writing()
         return StreamWriter(plan_spark_write(self._options, schema, overwrite))
 
     def _snapshot(self) -> tuple[Store, Snapshot]:

@@ -9,12 +9,13 @@ from txlog.writing.create import (
     already_exists,
     commit_new_table,
     create,
+    create_intent,
     existing,
     new_metadata,
     write_new_table,
 )
 from txlog.writing.data import SchemaMode, as_reader, target_schema
-from txlog.writing.delete import delete
+from txlog.writing.delete import FindRows, delete, delete_found
 from txlog.writing.features import add_features, with_counts
 from txlog.writing.files import FileLayout, discard_files, discarding, write_data_files
 from txlog.writing.operation import (
@@ -46,6 +47,7 @@ __all__ = [
     "Capability",
     "Done",
     "FileLayout",
+    "FindRows",
     "Operation",
     "Outcome",
     "PartitionMode",
@@ -69,7 +71,9 @@ __all__ = [
     "commit_new_table",
     "commit_overwrite",
     "create",
+    "create_intent",
     "delete",
+    "delete_found",
     "delete_from_fragment",
     "discard_files",
     "discarding",

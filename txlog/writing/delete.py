@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions import Add, Remove
 from txlog.commit import Intent, Reads, run
+from txlog.errors import InternalError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment
 from txlog.scan import (
@@ -22,6 +24,7 @@ from txlog.scan import (
     require_table_columns,
 )
 from txlog.snapshot import Commit, Snapshot, file_rows, load_files
+from txlog.store import Store
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
@@ -45,6 +48,9 @@ from txlog.writing.vectors import (
     with_vector,
     write_deletions,
 )
+
+FindRows = Callable[[Snapshot], Mapping[int, BitMap64]]
+"""Returns rows of a version: positions by fragment id."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,67 @@ def delete(
     """
     options = options or WriteOptions()
     predicate = as_expression(where)
+
+    def take(base: Snapshot) -> RowsGone:
+        return take_rows(place, base, predicate, options)
+
+    job = _Job(take, by_predicate=predicate is not None)
+    return _delete(place, snapshot, job, txn=txn, options=options)
+
+
+def delete_found(
+    place: Place,
+    snapshot: Snapshot,
+    find: FindRows,
+    *,
+    description: str,
+    txn: AppTransaction | None = None,
+    options: WriteOptions | None = None,
+) -> Done:
+    """Delete the rows that another engine finds, in one commit.
+
+    Parameters
+    ----------
+    find
+        Gets a version of the table, and returns the rows of it that go: positions by fragment id.
+        It is asked again whenever another writer's commit may have changed the answer.
+    description
+        What the rows have in common, to note in the commit.
+
+    Raises
+    ------
+    InternalError
+        A row is not in the version.
+    UnsupportedFeatureError
+        The table may not be written by txlog, or is append-only.
+    """
+    options = options or WriteOptions()
+
+    def take(base: Snapshot) -> RowsGone:
+        return _take_positions(place, base, find(base), options)
+
+    job = _Job(take, description, rebases=False)
+    return _delete(place, snapshot, job, txn=txn, options=options)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one kind of delete does differently."""
+
+    take: Callable[[Snapshot], RowsGone]
+    description: str | None = None  # Where no predicate of ours says which rows.
+    by_predicate: bool = False  # Rows go for their own values alone, whatever others there are.
+    rebases: bool = True  # Rule CON-18: not where rows must be found again.
+
+
+def _delete(
+    place: Place,
+    snapshot: Snapshot,
+    job: _Job,
+    *,
+    txn: AppTransaction | None,
+    options: WriteOptions,
+) -> Done:
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=True)
     skipped = False
@@ -93,9 +160,10 @@ def delete(
         skipped = is_recorded(base, txn)
         if skipped:
             return None
-        gone = take_rows(place, base, predicate, options)
+        gone = job.take(base)
         if not gone.removes and txn is None:
             return None
+        text = job.description if gone.where is None else to_sql(gone.where)
         return Intent(
             operation="DELETE",
             kind="delete",
@@ -103,9 +171,9 @@ def delete(
             removes=gone.removes,
             adds=gone.adds,
             txn=txn_action(txn, place.effects),
-            reads=Reads(everything=predicate is None, where=gone.where),
+            reads=Reads(everything=not job.by_predicate, where=gone.where),
             row_deletes=frozenset(hit.fragment.path for hit in gone.hits),
-            parameters={"predicate": [] if gone.where is None else [to_sql(gone.where)]},
+            parameters={"predicate": [] if text is None else [text]},
             metrics={
                 "numDeletedRows": gone.rows,
                 "numRemovedFiles": gone.files_removed,
@@ -117,7 +185,7 @@ def delete(
 
     def rebase(current: Snapshot, intent: Intent, winners: list[Commit]) -> Intent | None:
         nonlocal gone
-        if gone is None:
+        if gone is None or not job.rebases:
             return None
         united = united_with(place, current, gone, winners)
         if united is None:
@@ -146,6 +214,47 @@ def take_rows(
     plan = plan_scan(snapshot, files, columns=[], where=where)
     require_table_columns(plan.where, snapshot)
     whole, hits = find_hits(place.store, plan, place.engine)
+    return _gone(place, snapshot, plan, files, whole, hits, options)
+
+
+def _take_positions(
+    place: Place, snapshot: Snapshot, rows: Mapping[int, BitMap64], options: WriteOptions
+) -> RowsGone:
+    """Write the vectors or files that leave out rows, given by fragment id and position."""
+    files = load_files(place.store, snapshot).live
+    plan = plan_scan(snapshot, files, columns=[])
+    fragments = {fragment.id: fragment for fragment in plan.fragments}
+    parts = [(fragments.get(number), going) for number, going in rows.items() if going]
+    hits = list(place.engine.map(partial(_hit_at, place.store, plan), parts))
+    return _gone(place, snapshot, plan, files, [], hits, options)
+
+
+def _hit_at(store: Store, plan: ScanPlan, part: tuple[Fragment | None, BitMap64]) -> Hit:
+    fragment, going = part
+    gone = BitMap64()
+    rows = 0
+    if fragment is not None:
+        gone = load_deletions(store, fragment) or gone
+        rows = fragment.physical_rows or FragmentReader(store, plan, fragment).count_rows()
+    if fragment is None or going.max() >= rows or going & gone:
+        raise InternalError(
+            reason="rows were found that the version does not have"
+            + ("" if fragment is None else f", in {fragment.path}"),
+            remedy="Nothing was committed; please report it with the table's log",
+        )
+    return Hit(fragment, going, gone, rows)
+
+
+def _gone(
+    place: Place,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    files: pa.Table,
+    whole: Sequence[Fragment],
+    hits: Sequence[Hit],
+    options: WriteOptions,
+) -> RowsGone:
+    """Write the vectors or files that leave out the rows of hits, and of whole fragments."""
     now_ms = place.effects.now_ms()
     emptied = [hit for hit in hits if hit.is_whole]
     partial_hits = [hit for hit in hits if not hit.is_whole]

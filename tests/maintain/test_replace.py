@@ -1,0 +1,68 @@
+"""Replacing a table: what is left of it, and what is not."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import txlog
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.maintain import replace_table
+from txlog.schema import from_arrow
+from txlog.writing import Place
+
+NEW = from_arrow(pa.schema([("b", pa.string())]))
+
+
+def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
+    table = txlog.write(
+        tmp_path / "t",
+        pa.table({"a": [1, 2], "p": ["x", "y"]}),
+        partition_by=["p"],
+        properties={"delta.enableInCommitTimestamps": "true"},
+        description="old",
+    )
+    done = replace_table(Place(table.store), table.snapshot, NEW, properties={"user.x": "1"})
+    assert done.outcome.metrics["numRemovedFiles"] == 2
+    now = txlog.Table(table.uri)
+    assert now.schema == pa.schema([("b", pa.string())])
+    assert (now.count(), now.partition_columns, now.metadata.description) == (0, [], None)
+    assert now.metadata.id == table.metadata.id
+    assert now.properties == {
+        "delta.enableDeletionVectors": "true",
+        "user.x": "1",
+        "delta.enableInCommitTimestamps": "true",  # It tells of the log.
+    }
+    now.append(pa.table({"b": ["z"]}))
+    independent = DeltaTable(table.uri)
+    assert independent.metadata().partition_columns == []
+    assert [field.name for field in independent.schema().fields] == ["b"]
+    assert len(independent.get_add_actions().to_struct_array()) == 1
+    now.restore(0)
+    assert sorted(now.to_arrow()["a"].to_pylist()) == [1, 2]
+
+
+def test_it_finds_the_files_of_others(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
+    before = table.snapshot
+    txlog.Table(table.uri).append(pa.table({"a": [2]}))
+    replace_table(Place(table.store), before, NEW)
+    assert txlog.Table(table.uri).count() == 0
+
+
+def test_tables_that_may_not_be_replaced(tmp_path: Path) -> None:
+    table = txlog.write(
+        tmp_path / "t", pa.table({"a": [1]}), properties={"delta.appendOnly": "true"}
+    )
+    with pytest.raises(UnsupportedFeatureError, match="append-only"):
+        replace_table(Place(table.store), table.snapshot, NEW)
+    assert table.refresh().version == 0
+
+
+def test_definitions_that_cannot_be(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
+    for wrong in ({"partition_by": ["nope"]}, {"properties": {"delta.nope": "1"}}):
+        with pytest.raises(InvalidInputError):
+            replace_table(Place(table.store), table.snapshot, NEW, **wrong)
+    assert table.refresh().version == 0

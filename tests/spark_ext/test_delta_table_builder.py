@@ -1,0 +1,150 @@
+"""`DeltaTable.create` and its like; tables by their names in Spark's catalog."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.spark_ext import DeltaTable, table_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def name(spark: "SparkSession") -> Iterator[str]:
+    yield "default.named"
+    spark.sql("DROP TABLE IF EXISTS default.named")
+
+
+def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+    from pyspark.sql import types as kinds
+
+    location = str(tmp_path / "ä 'b' #1%20")
+    nested = kinds.StructType().add("x", "int").add("y", kinds.ArrayType(kinds.StringType()))
+    made = (
+        DeltaTable.create(spark)
+        .tableName(name)
+        .location(location)
+        .comment("flights")
+        .addColumn("a`b", "decimal(10, 2)", comment="the first")
+        .addColumn("day", kinds.DateType(), nullable=False)
+        .addColumns(kinds.StructType().add("s", nested))
+        .addColumns([kinds.StructField("p", kinds.StringType())])
+        .partitionedBy("p")
+        .property("delta.appendOnly", "true")
+        .execute()
+    )
+    # Spark reads it in the same types that were asked for.
+    assert made.toDF().schema.simpleString() == (
+        "struct<a`b:decimal(10,2),day:date,s:struct<x:int,y:array<string>>,p:string>"
+    )
+    table = txlog.Table(location)
+    assert table.version == 0
+    assert table.partition_columns == ["p"]
+    assert table.properties["delta.appendOnly"] == "true"
+    assert table.metadata.description == "flights"
+    assert table.delta_schema.fields[0].metadata["comment"] == "the first"
+    assert [field.nullable for field in table.delta_schema.fields] == [True, False, True, True]
+    assert table_location(spark, name) == location
+    assert DeltaTable.forName(spark, "named").table.uri == location
+    with pytest.raises(AlreadyExistsError):
+        DeltaTable.create(spark).location(location).addColumn("a", "int").execute()
+    kept = DeltaTable.createIfNotExists(spark).location(location).addColumn("z", "int").execute()
+    assert kept.toDF().columns == ["a`b", "day", "s", "p"]
+
+
+def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    builder = DeltaTable.replace(spark).location(uri).addColumn("b", "string")
+    with pytest.raises(NotFoundError):
+        builder.execute()
+    made = DeltaTable.createOrReplace(spark).location(uri).addColumn("a", "bigint").execute()
+    made.table.append(pa.table({"a": [1, 2]}))
+    replaced = builder.addColumn("p", "int").partitionedBy(["p"]).execute()
+    assert (replaced.toDF().count(), replaced.toDF().columns) == (0, ["b", "p"])
+    now = txlog.Table(uri)
+    assert (now.version, now.partition_columns) == (2, ["p"])
+    assert now.history(1)[0]["operation"] == "REPLACE TABLE"
+    assert txlog.Table(uri, version=1).to_arrow()["a"].to_pylist() == [1, 2]
+    DeltaTable.createOrReplace(spark).location(uri).addColumn("c", "int").execute()
+    assert txlog.Table(uri).schema.names == ["c"]
+    DeltaTable.forPath(spark, uri).restoreToVersion(1)
+    assert txlog.Table(uri).to_arrow()["a"].to_pylist() == [1, 2]
+
+
+def test_paths_as_names(spark: "SparkSession", tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    DeltaTable.create(spark).tableName(f"delta.`{uri}`").addColumn("a", "int").execute()
+    assert DeltaTable.forName(spark, f"txlog.`{uri}`").table.uri == uri
+
+
+def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+    uri = str(tmp_path / "t")
+    for builder in (
+        DeltaTable.create(spark).tableName(name).addColumn("a", "int"),  # No location.
+        DeltaTable.create(spark).location(uri),  # No column.
+        DeltaTable.create(spark).location(uri).addColumn("a", "int").partitionedBy("b"),
+        DeltaTable.create(spark).location(uri).addColumn("a", "int").property("delta.x", "1"),
+        DeltaTable.create(spark).location(uri).addColumn("a", "int").addColumn("A", "int"),
+    ):
+        with pytest.raises((InvalidInputError, UnsupportedFeatureError)):
+            builder.execute()
+    with pytest.raises(Exception, match=r"no_such_type|NO_SUCH_TYPE"):
+        DeltaTable.create(spark).addColumn("a", "no_such_type")
+    with pytest.raises(InvalidInputError, match="is no name of a table"):
+        DeltaTable.create(spark).tableName("a..b")
+    assert not txlog.Table.exists(uri)
+
+
+def test_a_name_of_another_table_is_not_taken(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    DeltaTable.create(spark).tableName(name).location(one).addColumn("a", "int").execute()
+    second = DeltaTable.create(spark).tableName(name).location(other).addColumn("a", "int")
+    with pytest.raises(AlreadyExistsError, match="for another table"):
+        second.execute()
+    assert not txlog.Table.exists(other)
+
+
+def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no such table"):
+        DeltaTable.forName(spark, "default.nothing")
+    spark.range(1).createOrReplaceTempView("a_view")
+    with pytest.raises(UnsupportedFeatureError, match="temporary view"):
+        DeltaTable.forName(spark, "a_view")
+    spark.sql(f"CREATE TABLE of_parquet (a INT) USING parquet LOCATION '{tmp_path}/p'")
+    try:
+        with pytest.raises(UnsupportedFeatureError, match="a table of parquet"):
+            DeltaTable.forName(spark, "of_parquet")
+    finally:
+        spark.sql("DROP TABLE of_parquet")
+        spark.sql("DROP VIEW a_view")
+    with pytest.raises(InvalidInputError, match="no name of a table"):
+        DeltaTable.forName(spark, "a.`b")
+
+
+def test_a_comment_cannot_pose_as_a_location(spark: "SparkSession", tmp_path: Path) -> None:
+    real = txlog.write(tmp_path / "real", pa.table({"a": [1]}))
+    other = txlog.write(tmp_path / "other", pa.table({"a": [2]}))
+    spark.sql(
+        f"CREATE TABLE posing USING txlog LOCATION '{real.uri}' "
+        f"COMMENT 'x\\nLocation: file:{other.uri}'"
+    )
+    try:
+        with pytest.raises(UnsupportedFeatureError, match="without a location"):
+            table_location(spark, "posing")
+    finally:
+        spark.sql("DROP TABLE posing")

@@ -1,0 +1,172 @@
+"""`DeltaTable` has the methods of delta-spark's class, and says which of them txlog lacks."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.spark_ext.delta import (
+    DeltaOptimizeBuilder,
+    DeltaTable,
+    DeltaTableBuilder,
+    IdentityGenerator,
+)
+
+# The public methods of delta-spark 4.4.1, `delta.tables`, and their parameters.
+METHODS = {
+    DeltaTable: {
+        "toDF": "",
+        "alias": "aliasName",
+        "generate": "mode",
+        "delete": "condition=None",
+        "update": "condition=None, set=None",
+        "merge": "source, condition",
+        "vacuum": "retentionHours=None",
+        "history": "limit=None",
+        "detail": "",
+        "convertToDelta": "sparkSession, identifier, partitionSchema=None",
+        "forPath": "sparkSession, path, hadoopConf={}",
+        "forName": "sparkSession, tableOrViewName",
+        "create": "sparkSession=None",
+        "createIfNotExists": "sparkSession=None",
+        "replace": "sparkSession=None",
+        "createOrReplace": "sparkSession=None",
+        "isDeltaTable": "sparkSession, identifier",
+        "upgradeTableProtocol": "readerVersion, writerVersion",
+        "addFeatureSupport": "featureName",
+        "dropFeatureSupport": "featureName, truncateHistory=None",
+        "restoreToVersion": "version",
+        "restoreToTimestamp": "timestamp",
+        "optimize": "",
+        "clone": "target, isShallow=False, replace=False, properties=None",
+        "cloneAtVersion": "version, target, isShallow=False, replace=False, properties=None",
+        "cloneAtTimestamp": "timestamp, target, isShallow=False, replace=False, properties=None",
+    },
+    DeltaTableBuilder: {
+        "tableName": "identifier",
+        "location": "location",
+        "comment": "comment",
+        "addColumn": "colName, dataType, nullable=True, generatedAlwaysAs=None, "
+        "generatedByDefaultAs=None, comment=None",
+        "addColumns": "cols",
+        "partitionedBy": "*cols",
+        "clusterBy": "*cols",
+        "property": "key, value",
+        "execute": "",
+    },
+    DeltaOptimizeBuilder: {
+        "where": "partitionFilter",
+        "executeCompaction": "",
+        "executeZOrderBy": "*cols",
+    },
+}
+# Of the same module, without a counterpart: `merge` itself says that it is missing.
+LACKING_CLASSES = {"DeltaMergeBuilder"}
+NAMES = [(kind, name) for kind, methods in METHODS.items() for name in methods]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMES, ids=lambda part: getattr(part, "__name__", part))
+def test_methods_take_what_delta_sparks_take(kind: type, name: str) -> None:
+    plain = [
+        parameter.replace(annotation=parameter.empty)
+        for parameter in inspect.signature(getattr(kind, name)).parameters.values()
+        if parameter.name != "self"
+    ]
+    assert ", ".join(map(str, plain)) == METHODS[kind][name]
+
+
+def test_class_methods_are_class_methods() -> None:
+    of_the_class = {
+        name for name, found in vars(DeltaTable).items() if isinstance(found, classmethod)
+    }
+    assert of_the_class == {
+        "convertToDelta", "forPath", "forName", "create", "createIfNotExists", "replace",
+        "createOrReplace", "isDeltaTable",
+    }  # fmt: skip
+
+
+def test_classes_are_there_by_delta_sparks_names() -> None:
+    import txlog.spark_ext.delta as home
+
+    delta_spark = {"IdentityGenerator", *(kind.__name__ for kind in METHODS)} | LACKING_CLASSES
+    assert set(home.__all__) == delta_spark - LACKING_CLASSES
+    assert IdentityGenerator() == IdentityGenerator(start=1, step=1)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaTable:
+    # No method that is missing, and no argument that is wrong, needs a session.
+    session: Any = None
+    return DeltaTable(session, txlog.write(tmp_path / "t", pa.table({"a": [1]})))
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("update", ("a = 1", {"a": "2"})),
+        ("merge", (None, "a = b")),
+        ("vacuum", ()),
+        ("generate", ("symlink_format_manifest",)),
+        ("convertToDelta", (None, "parquet.`/p`")),
+        ("upgradeTableProtocol", (4, 8)),
+        ("dropFeatureSupport", ("deletionVectors", True)),
+        ("clone", ("/p",)),
+        ("cloneAtVersion", (0, "/p")),
+        ("cloneAtTimestamp", ("2020-01-01", "/p")),
+    ],
+)
+def test_what_is_missing_is_named(table: DeltaTable, method: str, arguments: Any) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=rf"{method}.* is not in txlog\. Instead: \w"):
+        getattr(table, method)(*arguments)
+    assert table.table.refresh().version == 0
+
+
+def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
+    session: Any = None
+    builder = DeltaTableBuilder(session, "create")
+    with pytest.raises(UnsupportedFeatureError, match=r"executeZOrderBy .*Instead: .*sort"):
+        table.optimize().executeZOrderBy("a")
+    with pytest.raises(UnsupportedFeatureError, match="clusterBy is not in txlog"):
+        builder.clusterBy("a")
+    with pytest.raises(UnsupportedFeatureError, match="generating the values of column a"):
+        builder.addColumn("a", "int", generatedAlwaysAs="b + 1")
+    with pytest.raises(UnsupportedFeatureError, match="identityColumns"):
+        builder.addColumn("a", "bigint", generatedByDefaultAs=IdentityGenerator())
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "named"),
+    [
+        ("delete", (5,), "condition"),
+        ("alias", (None,), "aliasName"),
+        ("restoreToVersion", ("1",), "version"),
+        ("restoreToVersion", (True,), "version"),
+        ("restoreToTimestamp", (17,), "timestamp"),
+        ("addFeatureSupport", (None,), "featureName"),
+        ("upgradeTableProtocol", ("3", 7), "readerVersion"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    table: DeltaTable, method: str, arguments: Any, named: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        getattr(table, method)(*arguments)
+    assert caught.value.argument == named
+
+
+def test_protocols_that_are_high_enough_stay(table: DeltaTable) -> None:
+    table.upgradeTableProtocol(1, 2)
+    assert table.table.refresh().version == 0
+    table.addFeatureSupport("txlog.fragments")
+    assert "txlog.fragments" in (table.table.protocol.writer_features or ())
+
+
+def test_options_of_hadoop_are_refused_and_not_shown(table: DeltaTable) -> None:
+    session: Any = None
+    with pytest.raises(InvalidInputError, match=r"fs\.s3a\.secret\.key") as caught:
+        DeltaTable.forPath(session, table.table.uri, {"fs.s3a.secret.key": "hidden"})
+    assert "hidden" not in str(caught.value)

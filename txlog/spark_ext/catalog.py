@@ -1,0 +1,165 @@
+"""Tables by name: where Spark's catalog says that they are, and views over them.
+
+Spark hands no options of a catalog table to a source in Python, its location neither, but it
+tells them to those who ask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.spark_ext.doors import moment_text, read_frame
+from txlog.spark_ext.options import plain_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FORMATS = ("delta", "txlog")
+_PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*(\.|$)")
+
+
+def split_name(name: str) -> list[str]:
+    """Return the parts of `catalog.schema.table`, each of which may be in backticks.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no such name.
+    """
+    parts: list[str] = []
+    at, more = 0, True
+    while more:
+        found = _PART.match(name, at) if isinstance(name, str) else None
+        if found is None:
+            raise InvalidInputError(
+                argument="name",
+                reason=f"{name!r} is no name of a table",
+                remedy="Write it as table, schema.table or delta.`/path`",
+            )
+        parts.append(found[2] or found[1].replace("``", "`"))
+        at, more = found.end(), found[3] == "."
+    return parts
+
+
+def path_in(identifier: str) -> str | None:
+    """Return the path in ``delta.`/path` ``, or None if the text is no such thing."""
+    try:
+        parts = split_name(identifier)
+    except InvalidInputError:
+        return None
+    is_path = len(parts) == 2 and parts[0].lower() in _FORMATS and "/" in parts[1]
+    return parts[1] if is_path else None
+
+
+def table_location(spark: SparkSession, name: str) -> str:
+    """Return where a table of Spark's catalog is, made by `CREATE TABLE … USING txlog LOCATION …`.
+
+    ``delta.`/path` `` and ``txlog.`/path` `` are the path itself. Options of the table, such as
+    `storageOptions`, cannot be got back: Spark hides them.
+
+    Raises
+    ------
+    NotFoundError
+        The catalog has no such table.
+    UnsupportedFeatureError
+        It is a temporary view, which tells of no table, or a table of another format.
+    """
+    path = path_in(name)
+    if path is not None:
+        return path
+    parts = split_name(name)
+    inside = f" IN {'.'.join(map(_quoted, parts[:-1]))}" if len(parts) > 1 else ""
+    pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
+    rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
+    same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
+    if any(row["isTemporary"] for row in same):
+        raise UnsupportedFeatureError(
+            path=name,
+            reason="Spark does not tell which table a temporary view is over",
+            remedy="Use forPath, or the path itself",
+        )
+    if not same:
+        raise NotFoundError(
+            path=name,
+            reason="Spark's catalog has no such table",
+            remedy="Use forPath, or make it with CREATE TABLE … USING txlog LOCATION '…'",
+        )
+    told = same[0]["information"].split("\nSchema: ")[0].splitlines()
+    provider, location = _told(told, "Provider"), _told(told, "Location")
+    if provider is None or provider.lower() not in _FORMATS or location is None:
+        raise UnsupportedFeatureError(
+            path=name,
+            reason=f"the catalog has it as a table of {provider or 'no format'}, "
+            f"{'without' if location is None else 'with'} a location",
+            remedy="Use forPath with the path of a Delta table",
+        )
+    return plain_path(location)
+
+
+def _told(lines: Sequence[str], what: str) -> str | None:
+    """Return the one line of a description that tells something; text of users may hold more."""
+    found = [line.partition(": ")[2] for line in lines if line.startswith(f"{what}: ")]
+    return found[0] if len(found) == 1 else None
+
+
+def _quoted(part: str) -> str:
+    return "`" + part.replace("`", "``") + "`"
+
+
+def register_table(spark: SparkSession, name: str, uri: str) -> None:
+    """Put a table that exists into Spark's catalog, so that its location is found by its name."""
+    location = uri.replace("\\", "\\\\").replace("'", "\\'")
+    quoted = ".".join(map(_quoted, split_name(name)))
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
+
+
+def create_view(
+    spark: SparkSession,
+    name: str,
+    uri: str,
+    version: int | None = None,
+    timestamp: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Make, or replace, a temporary view over a table, for SQL to select from.
+
+    It is for reading: make a view to insert into by `CREATE TEMPORARY VIEW … USING txlog`.
+
+    Parameters
+    ----------
+    uri
+        The table's path, or ``delta.`/path` ``; of a catalog table, what `table_location` says.
+    version, timestamp
+        What the view shows, one of the two. Text without a zone is in the session's time zone.
+        Default: the latest version.
+    columns, where
+        As for `Table.scan`; metadata columns may be named too.
+
+    Raises
+    ------
+    InvalidInputError
+        Both a version and a timestamp are given, or one is malformed.
+    NotFoundError
+        There is no table, or no such version.
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidInputError(
+            argument="timestamp", reason="version and timestamp exclude each other"
+        )
+    moment = None if timestamp is None else moment_text(spark, timestamp)
+    path = path_in(uri) or uri
+    read_frame(
+        spark,
+        path,
+        version,
+        moment,
+        columns=columns,
+        where=where,
+        storage_options=storage_options,
+    ).createOrReplaceTempView(name)

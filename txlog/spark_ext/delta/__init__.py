@@ -1,0 +1,10 @@
+"""`DeltaTable`, in the shape that delta-spark gives it: scripts change their import, no more.
+
+What txlog lacks is there too, and says so by name. Arguments are named as delta-spark names them.
+"""
+
+from txlog.spark_ext.delta.builder import DeltaTableBuilder, IdentityGenerator
+from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
+from txlog.spark_ext.delta.table import DeltaTable
+
+__all__ = ["DeltaOptimizeBuilder", "DeltaTable", "DeltaTableBuilder", "IdentityGenerator"]

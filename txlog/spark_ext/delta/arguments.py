@@ -1,0 +1,79 @@
+"""Arguments of the methods that delta-spark has, checked; and the methods that txlog lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Value = TypeVar("Value")
+
+_HADOOP = ("fs.", "dfs.", "spark.hadoop.")
+
+
+def of_type(kind: type[Value], value: Any, argument: str) -> Value:
+    """Return an argument that must be of a type; a truth value is no number.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise InvalidInputError(
+            argument=argument, reason=f"{kind.__name__} was expected, not {type(value).__name__}"
+        )
+    return value
+
+
+def names_in(columns: tuple[Any, ...], argument: str) -> list[str]:
+    """Return names that came one by one, or as one list or tuple."""
+    one = len(columns) == 1 and isinstance(columns[0], list | tuple)
+    return [of_type(str, name, argument) for name in (columns[0] if one else columns)]
+
+
+def session_of(spark: SparkSession | None) -> SparkSession:
+    """Return the session that was passed, or the active one."""
+    from pyspark.sql import SparkSession
+
+    found = spark if spark is not None else SparkSession.getActiveSession()
+    if found is None:
+        raise InvalidInputError(
+            argument="sparkSession",
+            reason="no session was passed, and none is active",
+            remedy="Pass the session",
+        )
+    return found
+
+
+def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a store that `hadoopConf` holds, by the names that fsspec has for them.
+
+    Raises
+    ------
+    InvalidInputError
+        They are Hadoop's own, which nothing here reads. Values are not shown.
+    """
+    options = dict(of_type(dict, conf, "hadoopConf"))
+    hadoop = sorted(name for name in options if str(name).startswith(_HADOOP))
+    if hadoop:
+        raise InvalidInputError(
+            argument="hadoopConf",
+            field=hadoop[0],
+            reason="this is an option of Hadoop's file systems, which txlog does not use",
+            remedy='Pass the options of the fsspec backend, such as {"key": …, "secret": …} for s3',
+        )
+    return options
+
+
+def missing(method: str, instead: str, *features: str) -> UnsupportedFeatureError:
+    """Return the error for what delta-spark can do and txlog cannot."""
+    return UnsupportedFeatureError(
+        features=features,
+        reason=f"{method} is not in txlog",
+        remedy=f"Instead: {instead}",
+    )

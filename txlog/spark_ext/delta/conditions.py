@@ -1,0 +1,146 @@
+"""Which rows a condition of Spark takes: by a predicate of txlog, or found by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions import (
+    And,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    bind,
+    children,
+    columns_of,
+    parse_sql,
+)
+from txlog.scan import by_fragment
+from txlog.scan.metadata_columns import ROW_ADDRESS
+from txlog.schema import PrimitiveType, StructType, schema_json
+from txlog.snapshot import Snapshot
+from txlog.spark_ext.doors import read_frame
+from txlog.writing import FindRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import SparkSession
+
+_BLOCK = 32768  # Rows that one bitmap of Spark's tells of.
+_BLOCKS_AT_ONCE = 64
+
+# What means the same to Spark in all of its modes; it may compute differently.
+_PLAIN = (And, Or, Not, IsNull, In, Comparison, Like, Column, Literal)
+
+
+def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expression | None:
+    """Return what a condition says as a predicate of txlog, or None if only Spark can tell. Pure.
+
+    A predicate needs no job, and tells other writers which rows it looked at. None is returned for
+    whatever might mean something else to Spark: its columns, functions, subqueries, arithmetic,
+    instants (which it reads in the session's time zone), names with a table's alias.
+    """
+    if not isinstance(condition, str):
+        return None
+    try:
+        found = parse_sql(condition)
+        bind(found, schema)
+    except InvalidInputError:
+        return None
+    if not _is_plain(found):
+        return None
+    for path in columns_of(found):
+        field = schema.get(path[0])
+        if field is None or '"timestamp' in schema_json(StructType((field,))):
+            return None
+        if alias is not None and path[0].lower() == alias.lower():
+            return None
+    return found
+
+
+def _is_plain(node: Expression) -> bool:
+    if isinstance(node, Cast):  # DATE '2020-01-31'
+        return node.type == PrimitiveType("date") and isinstance(node.operand, Literal)
+    return isinstance(node, _PLAIN) and all(map(_is_plain, children(node)))
+
+
+def rows_found(
+    spark: SparkSession,
+    uri: str,
+    condition: str | SparkColumn,
+    alias: str | None,
+    storage_options: Mapping[str, Any],
+) -> FindRows:
+    """Return what finds the rows of a version of which a condition of Spark is true.
+
+    Spark filters the table itself, whatever is in the condition, and sends a bitmap of each 32768
+    rows that it takes some of: 4 KB.
+    """
+
+    def find(base: Snapshot) -> Mapping[int, BitMap64]:
+        if base.schema.get(ROW_ADDRESS) is not None:
+            raise UnsupportedFeatureError(
+                path=base.root,
+                reason=f"a column named {ROW_ADDRESS} hides the addresses of rows",
+                remedy="Use a condition without functions: columns compared with constants",
+            )
+        frame = read_frame(
+            spark,
+            uri,
+            base.version,
+            columns=[*base.schema.names(), ROW_ADDRESS],
+            storage_options=storage_options,
+        )
+        frame = frame if alias is None else frame.alias(alias)
+        blocks = (
+            frame.where(condition)
+            .selectExpr(f"{ROW_ADDRESS} DIV {_BLOCK} AS block", f"{ROW_ADDRESS} % {_BLOCK} AS bit")
+            .groupBy("block")
+            .agg({"bit": "bitmap_construct_agg"})
+            .toArrow()
+        )
+        return positions_in(blocks)
+
+    return find
+
+
+def positions_in(blocks: pa.Table) -> dict[int, BitMap64]:
+    """Return positions by fragment id, of bitmaps of blocks of row addresses. Pure.
+
+    Parameters
+    ----------
+    blocks
+        Two columns: the number of a block, and its bitmap, 4 KB; bit i of byte b is the row
+        address (block x 32768) + (8 x b) + i.
+    """
+    found: dict[int, BitMap64] = {}
+    for addresses in _addresses(blocks.rename_columns(["block", "bitmap"]).sort_by("block")):
+        for fragment, positions in by_fragment(addresses).items():
+            found[fragment] = found.get(fragment, BitMap64()) | positions
+    return found
+
+
+def _addresses(blocks: pa.Table) -> Iterator[pa.Array]:
+    """Yield the row addresses of blocks, ascending: not all at once, as they may be many."""
+    for batch in blocks.to_batches(max_chunksize=_BLOCKS_AT_ONCE):
+        size = pa.binary(_BLOCK // 8)
+        _, data = batch["bitmap"].cast(size).buffers()
+        start = batch["bitmap"].cast(size).offset * _BLOCK
+        bits = pa.Array.from_buffers(
+            pa.bool_(), batch.num_rows * _BLOCK, [None, data], offset=start
+        )
+        places = pc.indices_nonzero(bits).cast(pa.int64())
+        first = pc.multiply(batch["block"].take(pc.shift_right(places, 15)), _BLOCK)
+        yield pc.add(first, pc.bit_wise_and(places, _BLOCK - 1))

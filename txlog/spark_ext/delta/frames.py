@@ -1,0 +1,215 @@
+"""What Delta's commands answer, as frames of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.protocol import features_of
+from txlog.snapshot import Snapshot, file_rows, list_commits, read_commits
+from txlog.table import Table
+from txlog.writing import Outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_MOMENT = pa.timestamp("us", "UTC")
+
+
+def _texts(*names: str) -> pa.DataType:
+    return pa.struct([(name, pa.string()) for name in names])
+
+
+HISTORY = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", _MOMENT),
+        ("userId", pa.string()),
+        ("userName", pa.string()),
+        ("operation", pa.string()),
+        ("operationParameters", _TEXTS),
+        ("job", _texts("jobId", "jobName", "jobRunId", "runId", "jobOwnerId", "triggerType")),
+        ("notebook", _texts("notebookId")),
+        ("clusterId", pa.string()),
+        ("readVersion", pa.int64()),
+        ("isolationLevel", pa.string()),
+        ("isBlindAppend", pa.bool_()),
+        ("operationMetrics", _TEXTS),
+        ("userMetadata", pa.string()),
+        ("engineInfo", pa.string()),
+    ]
+)
+DETAIL = pa.schema(
+    [
+        ("format", pa.string()),
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("location", pa.string()),
+        ("createdAt", _MOMENT),
+        ("lastModified", _MOMENT),
+        ("partitionColumns", pa.list_(pa.string())),
+        ("clusteringColumns", pa.list_(pa.string())),
+        ("numFiles", pa.int64()),
+        ("sizeInBytes", pa.int64()),
+        ("properties", _TEXTS),
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("tableFeatures", pa.list_(pa.string())),
+    ]
+)
+_SIZES = pa.struct(
+    [
+        ("min", pa.int64()),
+        ("max", pa.int64()),
+        ("avg", pa.float64()),
+        ("totalFiles", pa.int64()),
+        ("totalSize", pa.int64()),
+    ]
+)
+OPTIMIZE = pa.schema(
+    [
+        ("path", pa.string()),
+        (
+            "metrics",
+            pa.struct(
+                [
+                    ("numFilesAdded", pa.int64()),
+                    ("numFilesRemoved", pa.int64()),
+                    ("filesAdded", _SIZES),
+                    ("filesRemoved", _SIZES),
+                    ("partitionsOptimized", pa.int64()),
+                ]
+            ),
+        ),
+    ]
+)
+_RESTORED = {  # Columns of the frame, and what they are in the commit's metrics.
+    "table_size_after_restore": "tableSizeAfterRestore",
+    "num_of_files_after_restore": "numOfFilesAfterRestore",
+    "num_removed_files": "numRemovedFiles",
+    "num_restored_files": "numRestoredFiles",
+    "removed_files_size": "removedFilesSize",
+    "restored_files_size": "restoredFilesSize",
+}
+RESTORE = pa.schema([(name, pa.int64()) for name in _RESTORED])
+
+
+def as_frame(
+    spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: pa.Schema
+) -> DataFrame:
+    """Return a few rows as a frame."""
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
+
+
+def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what commits say of themselves as rows of `HISTORY`. Pure.
+
+    What another writer spelt in another type than Delta's is left out.
+    """
+    return [
+        {
+            **{name: _fitting(entry.get(name), HISTORY.field(name).type) for name in HISTORY.names},
+            "timestamp": entry["timestamp"] * 1000,
+        }
+        for entry in entries
+    ]
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    """Return a value of JSON as one of a type, or None if it is none."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+    if pa.types.is_boolean(kind):
+        return value if isinstance(value, bool) else None
+    if pa.types.is_integer(kind):
+        return value if type(value) is int else None
+    if not isinstance(value, Mapping):
+        return None
+    if pa.types.is_map(kind):
+        return [(name, _fitting(text, pa.string())) for name, text in value.items()]
+    return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
+
+
+def detail_row(table: Table) -> dict[str, Any]:
+    """Return what a table is as a row of `DETAIL`."""
+    files = table.files()
+    metadata, protocol = table.metadata, table.protocol
+    created_ms = metadata.created_time
+    return {
+        "format": "delta",
+        "id": metadata.id,
+        "name": metadata.name,
+        "description": metadata.description,
+        "location": table.uri,
+        "createdAt": None if created_ms is None else created_ms * 1000,
+        "lastModified": table.timestamp_ms * 1000,
+        "partitionColumns": table.partition_columns,
+        "clusteringColumns": _clustering_columns(table.snapshot),
+        "numFiles": files.num_rows,
+        "sizeInBytes": pc.sum(files["size_bytes"]).as_py() or 0,
+        "properties": list(table.properties.items()),
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+        "tableFeatures": sorted(features_of(protocol)),
+    }
+
+
+def _clustering_columns(snapshot: Snapshot) -> list[str]:
+    domain = snapshot.controls.domains.get("delta.clustering")
+    if domain is None or domain.removed:
+        return []
+    mode = snapshot.mapping_mode
+    logical = {field.name_in_files(mode): field.name for field in snapshot.schema.fields}
+    paths = orjson.loads(domain.configuration).get("clusteringColumns", [])
+    return [".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths]
+
+
+def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
+    """Return what a restore did, perhaps nothing, as a row of `RESTORE`."""
+    metrics: Mapping[str, int] = outcome.metrics
+    if not outcome:
+        row = detail_row(table)
+        metrics = {
+            "tableSizeAfterRestore": row["sizeInBytes"],
+            "numOfFilesAfterRestore": row["numFiles"],
+        }
+    return {name: metrics.get(metric, 0) for name, metric in _RESTORED.items()}
+
+
+def optimize_row(table: Table, outcome: Outcome) -> dict[str, Any]:
+    """Return what a compaction did as a row of `OPTIMIZE`: of its commit, if it made one."""
+    files = list_commits(table.store, table.snapshot)
+    commits = read_commits(table.store, (f for f in files if f.version == outcome.version))
+    rows = file_rows(commits)
+    added = rows.filter(rows["is_add"])
+    removed = rows.filter(pc.invert(rows["is_add"]))
+    partitions = {tuple(values or ()) for values in added["partition_values"].to_pylist()}
+    return {
+        "path": table.uri,
+        "metrics": {
+            "numFilesAdded": added.num_rows,
+            "numFilesRemoved": removed.num_rows,
+            "filesAdded": _sizes(added["size"]),
+            "filesRemoved": _sizes(removed["size"]),
+            "partitionsOptimized": len(partitions),
+        },
+    }
+
+
+def _sizes(sizes: pa.ChunkedArray) -> dict[str, Any]:
+    span = pc.min_max(sizes)
+    return {
+        "min": span["min"].as_py(),
+        "max": span["max"].as_py(),
+        "avg": pc.mean(sizes).as_py() or 0.0,
+        "totalFiles": len(sizes),
+        "totalSize": pc.sum(sizes).as_py() or 0,
+    }

@@ -1,0 +1,300 @@
+"""`DeltaTable`: a table by the method names of delta-spark."""
+
+# ruff: noqa: N802, N803, ARG003 (the names are delta-spark's)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from txlog.errors import InvalidInputError
+from txlog.spark_ext.catalog import path_in, table_location
+from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
+from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.conditions import as_predicate, rows_found
+from txlog.spark_ext.delta.frames import (
+    DETAIL,
+    HISTORY,
+    RESTORE,
+    as_frame,
+    detail_row,
+    history_rows,
+    restore_row,
+)
+from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
+from txlog.spark_ext.doors import moment_text, open_table, read_frame
+from txlog.table import Table
+from txlog.writing import Outcome, Place, delete_found, maintain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_OVERWRITE = (
+    "overwrite the rows that change: "
+    "frame.write.format('txlog').mode('overwrite').option('replaceWhere', …).save(path)"
+)
+_COPY = "copy the rows: spark.read.format('txlog').load(path), written to the other path"
+
+
+class DeltaTable:
+    """A table for Spark, as delta-spark's class of this name has it.
+
+    Every method acts on the latest version. Make one with `forPath`, `forName` or a builder.
+    """
+
+    def __init__(self, spark: SparkSession, table: Table, alias: str | None = None) -> None:
+        self._spark = spark
+        self._table = table
+        self._alias = alias
+
+    @property
+    def table(self) -> Table:
+        """The table as txlog has it, for what delta-spark has no method for."""
+        return self._table
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self._table.uri!r})"
+
+    @classmethod
+    def forPath(
+        cls,
+        sparkSession: SparkSession,
+        path: str,
+        hadoopConf: Mapping[str, str] = {},
+    ) -> DeltaTable:
+        """Return the table at a path.
+
+        Parameters
+        ----------
+        hadoopConf
+            Options of the store by fsspec's names; never shown. Hadoop's (`fs.…`) are refused.
+
+        Raises
+        ------
+        NotFoundError
+            There is no table.
+        """
+        options = storage_options_of(hadoopConf)
+        return cls(sparkSession, open_table(sparkSession, of_type(str, path, "path"), options))
+
+    @classmethod
+    def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
+        """Return the table of a name in Spark's catalog, or of ``delta.`/path` ``.
+
+        Errors as for `table_location`; a temporary view does not tell which table it is over.
+        """
+        of_type(str, tableOrViewName, "tableOrViewName")
+        location = table_location(sparkSession, tableOrViewName)
+        return cls(sparkSession, open_table(sparkSession, location))
+
+    @classmethod
+    def isDeltaTable(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str,
+    ) -> bool:
+        """Return whether there is a table at a path, or at that of ``delta.`/path` ``."""
+        of_type(str, identifier, "identifier")
+        return Table.exists(path_in(identifier) or identifier)
+
+    @classmethod
+    def convertToDelta(
+        cls,
+        sparkSession: SparkSession,
+        identifier: str,
+        partitionSchema: str | StructType | None = None,
+    ) -> NoReturn:
+        """Raise: txlog takes over no Parquet files where they are."""
+        raise missing(
+            "convertToDelta",
+            "write the rows to a new table: "
+            "spark.read.parquet(path).write.format('txlog').mode('append').save(other)",
+        )
+
+    @classmethod
+    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin a table that must not be there yet."""
+        return DeltaTableBuilder(session_of(sparkSession), "create")
+
+    @classmethod
+    def createIfNotExists(
+        cls,
+        sparkSession: SparkSession | None = None,
+    ) -> DeltaTableBuilder:
+        """Begin a table that is left as it is if it is there."""
+        return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists")
+
+    @classmethod
+    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+        """Begin the new definition of a table that is there; its rows go."""
+        return DeltaTableBuilder(session_of(sparkSession), "replace")
+
+    @classmethod
+    def createOrReplace(
+        cls,
+        sparkSession: SparkSession | None = None,
+    ) -> DeltaTableBuilder:
+        """Begin a table that takes the place of the one that is there, if any."""
+        return DeltaTableBuilder(session_of(sparkSession), "createOrReplace")
+
+    def toDF(self) -> DataFrame:
+        """Return the table's rows as a frame, under the alias if there is one."""
+        frame = read_frame(self._spark, self._table.uri, storage_options=self._storage_options)
+        return frame if self._alias is None else frame.alias(self._alias)
+
+    def alias(self, aliasName: str) -> DeltaTable:
+        """Return this table under another name, for conditions and frames."""
+        return DeltaTable(self._spark, self._table, of_type(str, aliasName, "aliasName"))
+
+    def delete(self, condition: str | Column | None = None) -> None:
+        """Delete the rows of which a condition is true; without one, all rows.
+
+        Any condition that `DataFrame.where` takes is one: functions, UDFs, subqueries. SQL text
+        that compares columns with constants is decided without a job of Spark; for anything else
+        Spark finds the rows. Either way it is one commit.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table is append-only, or may not be written by txlog.
+        AnalysisException
+            Spark cannot resolve the condition.
+        """
+        from pyspark.sql import Column
+
+        if condition is not None and not isinstance(condition, str | Column):
+            raise InvalidInputError(
+                argument="condition",
+                reason=f"text or a Column was expected, not {type(condition).__name__}",
+            )
+        self._delete(condition)
+
+    def _delete(self, condition: str | Column | None) -> Outcome:
+        table = self._table.refresh()
+        predicate = as_predicate(condition, table.snapshot.schema, self._alias)
+        if condition is None or predicate is not None:
+            return table.delete(predicate)
+        place = Place(table.store)
+        find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
+        text = condition if isinstance(condition, str) else str(condition)[len("Column<'") : -2]
+        done = delete_found(place, table.snapshot, find, description=text)
+        maintain(place, done)
+        return done.outcome
+
+    def update(
+        self,
+        condition: str | Column | None = None,
+        set: Mapping[str, str | Column] | None = None,
+    ) -> NoReturn:
+        """Raise: txlog does not update rows in place yet."""
+        raise missing("update", _OVERWRITE)
+
+    def merge(self, source: DataFrame, condition: str | Column) -> NoReturn:
+        """Raise: txlog does not merge yet."""
+        raise missing("merge", _OVERWRITE)
+
+    def vacuum(self, retentionHours: float | None = None) -> NoReturn:
+        """Raise: txlog deletes no files that versions no longer need."""
+        raise missing("vacuum", "leave the files; they do no harm but for the space")
+
+    def generate(self, mode: str) -> NoReturn:
+        """Raise: txlog writes no manifests of symbolic links."""
+        raise missing("generate", "let the other engine read the log, or Parquet files of a copy")
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """Return what the commits say of themselves, newest first, in Delta's columns."""
+        entries = self._table.refresh().history(limit)
+        return as_frame(self._spark, history_rows(entries), HISTORY)
+
+    def detail(self) -> DataFrame:
+        """Return one row that tells what the table is, in Delta's columns."""
+        return as_frame(self._spark, [detail_row(self._table.refresh())], DETAIL)
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Begin the rewriting of small files into fewer."""
+        return DeltaOptimizeBuilder(self._spark, self._table)
+
+    def restoreToVersion(self, version: int) -> DataFrame:
+        """Make a new version that is what an older one was; errors as for `Table.restore`.
+
+        Returns
+        -------
+        A frame of one row: how many files the table has, came back and went, and their bytes.
+        """
+        outcome = self._table.restore(of_type(int, version, "version"))
+        return as_frame(self._spark, [restore_row(self._table, outcome)], RESTORE)
+
+    def restoreToTimestamp(self, timestamp: str) -> DataFrame:
+        """Make a new version that is what the table was at a moment.
+
+        Text without a zone is in the session's time zone. The rest is as for `restoreToVersion`.
+        """
+        outcome = self._table.restore(timestamp=moment_text(self._spark, timestamp))
+        return as_frame(self._spark, [restore_row(self._table, outcome)], RESTORE)
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
+        """Do nothing if the protocol is at least that; else raise.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The protocol is lower: features are added by name.
+        """
+        of_type(int, readerVersion, "readerVersion")
+        of_type(int, writerVersion, "writerVersion")
+        held = self._table.refresh().protocol
+        if held.min_reader_version < readerVersion or held.min_writer_version < writerVersion:
+            raise missing(
+                f"upgradeTableProtocol from ({held.min_reader_version}, "
+                f"{held.min_writer_version}) to ({readerVersion}, {writerVersion})",
+                "addFeatureSupport with the name of what the table needs",
+            )
+
+    def addFeatureSupport(self, featureName: str) -> None:
+        """List a table feature in the protocol; errors as for `Table.add_features`."""
+        self._table.add_features(of_type(str, featureName, "featureName"))
+
+    def dropFeatureSupport(
+        self,
+        featureName: str,
+        truncateHistory: bool | None = None,
+    ) -> NoReturn:
+        """Raise: txlog takes no feature out of a protocol."""
+        raise missing("dropFeatureSupport", f"a table without the feature; {_COPY}")
+
+    def clone(
+        self,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise: txlog does not clone tables."""
+        raise missing("clone", _COPY)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise: txlog does not clone tables."""
+        raise missing("cloneAtVersion", f"{_COPY}, with the option versionAsOf")
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> NoReturn:
+        """Raise: txlog does not clone tables."""
+        raise missing("cloneAtTimestamp", f"{_COPY}, with the option timestampAsOf")
+
+    @property
+    def _storage_options(self) -> dict[str, Any]:
+        return dict(self._table.store.options)
