@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import GreaterThan, In, IsNotNull
 
 import txlog
 from txlog.spark_ext.reader import FragmentPartition, FragmentsReader
@@ -32,14 +31,11 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     return made
 
 
-def planned(
-    table: txlog.Table, filters: tuple[Any, ...] = (), **options: Any
-) -> tuple[FragmentsReader, list[FragmentPartition]]:
+def planned(table: txlog.Table, **options: Any) -> tuple[FragmentsReader, list[FragmentPartition]]:
     """Return a reader and its partitions, as tasks get them."""
     given = {name.lower(): str(value) for name, value in options.items()}
     source = TxlogDataSource({"path": table.uri, **given})
     reader = source.reader(source.schema())
-    assert list(reader.pushFilters(list(filters))) == list(filters)
     found: tuple[FragmentsReader, list[FragmentPartition]] = pickle.loads(
         pickle.dumps((reader, reader.partitions()))
     )
@@ -148,15 +144,6 @@ def test_a_limit_opens_no_more_fragments_than_it_needs(table: txlog.Table) -> No
     assert [row["x"] for row in read(reader, partitions)] == [0, 2, 4, 6, 8, 12, 14]
 
 
-def test_a_limit_comes_before_what_spark_filters(table: txlog.Table) -> None:
-    # Whether Spark tells its filters is a setting, which must not change the rows.
-    filters = (GreaterThan(("x",), 35),)
-    reader, partitions = planned(table, filters, limit=3)
-    assert [row["x"] for row in read(reader, partitions)] == [0, 1, 2]
-    reader, partitions = planned(table, filters)
-    assert [row["x"] for row in read(reader, partitions)] == [36, 37, 38, 39]
-
-
 @pytest.mark.spec("FRG-44")
 def test_no_columns_need_no_file_that_the_log_counts(table: txlog.Table) -> None:
     delete_files(table, {0, 1, 2, 3})
@@ -187,25 +174,20 @@ def test_very_many_rows_are_counted_in_parts(
 
 
 @pytest.mark.spec("FRG-42")
-def test_filters_on_metadata_columns_rule_fragments_out(table: txlog.Table) -> None:
+def test_predicates_on_metadata_columns_rule_fragments_out(table: txlog.Table) -> None:
     first, second, *_ = table.fragments()
     names = ",".join(["x", *METADATA])
-    for found in (
-        GreaterThan(("_fragid",), second.id),
-        GreaterThan(("_rowaddr",), (second.id << 32) + 9),
-        GreaterThan(("_rowid",), (second.id << 32) + 9),
-    ):
-        reader, partitions = planned(table, (found, IsNotNull(found.attribute)), columns=names)
+    last = (second.id << 32) + 9
+    for where in (f"_fragid > {second.id}", f"_rowaddr > {last}", f"_rowid > {last}"):
+        reader, partitions = planned(table, where=where, columns=names)
         assert len(partitions) == 2
         assert {row["_fragid"] for row in read(reader, partitions)}.isdisjoint(
             {first.id, second.id}
         )
-    _, partitions = planned(table, (In(("_fragid",), (first.id, second.id)),), columns=names)
+    _, partitions = planned(table, where=f"_fragid IN ({first.id}, {second.id})", columns=names)
     assert [one.fragments for one in partitions] == [(first.value,), (second.value,)]
-    # Versions of rows that nobody keeps are a filter that txlog does not take.
-    unknown = GreaterThan(("_row_last_updated_at_version",), 1)
     with pytest.raises(txlog.UnsupportedFeatureError, match="rowTracking"):
-        planned(table, (unknown,), columns="_row_last_updated_at_version")
+        planned(table, columns="_row_last_updated_at_version")
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,6 @@ def test_a_temporary_view_is_read_and_written(table: txlog.Table, sql: Sql) -> N
     assert ids(table) == [9]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Spark reads on with the filters that an earlier query pushed"
-)
 def test_a_query_without_a_filter_after_one_with_it(sql: Sql) -> None:
     sql("CREATE TEMPORARY VIEW t USING txlog OPTIONS (path '{path}')")
     assert sql("SELECT count(*) AS n FROM t WHERE id < 3")[0].n == 2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -15,8 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError
-from txlog.expressions import And, Expression, bind
+from txlog.expressions import Expression
 from txlog.fragments import Fragment
 from txlog.scan import (
     BATCH_ROWS,
@@ -28,11 +26,9 @@ from txlog.scan import (
     plan_scan,
     read_fragment,
     row_ranges,
-    scan_schema,
 )
 from txlog.schema import arrow_schema, parse_schema
 from txlog.snapshot import Snapshot, load_files
-from txlog.spark_ext.filters import as_predicate
 from txlog.store import Store
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
@@ -54,22 +50,13 @@ class FragmentPartition(InputPartition):
     counted: int = 0  # Rows of no columns that the log has counted; they need no file.
 
 
-class _OptionalPush:
-    """`pushFilters`, in a form that Spark accepts while its filter push-down is off.
-
-    Spark refuses a reader that overrides the method then, and asks the function which one it is.
-    """
-
-    def __init__(self, reader: FragmentsReader) -> None:
-        self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Any]) -> Iterable[Any]:
-        return self._reader.push(filters)
-
-
 class FragmentsReader(DataSourceReader):
-    """Reads one version of a table. Planning is on the driver; tasks never see the log."""
+    """Reads one version of a table. Planning is on the driver; tasks never see the log.
+
+    It takes no filters from Spark, though Spark 4.1 to 4.3 can hand them on: Spark keeps the reader
+    that a query's filters were pushed to, and asks it again for queries that have none, so that
+    whatever was left out is missing there. Filters go into the option `where`.
+    """
 
     def __init__(
         self,
@@ -86,32 +73,13 @@ class FragmentsReader(DataSourceReader):
         self._snapshot: Snapshot | None = snapshot
         self._columns = schema.names
         self._arrow_schema = arrow_schema(parse_schema(schema.json()))
-        self._where = [] if where is None else [where]
+        self._where = where
         self._limit = limit
         self._max_partition_bytes = max_partition_bytes
         self._only_with_deletions = only_with_deletions
-        self.pushFilters = _OptionalPush(self)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_snapshot": None, "pushFilters": None}
-
-    def push(self, filters: list[Any]) -> Iterator[Any]:
-        """Take the filters that txlog understands; Spark checks all of them again.
-
-        With a limit it takes none: rows are counted before Spark filters them, whether or not it
-        tells of its filters.
-        """
-        assert self._snapshot is not None
-        schema = scan_schema(self._snapshot)
-        for found in filters:
-            predicate = as_predicate(found) if self._limit is None else None
-            if predicate is not None:
-                try:
-                    bind(predicate, schema)
-                    self._where.append(predicate)
-                except InvalidInputError:
-                    pass  # Of types that only Spark compares.
-            yield found
+        return {**self.__dict__, "_snapshot": None}
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one partition for each fragment that the predicate does not rule out.
@@ -119,11 +87,8 @@ class FragmentsReader(DataSourceReader):
         A large fragment has several; all of the rows that need no file have few.
         """
         assert self._snapshot is not None
-        where = None
-        if self._where:
-            where = reduce(lambda a, b: And((a, b)), self._where)
         files = load_files(self._store, self._snapshot).live
-        plan = plan_scan(self._snapshot, files, columns=self._columns, where=where)
+        plan = plan_scan(self._snapshot, files, columns=self._columns, where=self._where)
         if self._only_with_deletions:
             plan = plan.only(lambda fragment: fragment.num_deletions > 0)
         return _partitions(plan, self._limit, self._max_partition_bytes)

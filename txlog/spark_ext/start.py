@@ -11,8 +11,6 @@ from txlog.spark_ext.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     """Return a local Spark session with Java found and the format `txlog` registered.
@@ -41,12 +39,10 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know the format `txlog`, and hand filters to it.
+    """Make a session know the format `txlog`.
 
-    Only needed where Spark cannot find the module `pyspark_txlog` by itself; it also turns on
-    Spark's filter push-down for Python data sources, which is off by default.
+    Only needed where Spark cannot find the module `pyspark_txlog` by itself.
     """
     from txlog.spark_ext.source import TxlogDataSource
 
     spark.dataSource.register(TxlogDataSource)
-    spark.conf.set(_PUSHDOWN, "true")
