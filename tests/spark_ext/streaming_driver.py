@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import txlog.spark_ext
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.writer import StreamWriter, plan_spark_write
+from txlog.spark_ext.writer import StreamWriter, stream_writer
 
 SETTINGS = {
     "spark__master": "local[2]",

@@ -1,4 +1,4 @@
-"""Spark: data source, streaming sink, a JDK from pip.
+"""Spark: data source, streaming sink, writing in all modes, a JDK from pip.
 
 `spark.read.format("txlog")` needs no registration: Spark finds the module `pyspark_txlog`. Names
 are imported when they are asked for, as pyspark is heavy.
@@ -9,17 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txlog.spark_ext.frame import write
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.start import register, session
 
-__all__ = ["TxlogDataSource", "ensure_java", "register", "session"]
+__all__ = ["TxlogDataSource", "ensure_java", "register", "session", "write"]
 
 _HOMES = {
     "TxlogDataSource": "source",
     "ensure_java": "java",
     "register": "start",
     "session": "start",
+    "write": "frame",
 }
 
 
