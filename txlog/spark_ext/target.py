@@ -1,6 +1,6 @@
 """What a write of Spark is to do: decided on the driver, done by tasks, committed once.
 
-Rules: spec/streaming.md, STR-40 to STR-49.
+Rules: spec/streaming.md, STR-40 to STR-48.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class QueryTransaction(NamedTuple):
     """A micro-batch of a streaming query that writes as an application of a given name.
 
     Batches are counted by the query's checkpoint, so the commit records which query it was, too
-    (rules STR-41 to STR-43).
+    (rules STR-41, STR-42).
     """
 
     app_id: str
