@@ -339,3 +339,32 @@ def test_conflicts_are_of_their_own_class(spark: "SparkSession", tmp_path: Path)
         write(through(spark.range(1).coalesce(1), vanish), path)
     assert (caught.value.rule, caught.value.retry) == ("CON-2", "after_refresh")
     assert data_files(path) == {file.name for file in path.glob("*.parquet")}
+
+
+TYPES = """
+    CAST(id AS tinyint) AS tiny, CAST(id AS smallint) AS small, CAST(id AS int) AS whole, id,
+    CAST(id AS float) / 3 AS single, IF(id = 3, double('NaN'), id / 3D) AS double,
+    CAST(id / 7 AS decimal(20, 6)) AS money, id % 2 = 0 AS flag, concat('é', id) AS text,
+    CAST(concat('b', id) AS binary) AS bytes, date_add(date '1890-01-01', CAST(id AS int)) AS day,
+    timestamp '1950-06-01 02:03:04.567891' + make_interval(0, 0, 0, 0, CAST(id AS int)) AS at,
+    timestamp_ntz '2024-03-31 02:30:00' AS local, IF(id = 2, NULL, id) AS gap,
+    named_struct('a', id, 'b', named_struct('c', CAST(id AS string))) AS nested,
+    array(id, NULL, id + 1) AS list, map('k', id, 'l', NULL) AS pairs
+"""
+
+
+def test_all_types_are_as_spark_writes_them(spark: "SparkSession", tmp_path: Path) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        data = spark.sql(f"SELECT {TYPES} FROM range(0, 5, 1, 1)")
+        data.write.parquet(str(tmp_path / "parquet"))
+        write(data, tmp_path / "function")
+        data.write.format("txlog").mode("append").save(str(tmp_path / "format"))
+        expected = spark.read.parquet(str(tmp_path / "parquet"))
+        for name in ("function", "format"):
+            found = spark.read.format("txlog").load(str(tmp_path / name))
+            assert found.dtypes == expected.dtypes
+            assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
