@@ -20,6 +20,7 @@ def test_writing_through_connect(tmp_path: Path) -> None:
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_TESTING": "1",  # The server takes a port that is free.
             "PYTHONPATH": os.pathsep.join([str(Path(txlog.__file__).parents[1]), *sys.path]),
         },
         capture_output=True,
