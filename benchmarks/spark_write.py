@@ -6,13 +6,14 @@ CPU seconds are those of everything Spark runs: the program, the JVM, the Python
 import argparse
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import pyarrow as pa
@@ -62,23 +63,49 @@ def make_source(folder: Path, total: int) -> Path:
     return source
 
 
-def tree_cpu(root: int) -> float:
-    """Return the CPU seconds of a process and of all below it, ended ones included."""
-    used, children = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # It has just ended, and its parent counts it.
-        pid = int(stat.parent.name)
-        children.setdefault(int(fields[1]), []).append(pid)
-        used[pid] = sum(map(int, fields[11:15]))
-    total, left = 0, [root]
-    while left:
-        pid = left.pop()
-        total += used.get(pid, 0)
-        left.extend(children.get(pid, ()))
-    return total / TICK
+class TreeCpu:
+    """The CPU seconds of this process and of all below it, looked at twice a second.
+
+    What has ended counts as far as it was seen: Spark ends idle Python workers, and nobody is left
+    whose time would include theirs.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[int, str], int] = {}  # By process and its start.
+        self._lock = threading.Lock()
+        threading.Thread(target=self._look_on, daemon=True).start()
+
+    def seconds(self) -> float:
+        with self._lock:
+            self._look()
+            return sum(self._used.values()) / TICK
+
+    def _look_on(self) -> None:
+        while True:
+            self.seconds()
+            sleep(0.5)
+
+    def _look(self) -> None:
+        found: dict[int, tuple[str, int]] = {}
+        children: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # It has just ended.
+            pid = int(stat.parent.name)
+            children.setdefault(int(fields[1]), []).append(pid)
+            found[pid] = fields[19], int(fields[11]) + int(fields[12])
+        left = [os.getpid()]
+        while left:
+            pid = left.pop()
+            if pid in found:
+                start, ticks = found[pid]
+                self._used[pid, start] = ticks
+            left.extend(children.get(pid, ()))
+
+
+CPU = TreeCpu()
 
 
 def by_parquet(data: DataFrame, target: Path) -> None:
@@ -123,9 +150,9 @@ def timed(
     work: Callable[[DataFrame, Path], None], data: DataFrame, target: Path
 ) -> dict[str, float]:
     shutil.rmtree(target, ignore_errors=True)
-    cpu, start = tree_cpu(os.getpid()), perf_counter()
+    cpu, start = CPU.seconds(), perf_counter()
     work(data, target)
-    seconds, cpu = perf_counter() - start, tree_cpu(os.getpid()) - cpu
+    seconds, cpu = perf_counter() - start, CPU.seconds() - cpu
     size = sum(path.stat().st_size for path in target.rglob("*.parquet"))
     shutil.rmtree(target)
     return {"seconds": seconds, "cpu": cpu, "bytes": size}

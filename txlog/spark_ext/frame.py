@@ -51,8 +51,9 @@ def write(
 ) -> Outcome:
     """Write a frame to a table, making it if there is none, in one commit.
 
-    Tasks write the files and this process commits them, so both need txlog and must reach the store.
-    The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` makes every batch count exactly once.
+    Tasks write the files and this process commits them, so both need txlog and must reach the
+    store. The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` makes every batch
+    count exactly once.
 
     Parameters
     ----------
