@@ -17,7 +17,6 @@ def main(folder: Path) -> dict[str, object]:
         SparkSession.builder.remote("local[2]")
         .config("spark.driver.memory", "1g")
         .config("spark.ui.enabled", "false")
-        .config("spark.python.authenticate.socketTimeout", "120s")  # Machines may be busy.
         .getOrCreate()
     )
     txlog.spark_ext.register(spark)
