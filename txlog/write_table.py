@@ -23,6 +23,7 @@ from txlog.writing import (
     already_exists,
     as_names,
     existing,
+    require_additive,
     require_transaction,
     skip_recorded,
     write_new_fragments,
@@ -65,7 +66,7 @@ def write(
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
-    _require_modes(mode, where, partition_mode, schema_mode)
+    require_mode(mode, where, partition_mode, schema_mode)
     require_transaction(txn)
     place = Place(open_store(uri, storage_options))
     snapshot = existing(place.store)
@@ -101,7 +102,7 @@ def write(
         return table
     if mode == "error":
         raise already_exists(place.store)
-    _require_same(snapshot, partition_by, properties or {})
+    require_same(snapshot, partition_by, properties or {})
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -116,10 +117,16 @@ def write(
     return table
 
 
-def _require_modes(
+def require_mode(
     mode: WriteMode, where: Where, partition_mode: PartitionMode, schema_mode: SchemaMode
 ) -> None:
-    """Refuse arguments that would be left without effect."""
+    """Refuse arguments that are unknown, or would be left without effect.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
     for argument, value, known in (
         ("mode", mode, ("append", "overwrite", "error", "ignore")),
         ("partition_mode", partition_mode, ("static", "dynamic")),
@@ -136,12 +143,20 @@ def _require_modes(
             "replaces nothing",
             remedy='Use mode="overwrite", or leave them out',
         )
+    if mode != "overwrite":
+        require_additive(schema_mode)
 
 
-def _require_same(
+def require_same(
     snapshot: Snapshot, partition_by: Sequence[str] | str | None, properties: Mapping[str, str]
 ) -> None:
-    """Refuse to write to a table that is other than what the caller would have made."""
+    """Refuse to write to a table that is other than what the caller would have made.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
     wanted = list(as_names(partition_by))
     if partition_by is not None and wanted != snapshot.partition_columns:
         raise InvalidInputError(

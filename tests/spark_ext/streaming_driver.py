@@ -1,24 +1,34 @@
-"""A streaming driver, run as a process of its own so that it can die.
+"""A streaming query that dies where it is told to.
 
-Arguments: the table, the checkpoint folder, how many batches to run, and the batch after whose
-commit (in the table, not yet in Spark's log) the driver is killed; -1 for never.
+As a program it is a driver of its own, which dies as a whole: the program, the JVM, all Python
+workers. Its argument is a `Run` as JSON. Tests that hand `CrashingSource` to their own session let
+only the Python process die that has come to the point.
 """
 
+import json
 import os
 import signal
 import sys
-import threading
 import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import txlog.spark_ext
+from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.writer import StreamWriter, plan_spark_write
+from txlog.spark_ext.target import task_property
+from txlog.spark_ext.writer import StreamWriter, stream_writer
 
 SETTINGS = {
     "spark__master": "local[2]",
+    "spark__driver__memory": "1g",
     "spark__ui__enabled": "false",
     "spark__ui__showConsoleProgress": "false",
     "spark__log__level": "OFF",
@@ -27,66 +37,214 @@ SETTINGS = {
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+BEFORE_TASK = "before a task writes"
+HALF_WRITTEN = "in a task, its files half written"
+AFTER_TASK = "after a task wrote"
+BEFORE_PUT = "before the put of our commit"
+IN_PUT = "in the put, its bytes not yet linked"
+AFTER_PUT = "after the put, before the checkpoint"
+IN_CHECKPOINT = "in the middle of our checkpoint"
+BEFORE_HINT = "after the checkpoint, before the hint"
+AFTER_COMMIT = "after our commit, before Spark's"
+LATE_ERROR = "our commit raises after the put"
+LOST_ANSWER = "the put's answer is lost"
+UNREADABLE = "the put's answer is lost, the log unreadable"
 
-class DyingWriter(StreamWriter):
-    def commit(self, messages, batchId):  # noqa: N803
+# By point: whether the batch is in the table when the query is gone.
+POINTS = {
+    BEFORE_TASK: False,
+    HALF_WRITTEN: False,
+    AFTER_TASK: False,
+    BEFORE_PUT: False,
+    IN_PUT: False,
+    AFTER_PUT: True,
+    IN_CHECKPOINT: True,
+    BEFORE_HINT: True,
+    AFTER_COMMIT: True,
+    LATE_ERROR: True,
+    LOST_ANSWER: True,
+    UNREADABLE: True,
+}
+SURVIVED = {LOST_ANSWER}  # The query goes on.
+ABORTED = {LATE_ERROR, UNREADABLE}  # Nobody dies, but Spark calls `abort`.
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the query, and where it is to end."""
+
+    table: str
+    checkpoint: str
+    source: str  # A folder of Parquet files.
+    trigger: str  # availableNow or processingTime
+    point: str = ""  # One of POINTS, or none.
+    batch: int = 0  # From which on the point counts.
+    notes: str = ""  # A folder, where it is noted what has happened.
+    whole: bool = True  # Whether the driver dies, or only the process at the point.
+
+
+@dataclass
+class Crash:
+    """Ends the process, or the whole session of processes, at a point; once."""
+
+    run: Run
+    batch: int = -1
+
+    def due(self, point: str) -> bool:
+        """Tell whether this is the point, and note that it was reached."""
+        note = Path(self.run.notes) / f"{self.run.batch}-struck"
+        if point != self.run.point or self.batch < self.run.batch or note.exists():
+            return False
+        note.write_text(point)
+        return True
+
+    def at(self, point: str) -> None:
+        if self.due(point):
+            die(whole=self.run.whole)
+
+
+def die(*, whole: bool) -> None:
+    """Kill this process, and with `whole` all of its session before: nobody can clean up."""
+    if whole:
+        mine = os.getsid(0)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            pid = int(stat.parent.name)
+            try:
+                session = int(stat.read_text().rpartition(")")[2].split()[3])
+                if session == mine and pid != os.getpid():
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue  # It has ended by itself.
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashingStore:
+    """A store around another one, with the points between the bytes of a commit."""
+
+    def __init__(self, inner: Any, crash: Crash) -> None:
+        self.inner = inner
+        self.crash = crash
+        self.deaf = False
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.inner, self.crash)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def read(self, path: str) -> bytes:
+        if self.deaf:
+            raise StoreError(path=path, reason="the store is away")
+        return self.inner.read(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> Any:
+        self.crash.at(BEFORE_PUT)
+        if self.crash.due(IN_PUT):
+            os.link = self._die
+        answer = self.inner.put_if_absent(path, data)
+        self.crash.at(AFTER_PUT)
+        if self.crash.due(LOST_ANSWER):
+            raise OutcomeUnknownError(path=path)
+        if self.crash.due(UNREADABLE):
+            self.deaf = True
+            raise OutcomeUnknownError(path=path)
+        return answer
+
+    def _die(self, *arguments: Any, **more: Any) -> None:
+        die(whole=self.crash.run.whole)
+
+    def replace(self, path: str, data: bytes) -> None:
+        if path.endswith("_last_checkpoint"):
+            self.crash.at(BEFORE_HINT)
+        elif self.crash.due(IN_CHECKPOINT):
+            Path(self.inner.resolve(path) + ".tmp").write_bytes(data[: len(data) // 2])
+            die(whole=self.crash.run.whole)
+        self.inner.replace(path, data)
+
+
+class CrashingWriter(StreamWriter):
+    def __init__(self, writer: StreamWriter, run: Run) -> None:
+        self.crash = Crash(run)
+        store = CrashingStore(writer.target.store, self.crash)
+        super().__init__(replace(writer.target, store=store), writer._app_id)
+
+    def write(self, iterator: Any) -> Any:
+        self.crash.batch = int(task_property("streaming.sql.batchId") or -1)
+        self.crash.at(BEFORE_TASK)
+
+        def batches() -> Any:
+            yield from iterator
+            self.crash.at(HALF_WRITTEN)
+
+        written = super().write(batches())
+        self.crash.at(AFTER_TASK)
+        return written
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        self.crash.batch = self.target.store.crash.batch = batchId
         super().commit(messages, batchId)
-        options = self._target.options
-        if batchId == options.number("killAfter"):
-            for process in options.names("driver"):  # Spark's JVM, and the program itself.
-                os.kill(int(process), signal.SIGKILL)
-            threading.Event().wait()  # This process goes down with the driver.
+        self.crash.at(AFTER_COMMIT)
+        if self.crash.due(LATE_ERROR):
+            raise RuntimeError("raised after the put")
+
+    def abort(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        files = sum(len(held.adds) for held in messages if held is not None)
+        (Path(self.crash.run.notes) / f"{batchId}-aborted").write_text(str(files))
+        super().abort(messages, batchId)
 
 
-class DyingSource(TxlogDataSource):
+class CrashingSource(TxlogDataSource):
     @classmethod
     def name(cls) -> str:
-        return "dying-txlog"
+        return "crashing-txlog"
 
-    def streamWriter(self, schema, overwrite):  # noqa: N802
-        return DyingWriter(plan_spark_write(Options(self.options), schema, overwrite))
-
-
-class Stopper(StreamingQueryListener):
-    """Tells when the last batch is in Spark's own log."""
-
-    def __init__(self, last: int) -> None:
-        self.last = last
-        self.reached = threading.Event()
-
-    def onQueryStarted(self, event):  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event):  # noqa: N802
-        if event.progress.batchId >= self.last:
-            self.reached.set()
-
-    def onQueryTerminated(self, event):  # noqa: N802
-        self.reached.set()
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+        options = Options(self.options)
+        run = Run(**json.loads(options.text("run") or ""))
+        return CrashingWriter(stream_writer(options, schema, overwrite), run)
 
 
-def main(table: str, checkpoint: str, batches: int, kill_after: int) -> None:
-    spark = txlog.spark_ext.session("txlog streaming test", **SETTINGS)
-    spark.dataSource.register(DyingSource)
-    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    stopper = Stopper(batches - 1)
-    spark.streams.addListener(stopper)
-    query = (
-        spark.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", 100)
-        .option("numPartitions", 2)
-        .load()
-        .writeStream.format("dying-txlog")
-        .option("checkpointLocation", checkpoint)
-        .option("killAfter", str(kill_after))
-        .option("driver", f"{jvm},{os.getpid()}")
-        .start(table)
+def start(spark: SparkSession, run: Run) -> StreamingQuery:
+    triggers: dict[str, Any] = {
+        "availableNow": {"availableNow": True},
+        "processingTime": {"processingTime": "0 seconds"},
+    }
+    return (
+        spark.readStream.schema("id LONG")
+        .option("maxFilesPerTrigger", 2)
+        .parquet(run.source)
+        .writeStream.format("crashing-txlog")
+        .option("checkpointLocation", run.checkpoint)
+        .option("tableProperties", '{"delta.checkpointInterval": "1"}')
+        .option("run", json.dumps(asdict(run)))
+        .trigger(**triggers[run.trigger])
+        .start(run.table)
     )
-    stopper.reached.wait(120)
-    query.stop()
+
+
+def run_to_end(spark: SparkSession, run: Run) -> bool:
+    """Run the query until its source is used up; return whether it got there."""
+    query = start(spark, run)
+    wait: Callable[[], Any] = query.processAllAvailable
+    if run.trigger == "availableNow":
+        wait = query.awaitTermination
+    try:
+        wait()
+    except StreamingQueryException:
+        return False
+    finally:
+        query.stop()
+    return True
+
+
+def main(run: Run) -> bool:
+    spark = txlog.spark_ext.session("txlog streaming test", **SETTINGS)
+    spark.dataSource.register(CrashingSource)
+    ended = run_to_end(spark, run)
     spark.stop()
+    return ended
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    sys.exit(0 if main(Run(**json.loads(sys.argv[1]))) else 3)

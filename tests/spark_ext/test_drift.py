@@ -1,5 +1,8 @@
 """A table that changes between the tasks of a Spark write and its commit. No JVM is started."""
 
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,67 +12,189 @@ from pyspark.sql.types import StructField as Field
 from pyspark.sql.types import StructType as Struct
 
 import txlog
+from txlog.errors import AlreadyExistsError, CommitConflictError, InvalidInputError
+from txlog.spark_ext import writer
 from txlog.spark_ext.options import Options
-from txlog.spark_ext.writer import commit_task_files, plan_spark_write, write_task
+from txlog.spark_ext.writer import BatchWriter, StreamWriter, Written
+from txlog.testing import FaultyStore
 
 SCHEMA = Struct([Field("a", LongType()), Field("s", StringType())])
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 
 
-def plan(path: Path, overwrite: bool = False, **options: str):
-    return plan_spark_write(Options({"path": str(path), **options}), SCHEMA, overwrite)
+def batch(path: Path, **options: str) -> BatchWriter:
+    return writer.batch_writer(Options({"path": str(path), **options}), SCHEMA, False)
+
+
+def micro_batch(path: Path, **options: str) -> StreamWriter:
+    return writer.stream_writer(Options({"path": str(path), **options}), SCHEMA, False)
+
+
+@pytest.fixture(autouse=True)
+def query(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Choose the streaming query that tasks are part of."""
+
+    def choose(query_id: str) -> None:
+        monkeypatch.setattr(writer, "task_property", lambda _: query_id)
+
+    choose("query")
+    return choose
+
+
+def written(by: BatchWriter | StreamWriter) -> Written:
+    # As Spark does it: the writer travels to the task, and what it wrote travels back.
+    done = pickle.loads(pickle.dumps(by)).write(iter(ROWS.to_batches()))
+    return pickle.loads(pickle.dumps(done))
+
+
+def data_files(path: Path) -> int:
+    return len([file for file in path.rglob("*.parquet") if "_delta_log" not in file.parts])
 
 
 def test_what_was_planned_is_committed(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for expected in (2, 4):
-        target = plan(path)
-        message = write_task(target, iter(ROWS.to_batches()))
-        assert commit_task_files(target, [message, None], None)
+        planned = batch(path)
+        pickle.loads(pickle.dumps(planned)).commit([written(planned), None])
         assert txlog.Table(path).count() == expected
 
 
-@pytest.mark.parametrize("replanned", [False, True])
-def test_a_table_made_meanwhile_is_not_mixed_up(tmp_path: Path, replanned: bool) -> None:
+@pytest.mark.spec("STR-47")
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_table_made_meanwhile_is_not_mixed_up(tmp_path: Path, streamed: bool) -> None:
     path = tmp_path / "t"
-    target = plan(path)
-    message = write_task(target, iter(ROWS.to_batches()))
+    message = written(micro_batch(path) if streamed else (planned := batch(path)))
     txlog.write(path, ROWS, partition_by="s")
-    if replanned:  # As the commit of a micro-batch is.
-        target = plan(path)
-    with pytest.raises((txlog.CommitConflictError, txlog.AlreadyExistsError)):
-        commit_task_files(target, [message], None)
+    with pytest.raises(CommitConflictError, match="made"):
+        # A commit of a micro-batch is planned anew.
+        micro_batch(path).commit([message], 0) if streamed else planned.commit([message])
     table = txlog.Table(path)
     assert (table.version, table.count("s IS NULL")) == (0, 0)
+    assert data_files(path) == 2
 
 
-def test_columns_are_added_only_when_asked_for(tmp_path: Path) -> None:
+@pytest.mark.spec("STR-47")
+def test_a_table_made_at_the_last_moment_is_not_mixed_up(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    target = plan(path)
-    message = write_task(target, iter(ROWS.to_batches()))
-    txlog.write(path, pa.table({"a": [1]}))
-    with pytest.raises((txlog.CommitConflictError, txlog.AlreadyExistsError)):
-        commit_task_files(target, [message], None)
-    assert txlog.Table(path).schema.names == ["a"]
+    planned = batch(path)
+    message = written(planned)
+    store = FaultyStore(
+        planned.target.store, before={("put_if_absent", 1): lambda: txlog.write(path, ROWS)}
+    )
+    late = BatchWriter(replace(planned.target, store=store), None)
+    with pytest.raises(CommitConflictError, match="at the same moment"):
+        late.commit([message])
+    only = replace(planned.target.request, mode="error")
+    assert data_files(path) == 1
+    message = written(planned)
+    with pytest.raises(AlreadyExistsError):
+        BatchWriter(replace(planned.target, request=only), None).commit([message])
+    assert data_files(path) == 1
 
 
+@pytest.mark.spec("STR-47")
+def test_columns_may_be_added_meanwhile_but_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, ROWS)
+    planned = batch(path)
+    first, second = written(planned), written(planned)
+    more = pa.table({"a": [3], "s": ["z"], "x": [1.5]})
+    txlog.Table(path).append(more, schema_mode="merge")
+    planned.commit([first])
+    assert (txlog.Table(path).count("x IS NULL"), txlog.Table(path).count()) == (4, 5)
+    other = pa.table({"a": ["text"], "s": ["z"]})
+    txlog.Table(path).overwrite(other, schema_mode="overwrite")
+    with pytest.raises(CommitConflictError, match="changed the columns a"):
+        planned.commit([second])
+    assert txlog.Table(path).to_arrow().equals(other)
+
+
+@pytest.mark.spec("STR-40")
 def test_a_batch_that_is_run_again_leaves_no_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for _ in range(2):
-        target = plan(path)
-        message = write_task(target, iter(ROWS.to_batches()))
-        outcome = commit_task_files(target, [message], ("query", 0))
-    assert outcome.skipped
-    assert txlog.Table(path).count() == 2
-    assert len(list(path.glob("*.parquet"))) == 1
+        # The first time it makes the table; then the driver dies, and tasks plan on the table.
+        message = written(micro_batch(path))
+        micro_batch(path).commit([message], 0)
+    assert (txlog.Table(path).version, txlog.Table(path).count()) == (0, 2)
+    assert data_files(path) == 1
 
 
-def test_a_batch_that_made_the_table_may_be_run_again(tmp_path: Path) -> None:
-    """The first batch was committed, the driver died, and the tasks now plan on the table."""
+@pytest.mark.spec("STR-40")
+@pytest.mark.parametrize("named", [False, True])
+def test_a_batch_that_a_rival_commits_first_counts_once(tmp_path: Path, named: bool) -> None:
+    """Two drivers of one query, the old one not dead yet: the check is made on every version."""
+    path, options = tmp_path / "t", {"txnAppId": "ingest"} if named else {}
+    txlog.write(path, ROWS)
+    rival, message = written(micro_batch(path)), written(micro_batch(path))
+    planned = micro_batch(path, **options)
+    store = FaultyStore(
+        planned.target.store,
+        before={("put_if_absent", 1): lambda: micro_batch(path, **options).commit([rival], 0)},
+    )
+    late = micro_batch(path, **options)
+    late.target = replace(planned.target, store=store)
+    late.commit([message], 0)
+    assert ("put_if_absent", f"_delta_log/{1:020d}.json") in store.calls
+    assert (txlog.Table(path).version, txlog.Table(path).count()) == (1, 4)
+    assert data_files(path) == 2
+
+
+@pytest.mark.spec("STR-42")
+def test_a_query_of_another_checkpoint_is_refused_at_the_last_moment(
+    tmp_path: Path, query: Callable[[str], None]
+) -> None:
     path = tmp_path / "t"
-    target = plan(path)
-    commit_task_files(target, [write_task(target, iter(ROWS.to_batches()))], ("query", 0))
-    again = plan(path)
-    message = write_task(again, iter(ROWS.to_batches()))
-    assert commit_task_files(plan(path), [message], ("query", 0)).skipped
-    assert txlog.Table(path).count() == 2
+    txlog.write(path, ROWS)
+    rival = written(micro_batch(path))
+    query("another")
+    message = written(micro_batch(path))
+
+    def win() -> None:
+        micro_batch(path, txnAppId="ingest").commit([rival], 5)
+
+    late = micro_batch(path, txnAppId="ingest")
+    store = FaultyStore(late.target.store, before={("put_if_absent", 1): win})
+    late.target = replace(late.target, store=store)
+    with pytest.raises(InvalidInputError, match="version 5 of the application 'ingest'"):
+        late.commit([message], 6)
+    table = txlog.Table(path)
+    assert (table.version, table.transaction_version("ingest@query")) == (1, 5)
+    assert table.transaction_version("ingest@another") is None
+    assert data_files(path) == 2
+
+
+@pytest.mark.spec("STR-42")
+def test_the_pair_outlives_the_commits_that_recorded_it(tmp_path: Path) -> None:
+    path, options = tmp_path / "t", {"txnAppId": "ingest"}
+    for number in range(3):
+        micro_batch(path, **options).commit([written(micro_batch(path))], number)
+    txlog.Table(path).checkpoint()
+    for commit in (path / "_delta_log").glob("*.json"):
+        if int(commit.stem) < 2:
+            commit.unlink()
+    micro_batch(path, **options).commit([written(micro_batch(path))], 2)
+    micro_batch(path, **options).commit([written(micro_batch(path))], 3)
+    assert (txlog.Table(path).version, txlog.Table(path).count()) == (3, 8)
+
+
+def test_a_query_without_an_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "task_property", lambda _: None)
+    path = tmp_path / "t"
+    message = written(micro_batch(path))
+    with pytest.raises(InvalidInputError, match="did not tell the streaming query's id"):
+        micro_batch(path).commit([message], 0)
+    assert not (path / "_delta_log").exists()
+
+
+@pytest.mark.spec("STR-44")
+def test_abort_deletes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    message = written(micro_batch(path))
+    micro_batch(path).commit([message], 0)
+    micro_batch(path).abort([message, None], 0)
+    planned = batch(path)
+    message = written(planned)
+    planned.commit([message])
+    planned.abort([message, None])
+    assert txlog.Table(path).to_arrow()["a"].to_pylist() == [1, 2, 1, 2]

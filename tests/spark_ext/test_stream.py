@@ -1,67 +1,23 @@
-"""The streaming sink: each batch is one version, exactly once, whatever dies."""
+"""The streaming sink: each batch is one version."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 import txlog
+from txlog.errors import InvalidInputError
+from txlog.fragments import ID_APP
+from txlog.spark_ext import TxlogDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-DRIVER = Path(__file__).with_name("streaming_driver.py")
-
-
-def run_driver(table: Path, checkpoint: Path, batches: int, kill_after: int) -> int:
-    """Run the driver to its end, or to its death; return its exit code."""
-    done = subprocess.run(
-        [sys.executable, str(DRIVER), str(table), str(checkpoint), str(batches), str(kill_after)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(DRIVER.parent), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return done.returncode
-
-
-def last_number(folder: Path) -> int:
-    return max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
-
-
-def test_a_driver_killed_between_the_two_commits_loses_and_doubles_nothing(
-    tmp_path: Path,
-) -> None:
-    table, checkpoint = tmp_path / "t", tmp_path / "c"
-    run_driver(table, checkpoint, batches=10, kill_after=2)
-    # The table has batch 2, Spark's own log does not: that is the point in question.
-    before = txlog.Table(table)
-    assert before.version == 2
-    assert last_number(checkpoint / "offsets") == 2
-    assert last_number(checkpoint / "commits") == 1
-    assert run_driver(table, checkpoint, batches=5, kill_after=-1) == 0
-    after = txlog.Table(table)
-    query = json.loads((checkpoint / "metadata").read_text())["id"]
-    assert after.transaction_version(query) == after.version >= 4
-    values = sorted(after.to_arrow(["value"])["value"].to_pylist())
-    assert values == list(range((after.version + 1) * 100))
-    # Batch 2 was run again, and recognised: no version repeats it.
-    assert [entry["operationMetrics"]["numOutputRows"] for entry in after.history()] == ["100"] * (
-        after.version + 1
-    )
 
 
 def drain(spark: "SparkSession", source: Path, table: Path, checkpoint: Path, **options: str):
@@ -94,12 +50,105 @@ def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) ->
     assert (found.version, found.transaction_version(first.id)) == (4, 4)
 
 
-def test_the_application_can_be_named(spark: "SparkSession", tmp_path: Path) -> None:
+def put_file(source: Path, number: int, *ids: int) -> None:
+    source.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source / f"{number}.parquet")
+
+
+def actions(table: Path, version: int) -> list[dict[str, Any]]:
+    """Return the actions of a commit, from its text."""
+    text = (table / "_delta_log" / f"{version:020d}.json").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def transactions(table: Path, version: int) -> dict[str, int]:
+    found = (action["txn"] for action in actions(table, version) if "txn" in action)
+    return {txn["appId"]: txn["version"] for txn in found if txn["appId"] != ID_APP}
+
+
+@pytest.mark.spec("STR-41", "STR-42")
+def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path: Path) -> None:
+    source, table, named = tmp_path / "in", tmp_path / "t", {"txnAppId": "ingest"}
+    put_file(source, 1, 1)
+    first = drain(spark, source, table, tmp_path / "c", **named)
+    assert transactions(table, 0) == {"ingest": 0, f"ingest@{first.id}": 0}
+    put_file(source, 2, 2)
+    drain(spark, source, table, tmp_path / "c", **named)
+    assert transactions(table, 1) == {"ingest": 1, f"ingest@{first.id}": 1}
+
+    files = set(table.glob("*.parquet"))
+    with pytest.raises(Exception, match=r"invalid-input.*'ingest'.*its checkpoint is a new one"):
+        drain(spark, source, table, tmp_path / "new", **named)
+    found = txlog.Table(table)
+    assert (found.version, sorted(found.to_arrow()["id"].to_pylist())) == (1, [1, 2])
+    assert set(table.glob("*.parquet")) == files
+    # The right checkpoint goes on; the new one may take another name.
+    put_file(source, 3, 3)
+    drain(spark, source, table, tmp_path / "c", **named)
+    other = drain(spark, source, table, tmp_path / "newer", txnAppId="again")
+    assert transactions(table, 5) == {"again": 2, f"again@{other.id}": 2}
+    assert found.refresh().count() == 6
+
+
+@pytest.mark.spec("STR-42")
+def test_a_batch_job_is_another_application(spark: "SparkSession", tmp_path: Path) -> None:
     source, table = tmp_path / "in", tmp_path / "t"
-    source.mkdir()
-    pq.write_table(pa.table({"id": [1]}), source / "1.parquet")
-    drain(spark, source, table, tmp_path / "c", txnAppId="ingest")
-    assert txlog.Table(table).transaction_version("ingest") == 0
+    txlog.write(table, pa.table({"id": [0]}), txn=("ingest", 7))
+    put_file(source, 1, 1)
+    with pytest.raises(Exception, match="records version 7 of the application 'ingest'"):
+        drain(spark, source, table, tmp_path / "c", txnAppId="ingest")
+    assert txlog.Table(table).version == 0
+
+
+@pytest.mark.spec("STR-41")
+def test_without_a_name_the_query_is_the_application(spark: "SparkSession", tmp_path: Path) -> None:
+    put_file(tmp_path / "in", 1, 1)
+    query = drain(spark, tmp_path / "in", tmp_path / "t", tmp_path / "c")
+    assert transactions(tmp_path / "t", 0) == {query.id: 0}
+
+
+@pytest.mark.spec("STR-43")
+def test_a_batch_without_rows_is_a_version(spark: "SparkSession", tmp_path: Path) -> None:
+    source, table = tmp_path / "in", tmp_path / "t"
+    for number, ids in enumerate(([1], [], [2])):
+        put_file(source, number, *ids)
+    query = drain(spark, source, table, tmp_path / "c")
+    kinds = [{name for action in actions(table, at) for name in action} for at in range(3)]
+    assert [kind for kind in kinds if "add" not in kind] == [{"commitInfo", "txn"}]
+    assert [transactions(table, version) for version in range(3)] == [
+        {query.id: version} for version in range(3)
+    ]
+    assert sorted(txlog.Table(table).to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.spec("STR-43")
+def test_complete_mode_replaces_all_rows(spark: "SparkSession", tmp_path: Path) -> None:
+    source, table = tmp_path / "in", tmp_path / "t"
+    for number, ids in enumerate(([1, 1, 2], [2, 3])):
+        put_file(source, number, *ids)
+    stream = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1).parquet(str(source))
+    writer = stream.groupBy("id").count().writeStream.format("txlog").outputMode("complete")
+    writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    writer.start(str(table)).awaitTermination()
+    found = [txlog.Table(table, version=version).to_arrow().to_pylist() for version in (0, 1)]
+    assert [sorted((row["id"], row["count"]) for row in rows) for rows in found] == [
+        [(1, 2), (2, 1)],
+        [(1, 2), (2, 2), (3, 1)],
+    ]
+
+
+def test_wrong_options_of_a_stream(spark: "SparkSession", tmp_path: Path) -> None:
+    source, table = tmp_path / "in", tmp_path / "t"
+    put_file(source, 1, 1)
+    for options, match in (
+        ({"replaceWhere": "id > 1"}, "replaces nothing"),
+        ({"txnAppId": ""}, "no pair of"),
+    ):
+        with pytest.raises(InvalidInputError, match=match):
+            TxlogDataSource({"path": str(table), **options}).streamWriter(StructType(), False)
+    with pytest.raises(Exception, match=r"invalid-input.*a stream counts its batches by itself"):
+        drain(spark, source, table, tmp_path / "c", txnVersion="1")
+    assert not table.exists()
 
 
 def test_two_queries_into_one_table_do_not_shadow_each_other(

@@ -93,8 +93,13 @@ def test_schema_must_fit_unless_merged(spark: "SparkSession", tmp_path: Path) ->
     save(wider, path, mergeSchema="true")
     assert table.refresh().schema.names == ["id", "part", "x", "new"]
     assert table.count("new IS NULL") == 5
+    other = spark.range(3).selectExpr("cast(id AS string) AS id")
     with pytest.raises(Exception, match="schema-mismatch"):
-        save(spark.range(3).selectExpr("cast(id AS string) AS id"), path)
+        save(other, path)
+    save(other, path, "overwrite", overwriteSchema="true")
+    found = txlog.Table(path).to_arrow()
+    assert found.schema == pa.schema([("id", pa.string())])
+    assert sorted(found["id"].to_pylist()) == ["0", "1", "2"]
 
 
 def test_a_failing_task_commits_nothing(spark: "SparkSession", tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class Intent:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None
+    query_txn: Txn | None = None  # Of the application of `txn` too; goes with it (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # That of row ids is the commit's own.
     reads: Reads = field(default_factory=Reads)
     # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.

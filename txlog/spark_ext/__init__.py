@@ -1,4 +1,4 @@
-"""Spark: data source, streams from tables and into them, a JDK from pip.
+"""Spark: native reads, the data source, streams from tables and into them, a JDK from pip.
 
 `spark.read.format("txlog")` needs no registration: Spark finds the module `pyspark_txlog`. Names
 are imported when they are asked for, as pyspark is heavy.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txlog.spark_ext.catalog import create_view, table_location
     from txlog.spark_ext.delta import DeltaTable
+    from txlog.spark_ext.frame import write
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.native import read
     from txlog.spark_ext.source import TxlogDataSource
@@ -25,6 +26,7 @@ __all__ = [
     "register",
     "session",
     "table_location",
+    "write",
 ]
 
 _HOMES = {
@@ -36,6 +38,7 @@ _HOMES = {
     "register": "start",
     "session": "start",
     "table_location": "catalog",
+    "write": "frame",
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -12,6 +12,8 @@ from txlog.errors import InvalidInputError
 from txlog.snapshot import parse_timestamp
 from txlog.store import Store, open_store
 from txlog.writing import AppTransaction, WriteOptions
+
+STORAGE = ("storageOptions", "secretStorageOptions")
 
 _LOCAL = re.compile("file:/+")
 
@@ -85,21 +87,39 @@ class Options:
     def _bad(self, name: str, reason: str) -> InvalidInputError:
         return InvalidInputError(argument=name, reason=f"{self.text(name)!r}: {reason}")
 
+    def choice(self, name: str, known: Sequence[str]) -> str:
+        """Return an option's value in lower case, which must be one of those known.
+
+        The first of them is the default.
+        """
+        text = (self.text(name) or known[0]).strip().lower()
+        if text not in known:
+            raise self._bad(name, f"one of {', '.join(known)} was expected")
+        return text
+
     @property
     def storage(self) -> dict[str, Any]:
-        """The store's options: a JSON object in the option `storageOptions`."""
-        text = self.text("storageOptions")
-        if text is None:
+        """The store's options: a JSON object.
+
+        Spark prints the options of a write in its plans, but none with `secret` in its name: so
+        there are two names.
+        """
+        names = [name for name in STORAGE if self.text(name) is not None]
+        if len(names) > 1:
+            raise InvalidInputError(
+                argument=names[1], reason=f"{names[0]} is given too", remedy="Pass only one of them"
+            )
+        if not names:
             return {}
         try:
-            found = orjson.loads(text)
+            found = orjson.loads(self.text(names[0]) or "")
         except orjson.JSONDecodeError:
             found = None
         if not isinstance(found, dict):
             # The text itself may hold secrets, so it is not shown.
             raise InvalidInputError(
-                argument="storageOptions", reason="a JSON object of options was expected"
-            )
+                argument=names[0], reason="a JSON object of options was expected"
+            ) from None
         return found
 
     def store(self) -> Store:
@@ -158,6 +178,6 @@ class Options:
     def write_options(self) -> WriteOptions:
         """Return how files are cut, and what to note in the commit."""
         return WriteOptions(
-            max_rows_per_file=self.number("maxRecordsPerFile"),
+            max_rows_per_file=self.number("maxRecordsPerFile", least=1),
             user_metadata=self.text("userMetadata"),
         )

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
@@ -16,7 +22,7 @@ from txlog.snapshot import Snapshot, snapshot_at
 from txlog.spark_ext.changes import ChangesReader, feed_of
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
-from txlog.spark_ext.writer import BatchWriter, StreamWriter, plan_spark_write
+from txlog.spark_ext.writer import batch_writer, stream_writer
 from txlog.store import Store
 
 
@@ -54,7 +60,8 @@ class TxlogDataSource(DataSource):
 
     For writing: `partitionBy`, `replaceWhere`, `partitionOverwriteMode`, `mergeSchema`,
     `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`, `userMetadata`,
-    `tableProperties` (a JSON object). For both: `storageOptions` (a JSON object).
+    `tableProperties` (a JSON object). For a stream: `txnAppId`. For both: `storageOptions` (a JSON
+    object), or `secretStorageOptions`, which Spark keeps out of plans without `register`.
     """
 
     @classmethod
@@ -124,15 +131,17 @@ class TxlogDataSource(DataSource):
     def _max_partition_bytes(self) -> int:
         return self._options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
 
-    def writer(self, schema: SparkStruct, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: SparkStruct, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of one batch."""
         self._options.require_writing()
-        return BatchWriter(plan_spark_write(self._options, schema, overwrite))
+        return batch_writer(self._options, schema, overwrite)
 
-    def streamWriter(self, schema: SparkStruct, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(  # noqa: N802
+        self, schema: SparkStruct, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
         """Return a writer of micro-batches; `overwrite` is Spark's complete mode."""
         self._options.require_writing()
-        return StreamWriter(plan_spark_write(self._options, schema, overwrite))
+        return stream_writer(self._options, schema, overwrite)
 
     def _snapshot(self) -> tuple[Store, Snapshot]:
         options = self._options

@@ -11,6 +11,9 @@ from txlog.spark_ext.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_HIDDEN = "spark.sql.redaction.options.regex"
+_HIDDEN_BY_SPARK = "(?i)url"
+
 
 def session(app_name: str = "txlog", **conf: str) -> SparkSession:
     """Return a local Spark session with Java found and the format `txlog` registered.
@@ -39,10 +42,15 @@ def session(app_name: str = "txlog", **conf: str) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know the format `txlog`.
+    """Make a session know the format `txlog`, and hide its secrets.
 
-    Only needed where Spark cannot find the module `pyspark_txlog` by itself.
+    Only needed where Spark cannot find the module `pyspark_txlog` by itself; it also keeps the
+    option `storageOptions` out of the plans that Spark's UI and event log show.
     """
+    from txlog.spark_ext.options import STORAGE
     from txlog.spark_ext.source import TxlogDataSource
 
     spark.dataSource.register(TxlogDataSource)
+    hidden = spark.conf.get(_HIDDEN, _HIDDEN_BY_SPARK) or _HIDDEN_BY_SPARK
+    if STORAGE[0].lower() not in hidden.lower():
+        spark.conf.set(_HIDDEN, f"{hidden}|(?i){STORAGE[0]}")

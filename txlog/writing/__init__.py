@@ -1,6 +1,6 @@
 """Data files and the verbs that change a table."""
 
-from txlog.writing.append import append, commit_append
+from txlog.writing.append import append, commit_append, require_additive
 from txlog.writing.arguments import as_names, as_schema, write_options
 from txlog.writing.capabilities import Capability, capabilities
 from txlog.writing.checkpoint import checkpoint, maintain
@@ -23,6 +23,8 @@ from txlog.writing.operation import (
     Done,
     Outcome,
     Place,
+    QueryTransaction,
+    Transaction,
     done,
     require_table_writable,
     require_transaction,
@@ -30,7 +32,7 @@ from txlog.writing.operation import (
 )
 from txlog.writing.options import WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
-from txlog.writing.plan import WritePlan, plan_write
+from txlog.writing.plan import WritePlan, plan_write, require_still_fits
 from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
 from txlog.writing.vectors import adds_of, removes_of
 from txlog.writing.workers import (
@@ -52,8 +54,10 @@ __all__ = [
     "Outcome",
     "PartitionMode",
     "Place",
+    "QueryTransaction",
     "RewritePlan",
     "SchemaMode",
+    "Transaction",
     "WriteOptions",
     "WritePlan",
     "add_columns",
@@ -89,8 +93,10 @@ __all__ = [
     "plan_write",
     "removes_of",
     "replace_columns",
+    "require_additive",
     "require_modes",
     "require_movable",
+    "require_still_fits",
     "require_table_writable",
     "require_transaction",
     "rewrite",

@@ -18,8 +18,10 @@ from txlog.writing.operation import (
     AppTransaction,
     Done,
     Place,
+    Transaction,
     done,
     is_recorded,
+    query_action,
     require_table_writable,
     require_transaction,
     skip_recorded,
@@ -46,10 +48,13 @@ def append(
     ------
     SchemaMismatchError
         The data does not fit the table; nothing was committed.
+    InvalidInputError
+        The schema would be replaced, but rows are only added.
     UnsupportedFeatureError
         The table may not be written by txlog.
     """
     options = options or WriteOptions()
+    require_additive(schema_mode)
     require_transaction(txn)
     require_table_writable(snapshot, removes_rows=False)
     if recorded := skip_recorded(snapshot, txn):
@@ -69,7 +74,7 @@ def commit_append(
     schema: StructType,
     *,
     schema_mode: SchemaMode,
-    txn: AppTransaction | None,
+    txn: Transaction | None,
     options: WriteOptions,
     require_fit: RequireFit | None = None,
     owned: bool = True,
@@ -111,6 +116,7 @@ def commit_append(
             adds=tuple(adds),
             metadata=metadata,
             txn=txn_action(txn, place.effects),
+            query_txn=query_action(txn, place.effects),
             parameters={"mode": "Append", "partitionBy": base.partition_columns},
             metrics=write_metrics(adds),
             user_metadata=options.user_metadata,
@@ -121,6 +127,22 @@ def commit_append(
     if committed is None:
         discard()
     return done("WRITE", after, committed, skipped=skipped)
+
+
+def require_additive(schema_mode: SchemaMode) -> None:
+    """Refuse to replace the schema where no row is replaced.
+
+    Raises
+    ------
+    InvalidInputError
+        The mode is `overwrite`.
+    """
+    if schema_mode == "overwrite":
+        raise InvalidInputError(
+            argument="schema_mode",
+            reason="the schema can be replaced only together with all rows",
+            remedy='Use schema_mode="merge" to add columns, or overwrite the table',
+        )
 
 
 def evolved(base: Snapshot, schema: StructType) -> Metadata | None:

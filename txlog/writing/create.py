@@ -36,7 +36,9 @@ from txlog.writing.operation import (
     AppTransaction,
     Done,
     Place,
+    Transaction,
     done,
+    query_action,
     require_transaction,
     txn_action,
 )
@@ -97,7 +99,7 @@ def create_intent(
     *,
     effects: Effects,
     adds: tuple[Add, ...] = (),
-    txn: AppTransaction | None = None,
+    txn: Transaction | None = None,
     metrics: Mapping[str, int] | None = None,
     user_metadata: str | None = None,
 ) -> Intent:
@@ -113,6 +115,7 @@ def create_intent(
         metadata=metadata,
         adds=adds,
         txn=txn_action(txn, effects),
+        query_txn=query_action(txn, effects),
         parameters=_parameters(metadata),
         metrics=metrics or {},
         user_metadata=user_metadata,
@@ -223,7 +226,7 @@ def commit_new_table(
     schema: StructType,
     adds: list[Add],
     *,
-    txn: AppTransaction | None,
+    txn: Transaction | None,
     options: WriteOptions,
     allow_existing: bool,
 ) -> Done | None:

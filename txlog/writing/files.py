@@ -13,17 +13,13 @@ import pyarrow.parquet as pq
 
 from txlog.actions import Add
 from txlog.effects import Effects
-from txlog.errors import (
-    InvalidInputError,
-    OutcomeUnknownError,
-    TxlogError,
-    UnsupportedFeatureError,
-)
+from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
 from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
 from txlog.stats import StatsCollector, format_partition_values, stats_json
 from txlog.store import Store
+from txlog.writing.encoding import dictionary_columns, leaf_columns
 from txlog.writing.partitions import partition_folder
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
@@ -143,10 +139,10 @@ class _OpenFile:
 
     path: str
     partition: Mapping[str, str | None]
-    writer: pq.ParquetWriter
     sink: Any
     stack: ExitStack
     stats: StatsCollector
+    writer: pq.ParquetWriter | None = None  # Once there are rows to tell how to encode them.
     buffered: list[pa.RecordBatch] = field(default_factory=list)
     buffered_rows: int = 0
     buffered_bytes: int = 0
@@ -161,7 +157,7 @@ class _Writer:
         self._layout = layout
         self._effects = effects
         self._schema = arrow_schema(layout.stored_schema)
-        _require_parquet(self._schema)
+        self._leaves = leaf_columns(self._schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._adds: list[Add] = []
 
@@ -205,16 +201,9 @@ class _Writer:
         path = f"{folder}/{name}" if folder else name
         stack = ExitStack()
         sink = stack.enter_context(_output(self._store, path))
-        writer = pq.ParquetWriter(
-            sink,
-            self._schema,
-            compression=_CODECS.get(codec, codec),
-            store_schema=False,
-            write_page_index=True,
-        )
         indexed = self._layout.properties.get("delta.dataSkippingNumIndexedCols")
         stats = StatsCollector(self._layout.file_schema, indexed=indexed)
-        opened = _OpenFile(path, partition, writer, sink, stack, stats)
+        opened = _OpenFile(path, partition, sink, stack, stats)
         self._open[values] = opened
         return opened
 
@@ -225,21 +214,46 @@ class _Writer:
         file.buffered_rows += part.num_rows
         file.buffered_bytes += part.nbytes
         if file.buffered_rows >= ROW_GROUP_ROWS or file.buffered_bytes >= _ROW_GROUP_BYTES:
-            _flush(file, self._schema)
+            self._flush(file)
         limit = self._layout.max_rows_per_file
         full = limit is not None and file.rows + file.buffered_rows >= limit
         if full or file.sink.tell() >= self._layout.target_file_bytes:
             self._close(values)
 
+    def _flush(self, file: _OpenFile) -> None:
+        """Write what is buffered as one row group."""
+        if not file.buffered_rows:
+            return
+        table = pa.Table.from_batches(file.buffered, schema=self._schema)
+        if file.writer is None:
+            file.writer = self._parquet_writer(file, table)
+        file.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        file.stats.update(table)
+        file.rows += file.buffered_rows
+        file.buffered.clear()
+        file.buffered_rows = file.buffered_bytes = 0
+
+    def _parquet_writer(self, file: _OpenFile, rows: pa.Table) -> pq.ParquetWriter:
+        codec = self._layout.properties.get("delta.parquet.compression.codec")
+        return pq.ParquetWriter(
+            file.sink,
+            self._schema,
+            compression=_CODECS.get(codec, codec),
+            use_dictionary=dictionary_columns(self._leaves, rows),
+            store_schema=False,
+            write_page_index=True,
+        )
+
     def _bound_memory(self) -> None:
         held = sum(file.buffered_bytes for file in self._open.values())
         if held > _BUFFERED_BYTES:
             for file in self._open.values():
-                _flush(file, self._schema)
+                self._flush(file)
 
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
-        _flush(file, self._schema)
+        self._flush(file)
+        assert file.writer is not None  # Files are only opened for rows.
         file.writer.close()
         size = file.sink.tell()
         del self._open[values]
@@ -258,24 +272,6 @@ class _Writer:
                 stats=stats_json(file.stats.finish()),
             )
         )
-
-
-def _require_parquet(schema: pa.Schema) -> None:
-    """Refuse a schema that Arrow cannot write to Parquet, before a file is made.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        A column holds intervals of years and months, or structs without fields.
-    """
-    try:
-        pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(
-            features=("types that Parquet lacks",),
-            reason=f"a column's type cannot be written to Parquet: {error}",
-            remedy="Write the table with Spark",
-        ) from error
 
 
 def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
@@ -312,18 +308,6 @@ def _any_value(kind: pa.DataType) -> pa.Scalar:
 
 def _output(store: Store, path: str) -> AbstractContextManager[Any]:
     return store.open_output(path)
-
-
-def _flush(file: _OpenFile, schema: pa.Schema) -> None:
-    """Write what is buffered as one row group."""
-    if not file.buffered_rows:
-        return
-    table = pa.Table.from_batches(file.buffered, schema=schema)
-    file.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
-    file.stats.update(table)
-    file.rows += file.buffered_rows
-    file.buffered.clear()
-    file.buffered_rows = file.buffered_bytes = 0
 
 
 def _by_partition(

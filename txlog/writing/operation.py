@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from txlog.actions import Txn
 from txlog.commit import Committed
@@ -54,6 +55,26 @@ AppTransaction = tuple[str, int]
 """An application's id, and the version of its own that a write belongs to."""
 
 
+class QueryTransaction(NamedTuple):
+    """A micro-batch of a streaming query that writes as an application of a given name.
+
+    Batches are counted by the query's checkpoint, so the commit records which query it was, too
+    (rules STR-41, STR-42).
+    """
+
+    app_id: str
+    version: int  # The batch's id.
+    query_id: str
+
+    @property
+    def pair(self) -> str:
+        """The second id that is recorded: that of the application and the query together."""
+        return f"{self.app_id}@{self.query_id}"
+
+
+Transaction = AppTransaction | QueryTransaction
+
+
 def require_transaction(txn: AppTransaction | None) -> None:
     """Refuse what is no pair of an application's id and a version.
 
@@ -79,26 +100,56 @@ def require_transaction(txn: AppTransaction | None) -> None:
         )
 
 
-def is_recorded(snapshot: Snapshot, txn: AppTransaction | None) -> bool:
-    """Return whether an application's version, or a later one, is in the table already."""
+def is_recorded(snapshot: Snapshot, txn: Transaction | None) -> bool:
+    """Return whether an application's version, or a later one, is in the table already.
+
+    Raises
+    ------
+    InvalidInputError
+        The application's versions in the table are batches of another query (rule STR-42).
+    """
     if txn is None:
         return False
     recorded = snapshot.transaction_version(txn[0])
-    return recorded is not None and txn[1] <= recorded
+    if recorded is None:
+        return False
+    if isinstance(txn, QueryTransaction) and snapshot.transaction_version(txn.pair) is None:
+        raise InvalidInputError(
+            argument="txnAppId",
+            reason=f"the table records version {recorded} of the application {txn.app_id!r}, but "
+            f"not from the streaming query {txn.query_id}: its checkpoint is a new one, which "
+            "counts batches from 0 again, so batches would be taken for those that are there",
+            remedy="Nothing was committed; go on with the checkpoint that the application wrote "
+            "with, or choose another txnAppId",
+        )
+    return txn[1] <= recorded
 
 
-def skip_recorded(snapshot: Snapshot, txn: AppTransaction | None) -> Done | None:
-    """Return the outcome of a write whose transaction is recorded already, or None."""
+def skip_recorded(snapshot: Snapshot, txn: Transaction | None) -> Done | None:
+    """Return the outcome of a write whose transaction is recorded already, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        As `is_recorded`.
+    """
     if not is_recorded(snapshot, txn):
         return None
     return Done(Outcome("WRITE", None, skipped=True), snapshot)
 
 
-def txn_action(txn: AppTransaction | None, effects: Effects) -> Txn | None:
+def txn_action(txn: Transaction | None, effects: Effects) -> Txn | None:
     """Return the action that records an application's version."""
     if txn is None:
         return None
     return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
+
+
+def query_action(txn: Transaction | None, effects: Effects) -> Txn | None:
+    """Return the action that records which query an application's version comes from."""
+    if not isinstance(txn, QueryTransaction):
+        return None
+    return Txn(app_id=txn.pair, version=txn.version, last_updated=effects.now_ms())
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:

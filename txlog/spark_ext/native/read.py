@@ -150,5 +150,5 @@ def _by_python(
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:
-        reader = reader.option("storageOptions", json.dumps(dict(store.options)))
+        reader = reader.option("secretStorageOptions", json.dumps(dict(store.options)))
     return reader.load(store.root)

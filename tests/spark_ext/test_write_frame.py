@@ -1,0 +1,370 @@
+"""`txlog.spark_ext.write`: a frame to a table, in all modes."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+from txlog.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+)
+from txlog.spark_ext import TxlogDataSource, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def frame(spark: "SparkSession", start: int, stop: int) -> "DataFrame":
+    return spark.range(start, stop, 1, 2).selectExpr("id", "cast(id % 3 AS string) AS part")
+
+
+def rows(path: Path) -> list[tuple[int, str]]:
+    """Return the rows as another reader of the log finds them."""
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+    table = pa.table(found.execute("SELECT id, part FROM t ORDER BY id").read_all())
+    return list(zip(table["id"].to_pylist(), table["part"].to_pylist(), strict=True))
+
+
+def expected(*ids: int) -> list[tuple[int, str]]:
+    return [(number, str(number % 3)) for number in ids]
+
+
+def data_files(path: Path) -> set[str]:
+    return {file.name for file in path.rglob("*.parquet") if "_delta_log" not in file.parts}
+
+
+def through(df: "DataFrame", work: Any) -> "DataFrame":
+    """Return a frame whose tasks call a function on their way, with each batch."""
+
+    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in given:
+            work(batch)
+            yield batch
+
+    return df.mapInArrow(batches, df.schema)
+
+
+PROPERTIES = {"delta.enableDeletionVectors": "false"}  # For the other reader's sake.
+
+
+def test_every_mode(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    made = write(frame(spark, 0, 6), path, partition_by="part", properties=PROPERTIES)
+    assert (made.version, made.metrics["numOutputRows"], made.skipped) == (0, 6, False)
+    added = write(frame(spark, 6, 9), path, user_metadata="second", max_rows_per_file=1)
+    assert (added.version, added.metrics["numFiles"]) == (1, 3)
+    assert rows(path) == expected(*range(9))
+    assert txlog.Table(path).history()[0]["userMetadata"] == "second"
+
+    with pytest.raises(AlreadyExistsError):
+        write(frame(spark, 0, 1), path, mode="error")
+    assert not write(frame(spark, 0, 1), path, mode="ignore")
+    assert txlog.Table(path).version == 1
+
+    ones = frame(spark, 100, 104).where("part = '1'")
+    write(ones, path, mode="overwrite", where="part = '1'")
+    assert rows(path) == expected(0, 2, 3, 5, 6, 8, 100, 103)
+    write(frame(spark, 200, 201), path, mode="overwrite", partition_mode="dynamic")
+    assert rows(path) == expected(0, 3, 6, 100, 103, 200)
+    write(frame(spark, 7, 9), path, mode="overwrite")
+    assert rows(path) == expected(7, 8)
+
+    wider = frame(spark, 9, 10).selectExpr("*", "1.5D AS x")
+    write(wider, path, schema_mode="merge")
+    assert txlog.Table(path).to_arrow(["x"])["x"].to_pylist().count(None) == 2
+    write(frame(spark, 1, 2), path, mode="overwrite", schema_mode="overwrite")
+    assert txlog.Table(path).schema.names == ["id", "part"]
+    assert rows(path) == expected(1)
+
+
+def test_statistics_are_those_of_the_files(spark: "SparkSession", tmp_path: Path) -> None:
+    data = frame(spark, 0, 100).selectExpr(
+        "*", "CASE WHEN id % 7 > 0 THEN id * 0.5D END AS x", "concat('n', id) AS name"
+    )
+    write(data, tmp_path / "function", max_rows_per_file=30)
+    data.write.format("txlog").mode("append").save(str(tmp_path / "format"))
+    for path in (tmp_path / "function", tmp_path / "format"):
+        log = (path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        adds = [line["add"] for line in map(json.loads, log) if "add" in line]
+        assert {add["path"] for add in adds} == data_files(path)
+        for add in adds:
+            file = pq.read_table(path / add["path"])
+            stats = json.loads(add["stats"])
+            assert stats["numRecords"] == file.num_rows
+            for name in file.column_names:
+                values = [value for value in file[name].to_pylist() if value is not None]
+                assert stats["minValues"][name] == min(values)
+                assert stats["maxValues"][name] == max(values)
+                assert stats["nullCount"][name] == file.num_rows - len(values)
+
+
+def test_a_recorded_transaction_is_not_even_computed(spark: "SparkSession", tmp_path: Path) -> None:
+    def fail(batch: pa.RecordBatch) -> None:
+        raise RuntimeError("computed")
+
+    path = tmp_path / "t"
+    assert write(frame(spark, 0, 3), path, mode="error", txn=("job", 1)).version == 0
+    for mode in ("append", "overwrite", "error", "ignore"):
+        again = write(through(frame(spark, 0, 3), fail), path, mode=mode, txn=("job", 1))
+        assert (again.version, again.skipped) == (None, True)
+    assert write(frame(spark, 3, 4), path, txn=("job", 2)).version == 1
+    assert txlog.Table(path).count() == 4
+
+
+@pytest.mark.spec("STR-45")
+def test_a_replayed_batch_of_foreach_batch_counts_once(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path, source = tmp_path / "t", tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        pq.write_table(pa.table({"id": [number], "part": [str(number % 3)]}), source / f"{number}")
+    seen: list[tuple[int, int | None]] = []
+
+    def to_table(df: "DataFrame", batch_id: int) -> None:
+        done = write(df, path, txn=("ingest", batch_id), properties=PROPERTIES)
+        seen.append((batch_id, done.version))
+        if len(seen) == 2:
+            raise RuntimeError("after the commit, before Spark's")
+
+    def drain() -> None:
+        stream = spark.readStream.schema("id LONG, part STRING").option("maxFilesPerTrigger", 1)
+        writer = stream.parquet(str(source)).writeStream.foreachBatch(to_table)
+        query = writer.option("checkpointLocation", str(tmp_path / "c"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="after the commit"):
+        drain()
+    drain()
+    assert seen == [(0, 0), (1, 1), (1, None), (2, 2)]
+    assert rows(path) == expected(0, 1, 2)
+
+
+@pytest.mark.spec("STR-46")
+def test_a_frame_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write(frame(spark, 0, 3), path)
+    before = data_files(path)
+
+    def fail(batch: pa.RecordBatch) -> None:
+        if 9 in batch["id"].to_pylist():
+            raise RuntimeError("a function of the frame failed")
+
+    broken = through(frame(spark, 0, 10).coalesce(1), fail)
+    with pytest.raises(Exception, match="a function of the frame failed"):
+        write(broken, path)
+    with pytest.raises(Exception, match="a function of the frame failed"):
+        broken.write.format("txlog").mode("append").save(str(path))
+    with pytest.raises(Exception, match=r"CAST_OVERFLOW|overflow"):
+        write(frame(spark, 0, 3).selectExpr("cast(id + 3000000000 AS int) AS id"), path)
+    assert data_files(path) == before
+    assert txlog.Table(path).version == 0
+
+
+def test_a_worker_that_is_killed_commits_nothing(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write(frame(spark, 0, 3), path)
+
+    def die(batch: pa.RecordBatch) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(Exception, match=r"exited unexpectedly|crashed|EOF"):
+        write(through(frame(spark, 0, 10), die), path)
+    with pytest.raises(Exception, match=r"exited unexpectedly|crashed|EOF"):
+        through(frame(spark, 0, 10), die).write.format("txlog").mode("append").save(str(path))
+    assert txlog.Table(path).version == 0
+    assert rows(path) == expected(0, 1, 2)
+
+
+@pytest.mark.spec("STR-47")
+@pytest.mark.parametrize("by", ["function", "format"])
+def test_a_table_that_changes_meanwhile_is_not_written(
+    spark: "SparkSession", tmp_path: Path, by: str
+) -> None:
+    def save(df: "DataFrame", path: Path, mode: str = "append") -> None:
+        if by == "function":
+            write(df, path, mode=mode)
+        else:
+            df.write.format("txlog").mode(mode).save(str(path))
+
+    gone, new, other = tmp_path / "gone", tmp_path / "new", tmp_path / "other"
+    for path in (gone, other):
+        txlog.write(path, pa.table({"id": [1], "part": ["1"]}))
+    rival = pa.table({"id": pa.array([5], pa.int64()), "part": ["2"]})
+
+    def vanish(batch: pa.RecordBatch) -> None:
+        shutil.rmtree(gone / "_delta_log", ignore_errors=True)
+
+    def make(batch: pa.RecordBatch) -> None:
+        txlog.write(new, rival, mode="ignore")
+
+    def replace(batch: pa.RecordBatch) -> None:
+        if (other / "_delta_log").exists():
+            shutil.rmtree(other / "_delta_log")
+            txlog.write(other, rival)
+
+    one = spark.range(1).selectExpr("id", "'x' AS part").coalesce(1)
+    for path, work, reason in (
+        (gone, vanish, "the table vanished"),
+        (new, make, "another writer made the table"),
+        (other, replace, "the table was replaced"),
+    ):
+        with pytest.raises(Exception, match=rf"commit-conflict.*{reason}.*Nothing was committed"):
+            save(through(one, work), path)
+    assert not (gone / "_delta_log").exists()
+    for path in (new, other):
+        assert txlog.Table(path).version == 0
+        assert txlog.Table(path).to_arrow().equals(rival)
+    if by == "function":
+        shutil.rmtree(new)
+        with pytest.raises(AlreadyExistsError):
+            write(through(one, make), new, mode="error")
+        shutil.rmtree(new)
+        assert not write(through(one, make), new, mode="ignore")
+        assert data_files(new) == {path.name for path in new.glob("*.parquet")}
+        assert txlog.Table(new).to_arrow().equals(rival)
+
+
+def test_what_is_wrong_is_said_before_a_task_runs(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, pa.table({"id": [1], "part": ["1"]}), partition_by="part")
+    good = frame(spark, 0, 3)
+    for wrong, match in (
+        ({"df": good.selectExpr("cast(id AS string) AS id", "part")}, "column id is string"),
+        ({"df": good.selectExpr("id", "part", "1 AS x")}, "column x is not in the table"),
+        ({"partition_by": "id"}, "the table is partitioned by"),
+        ({"partition_by": ["part", "id"]}, "the table is partitioned by"),
+        ({"properties": {"delta.appendOnly": "true"}}, "other values of delta.appendOnly"),
+        ({"mode": "upsert"}, "'upsert' is none of"),
+        ({"where": "id > 1"}, "replaces nothing"),
+        ({"partition_mode": "dynamic"}, "replaces nothing"),
+        ({"schema_mode": "overwrite"}, "together with all rows"),
+        ({"mode": "overwrite", "where": "nope > 1"}, "nope"),
+        ({"txn": ("job", -1)}, "from 0"),
+        ({"max_rows_per_file": 0}, "whole number above 0"),
+        ({"df": "rows"}, "a DataFrame of Spark was expected, not str"),
+        ({"df": spark.readStream.format("rate").load()}, "it is a stream"),
+    ):
+        arguments: dict[str, Any] = {"df": good, "uri": path, **wrong}
+        with pytest.raises(InvalidInputError, match=match):
+            write(**arguments)
+    with pytest.raises(InvalidInputError, match="no such column"):
+        write(good, tmp_path / "new", partition_by="nope")
+    with pytest.raises(SchemaMismatchError):
+        write(good.selectExpr("id", "id AS ID"), path)
+    assert txlog.Table(path).version == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_wrong_options_of_the_format(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, pa.table({"id": [1], "part": ["1"]}), partition_by="part")
+    data = frame(spark, 0, 3)
+    # Spark asks for a writer just so, in a process of its own.
+    for mode, options, match in (
+        ("append", {"partitionBy": "id"}, "the table is partitioned by"),
+        ("append", {"replaceWhere": "id > 1"}, "replaces nothing"),
+        ("append", {"partitionOverwriteMode": "dynamic"}, "replaces nothing"),
+        ("append", {"overwriteSchema": "true"}, "together with all rows"),
+        ("overwrite", {"partitionOverwriteMode": "some"}, "one of static, dynamic"),
+        ("append", {"mergeSchema": "maybe"}, "true or false"),
+        ("append", {"maxRecordsPerFile": "many"}, "a whole number"),
+        ("append", {"maxRecordsPerFile": "0"}, "a whole number from 1"),
+        ("append", {"txnAppId": "job"}, "go together"),
+        ("append", {"txnAppId": "job", "txnVersion": "-1"}, "from 0"),
+        ("append", {"tableProperties": "[]"}, "a JSON object"),
+        ("append", {"tableProperties": '{"delta.appendOnly": "true"}'}, "other values"),
+        ("append", {"storageOptions": "{}", "secretStorageOptions": "{}"}, "given too"),
+    ):
+        source = TxlogDataSource({"path": str(path), **options})
+        with pytest.raises(InvalidInputError, match=match):
+            source.writer(data.schema, mode == "overwrite")
+    with pytest.raises(Exception, match=r"invalid-input.*the table is partitioned by"):
+        data.write.format("txlog").mode("append").option("partitionBy", "id").save(str(path))
+    assert txlog.Table(path).version == 0
+
+
+def test_writers_at_the_same_time(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write(frame(spark, 0, 1), path)
+    failed: list[Exception] = []
+
+    def add(at: int) -> None:
+        try:
+            write(frame(spark, at, at + 3), path, txn=(f"job {at}", 0))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=add, args=(at,)) for at in (1, 4, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert rows(path) == expected(*range(10))
+    assert txlog.Table(path).version == 3
+
+
+def test_frames_without_rows_or_partitions(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    assert write(frame(spark, 0, 3).where("id < 0"), path).version == 0
+    assert write(spark.createDataFrame([], "id LONG, part STRING"), path).version == 1
+    assert txlog.Table(path).count() == 0
+    assert data_files(path) == set()
+
+
+def test_conflicts_are_of_their_own_class(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, pa.table({"id": [1]}))
+
+    def vanish(batch: pa.RecordBatch) -> None:
+        shutil.rmtree(path / "_delta_log", ignore_errors=True)
+
+    with pytest.raises(CommitConflictError) as caught:
+        write(through(spark.range(1).coalesce(1), vanish), path)
+    assert (caught.value.rule, caught.value.retry) == ("CON-2", "after_refresh")
+    assert data_files(path) == {file.name for file in path.glob("*.parquet")}
+
+
+TYPES = """
+    CAST(id AS tinyint) AS tiny, CAST(id AS smallint) AS small, CAST(id AS int) AS whole, id,
+    CAST(id AS float) / 3 AS single, IF(id = 3, double('NaN'), id / 3D) AS double,
+    CAST(id / 7 AS decimal(20, 6)) AS money, id % 2 = 0 AS flag, concat('é', id) AS text,
+    CAST(concat('b', id) AS binary) AS bytes, date_add(date '1890-01-01', CAST(id AS int)) AS day,
+    timestamp '1950-06-01 02:03:04.567891' + make_interval(0, 0, 0, 0, CAST(id AS int)) AS at,
+    timestamp_ntz '2024-03-31 02:30:00' AS local, IF(id = 2, NULL, id) AS gap,
+    named_struct('a', id, 'b', named_struct('c', CAST(id AS string))) AS nested,
+    array(id, NULL, id + 1) AS list, map('k', id, 'l', NULL) AS pairs
+"""
+
+
+def test_all_types_are_as_spark_writes_them(spark: "SparkSession", tmp_path: Path) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        data = spark.sql(f"SELECT {TYPES} FROM range(0, 5, 1, 1)")
+        data.write.parquet(str(tmp_path / "parquet"))
+        write(data, tmp_path / "function")
+        data.write.format("txlog").mode("append").save(str(tmp_path / "format"))
+        expected = spark.read.parquet(str(tmp_path / "parquet"))
+        for name in ("function", "format"):
+            found = spark.read.format("txlog").load(str(tmp_path / name))
+            assert found.dtypes == expected.dtypes
+            assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)

@@ -1,0 +1,263 @@
+"""What a write of Spark is to do: decided on the driver, done by tasks, committed once.
+
+Rules: spec/streaming.md, STR-40 to STR-48.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.types import StructType as SparkStruct
+
+from txlog.actions import Add, Metadata, empty_rows
+from txlog.effects import REAL
+from txlog.errors import CommitConflictError
+from txlog.expressions import Expression
+from txlog.schema import StructField, StructType, parse_schema
+from txlog.snapshot import Snapshot
+from txlog.store import Store
+from txlog.write_table import WriteMode, require_same
+from txlog.writing import (
+    Done,
+    Outcome,
+    PartitionMode,
+    Place,
+    SchemaMode,
+    Transaction,
+    WriteOptions,
+    WritePlan,
+    already_exists,
+    commit_append,
+    commit_new_table,
+    commit_overwrite,
+    discard_files,
+    discarding,
+    done,
+    existing,
+    maintain,
+    new_metadata,
+    plan_write,
+    require_modes,
+    require_still_fits,
+    require_table_writable,
+    skip_recorded,
+    target_schema,
+)
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What a caller wants, as far as it can be said without the table."""
+
+    mode: WriteMode = "append"
+    partition_by: tuple[str, ...] | None = None
+    where: Expression | None = None  # Replace only these rows.
+    partition_mode: PartitionMode = "static"
+    schema_mode: SchemaMode = None
+    properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
+    options: WriteOptions = field(default_factory=WriteOptions)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A write that fits its table, or makes it. It pickles, without what only the log needs."""
+
+    store: Store
+    request: WriteRequest
+    plan: WritePlan
+    metadata: Metadata  # Of the table as it is, or as it will be made.
+    base: Snapshot | None  # The version that files are written for, without its files.
+
+    @property
+    def written_for(self) -> str:
+        """What the files of this write depend on, as text."""
+        return self.plan.written_for(None if self.base is None else self.metadata.id)
+
+
+def plan_target(
+    store: Store, request: WriteRequest, schema: SparkStruct, table: Snapshot | None
+) -> Target:
+    """Check a write against the table (None: there is none), before a task runs.
+
+    Raises
+    ------
+    InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+        As for the verbs of `Table`.
+    """
+    store.require_writable()
+    data = nullable(parse_schema(schema.json()))
+    if table is None:
+        final = data
+        metadata = new_metadata(
+            data,
+            partition_by=request.partition_by or (),
+            properties=request.properties,
+            name=None,
+            description=None,
+            effects=REAL,
+        )
+    else:
+        overwrites = request.mode == "overwrite"
+        require_table_writable(table, removes_rows=overwrites)
+        require_same(table, request.partition_by, request.properties)
+        if overwrites:
+            require_modes(table, request.where, request.partition_mode, request.schema_mode)
+        final = target_schema(table.schema, data, request.schema_mode)
+        metadata = table.metadata
+    return Target(
+        store=store,
+        request=request,
+        plan=plan_write(metadata, final, request.options, replaced=request.where),
+        metadata=metadata,
+        base=None if table is None else replace(table, tail=empty_rows(), sidecars=()),
+    )
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return a frame's schema with all columns nullable: Spark's flags only say what it knows."""
+    return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))
+
+
+def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Write a task's rows as data files, and return their `add` actions; runs on an executor.
+
+    If anything fails, the files of this attempt are deleted.
+    """
+    reader = _reader(batches)
+    adds = [] if reader is None else target.plan.write(Place(target.store), reader)
+    return [add.to_json() for add in adds]
+
+
+def task_property(name: str) -> str | None:
+    """Return a local property of the running task, or None if it has none."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
+    """Return batches as a stream, or None if there are none to tell the schema."""
+    first = next(batches, None)
+    if first is None:
+        return None
+
+    def all_batches() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return pa.RecordBatchReader.from_batches(first.schema, all_batches())
+
+
+def commit_files(
+    target: Target,
+    adds: list[Add],
+    txn: Transaction | None,
+    *,
+    written_for: Collection[str] = (),
+) -> Outcome:
+    """Commit what the tasks wrote, in one version; runs on the driver.
+
+    Files that are not committed are deleted, unless that is uncertain.
+
+    Parameters
+    ----------
+    written_for
+        What the files depend on, if the target was made after they were written.
+
+    Raises
+    ------
+    CommitConflictError
+        The table is not what the tasks wrote for: it was made, replaced or changed meanwhile.
+    AlreadyExistsError
+        It was made meanwhile, and the mode is `error`.
+    """
+    place = Place(target.store)
+    with discarding(lambda: discard_files(target.store, adds)):
+        latest = existing(target.store)
+        settled = None if latest is None else _settled(target, latest, txn)
+        if settled is None:
+            _require_planned(target, latest, written_for)
+    if settled is not None:
+        discard_files(target.store, adds)
+        return settled.outcome
+    if latest is None:
+        landed = _made(place, target, adds, txn)
+    else:
+        landed = _changed(place, target, latest, adds, txn)
+    maintain(place, landed)
+    return landed.outcome
+
+
+def _settled(target: Target, latest: Snapshot, txn: Transaction | None) -> Done | None:
+    """Return what comes of the write if the table as it is leaves nothing to do, or None."""
+    recorded = skip_recorded(latest, txn)
+    if recorded is None and target.request.mode == "ignore":
+        return done("WRITE", latest, None, skipped=False)
+    return recorded
+
+
+def _require_planned(target: Target, latest: Snapshot | None, written_for: Collection[str]) -> None:
+    """Refuse files that were written for a table which is not there now, or was not then."""
+    if target.base is None and latest is not None:
+        if target.request.mode == "error":
+            raise already_exists(target.store)
+        reason = "another writer made the table"
+    elif target.base is not None and latest is None:
+        reason = "the table vanished"
+    elif any(one != target.written_for for one in written_for):
+        reason = "the table was made, replaced or changed"
+    else:
+        return
+    raise _conflict(target, latest, f"{reason} while the rows were written")
+
+
+def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitConflictError:
+    return CommitConflictError(
+        version=-1 if latest is None else latest.version,
+        rule="CON-2",
+        path=target.store.root,
+        reason=reason,
+        remedy="Nothing was committed; write again",
+    )
+
+
+def _made(place: Place, target: Target, adds: list[Add], txn: Transaction | None) -> Done:
+    """Make the table of the files."""
+    made = commit_new_table(
+        place,
+        target.metadata,
+        target.plan.schema,
+        adds,
+        txn=txn,
+        options=target.request.options,
+        allow_existing=target.request.mode != "error",
+    )
+    if made is not None:
+        return made
+    latest = existing(place.store)
+    settled = None if latest is None else _settled(target, latest, txn)
+    if settled is None:
+        raise _conflict(target, latest, "another writer made the table at the same moment")
+    return settled
+
+
+def _changed(
+    place: Place, target: Target, latest: Snapshot, adds: list[Add], txn: Transaction | None
+) -> Done:
+    """Add the files to the table, or put them in the place of others."""
+    assert target.base is not None
+    request = target.request
+    shared: dict[str, Any] = {
+        "schema_mode": request.schema_mode,
+        "txn": txn,
+        "options": request.options,
+        "require_fit": partial(require_still_fits, written_for=target.base),
+    }
+    if request.mode != "overwrite":
+        return commit_append(place, latest, adds, target.plan.schema, **shared)
+    shared |= {"predicate": request.where, "partition_mode": request.partition_mode}
+    return commit_overwrite(place, latest, adds, target.plan.schema, **shared)
