@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import pyarrow as pa
@@ -91,6 +91,11 @@ class ScanPlan(ReadPlan):
     # For each fragment, whether the predicate is true of all its rows.
     certain: tuple[bool, ...] = field(repr=False)
     explanation: Explanation
+
+    @property
+    def reading(self) -> ReadPlan:
+        """How any of the fragments is read: what a worker gets, however many there are."""
+        return ReadPlan(**{f.name: getattr(self, f.name) for f in fields(ReadPlan)})
 
     @property
     def counts(self) -> tuple[int | None, ...]:

@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from txlog.spark_ext.engine import SparkEngine, table
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.start import register, session
 
-__all__ = ["TxlogDataSource", "ensure_java", "register", "session"]
+__all__ = ["SparkEngine", "TxlogDataSource", "ensure_java", "register", "session", "table"]
 
 _HOMES = {
+    "SparkEngine": "engine",
     "TxlogDataSource": "source",
     "ensure_java": "java",
     "register": "start",
     "session": "start",
+    "table": "engine",
 }
 
 
