@@ -174,7 +174,9 @@ def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
         for place, item in zip(batch["place"].to_pylist(), batch["item"].to_pylist(), strict=True):
             answer = _answer(function, item)
             packed = pa.array([_packed(answer)], pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([place], pa.int64()), packed], _RESULTS)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([place], pa.int64()), packed], schema=_RESULTS
+            )
             if answer.error is not None:
                 return
 
