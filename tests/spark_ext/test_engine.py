@@ -6,6 +6,7 @@ import shutil
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,29 @@ def test_a_table_keeps_its_engine_but_for_pickling(spark: "SparkSession", tmp_pa
     found = table(spark, tmp_path, version=0)
     assert isinstance(found.scan().engine, SparkEngine)
     assert found.version == 0
+
+
+def test_sidecars_of_checkpoints_are_written_by_executors(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A verb has the module's name.
+    monkeypatch.setattr(import_module("txlog.writing.checkpoint"), "PART_ROWS", 8)
+    monkeypatch.setattr("txlog.checkpoint.write._ROW_GROUP", 4)
+    held = made(
+        tmp_path, 30,
+        **{"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"},
+    )  # fmt: skip
+    held.checkpoint()
+    held.delete("x < 25")
+    engine = Counted(spark)
+    opened(tmp_path, engine).checkpoint()
+    assert engine.jobs == 1
+    log = tmp_path / "_delta_log"
+    for file in (*log.glob("*.json"), *log.glob("00000000000000000000.checkpoint.*")):
+        file.unlink()
+    again = txlog.Table(tmp_path)
+    assert sorted(again.to_arrow()["x"].to_pylist()) == list(range(25, 300))
+    assert len(again.snapshot.sidecars) > 4
 
 
 def test_memory_is_out_of_reach(spark: "SparkSession") -> None:
