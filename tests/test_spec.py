@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ENFORCED = ("REC", "FRG", "CON", "FED")  # Chapters whose rules must all have a test.
+ENFORCED = ("REC", "FRG", "CON", "FED", "ENG")  # Chapters whose rules must all have a test.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)
-MENTION = re.compile(r"\b(?:REC|FRG|CON|FED)-\d+\b")
+MENTION = re.compile(r"\b(?:REC|FRG|CON|FED|ENG)-\d+\b")
 
 
 def rules() -> list[str]:

@@ -87,6 +87,7 @@ def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) ->
     assert (made.version, made.transaction_version(first)) == (2, 2)
 
 
+@pytest.mark.spec("ENG-4")
 def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None:
     def work(spark: "SparkSession", path: str, secret: str) -> Any:
         import txlog.spark_ext
@@ -116,6 +117,7 @@ def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None
     assert SECRET not in log
 
 
+@pytest.mark.spec("ENG-1", "ENG-3")
 def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", path: str) -> None:
     def fails(spark: "SparkSession", path: str) -> None:
         import txlog.spark_ext

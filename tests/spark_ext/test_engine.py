@@ -72,6 +72,7 @@ def opened(path: Path, engine: Any) -> txlog.Table:
     return txlog.Table(path, storage_options={"token": SECRET}, engine=engine)
 
 
+@pytest.mark.spec("ENG-1")
 def test_results_come_in_the_order_of_the_items(spark: "SparkSession") -> None:
     def squared(number: int) -> tuple[int, int]:
         return number * number, os.getpid()
@@ -116,6 +117,7 @@ def test_numbers_that_are_none_are_refused(
         SparkEngine(spark, **arguments)
 
 
+@pytest.mark.spec("ENG-1")
 def test_an_error_of_txlog_arrives_as_it_was_raised(spark: "SparkSession") -> None:
     def work(number: int) -> int:
         if number in (3, 7):
@@ -176,6 +178,7 @@ def test_warnings_of_executors_are_given_here(spark: "SparkSession") -> None:
     assert [one for one in caught if "nobody" in str(one.message)] == []
 
 
+@pytest.mark.spec("ENG-3")
 def test_a_killed_worker_is_one_clear_error_and_no_commit(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
@@ -273,6 +276,7 @@ def ending(line: str) -> str:
     return "}}" if ',"stats":"' in line else ""
 
 
+@pytest.mark.spec("ENG-6")
 def test_a_table_keeps_its_engine_but_for_pickling(spark: "SparkSession", tmp_path: Path) -> None:
     made(tmp_path)
     engine = SparkEngine(spark)
@@ -292,6 +296,7 @@ def test_a_table_keeps_its_engine_but_for_pickling(spark: "SparkSession", tmp_pa
     assert found.version == 0
 
 
+@pytest.mark.spec("ENG-5")
 def test_sidecars_of_checkpoints_are_written_by_executors(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +339,7 @@ def work_of(path: Path, files: int) -> Weighed:
     return engine
 
 
+@pytest.mark.spec("ENG-2")
 def test_workers_get_fragments_and_a_plan_only(tmp_path: Path) -> None:
     small, large = work_of(tmp_path / "small", 4), work_of(tmp_path / "large", 40)
     # The same work, whatever the size of the table: no log and no file table goes along, which
@@ -345,6 +351,7 @@ def test_workers_get_fragments_and_a_plan_only(tmp_path: Path) -> None:
     assert max(large.items) < 1_500
 
 
+@pytest.mark.spec("ENG-4")
 def test_storage_options_reach_executors_and_show_nowhere(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

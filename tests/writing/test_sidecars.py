@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 import pyarrow as pa
@@ -91,7 +92,10 @@ def without_commits(path: Path, version: int) -> None:
         file.unlink()
 
 
-def test_the_parts_are_together_what_the_log_says(tmp_path: Path) -> None:
+@pytest.mark.spec("ENG-2", "ENG-5")
+def test_the_parts_are_together_what_the_log_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
     table.checkpoint()  # The first one has nothing to begin with but commits.
     table.append(data(*range(40, 50)), max_rows_per_file=2)
@@ -100,7 +104,9 @@ def test_the_parts_are_together_what_the_log_says(tmp_path: Path) -> None:
     held = txlog.Table(tmp_path, engine=engine)
     expected = sorted(held.to_arrow()["x"].to_pylist())
     engine.items = 0
-    held.checkpoint()
+    with monkeypatch.context() as without:  # Nobody reads all files at once.
+        without.setattr(import_module("txlog.writing.checkpoint"), "load_files", None)
+        held.checkpoint()
     # 20 files in row groups of three, so two groups a part; the commits' own files come on top.
     assert engine.items == 4
     assert engine.largest < 4_000
@@ -172,6 +178,7 @@ class FailingOnce(Threads):
             yield function(item)
 
 
+@pytest.mark.spec("ENG-3")
 def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
     table.checkpoint()
@@ -198,6 +205,37 @@ def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
     shutil.copytree(tmp_path, tmp_path / "copy")
     without_commits(tmp_path / "copy", table.version)
     assert sorted(txlog.Table(tmp_path / "copy").to_arrow()["x"].to_pylist()) == [*range(40), 99]
+
+
+class Elsewhere(Threads):
+    """While the work is handed out, another writer puts a newer checkpoint in the way."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results: list[Any] = []
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        without_commits(self.path, 0)
+        for file in manifests(self.path):
+            other = file.name.replace(file.name.split(".")[2], str(UUID(int=0)))
+            file.rename(file.with_name(other))
+        for item in items:
+            self.results.append(function(item))
+            yield self.results[-1]
+
+
+@pytest.mark.spec("ENG-5")
+def test_a_worker_that_finds_another_checkpoint_writes_nothing(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table.checkpoint()
+    table.append(data(99))
+    engine = Elsewhere(tmp_path)
+    with pytest.warns(txlog.TxlogWarning, match="damaged and passed over"):
+        txlog.Table(tmp_path, engine=engine).checkpoint()  # This process does it then.
+    assert {str(result) for result in engine.results} == {str(engine.results[0])}
+    assert "not the one that this worker finds" in str(engine.results[0])
+    without_commits(tmp_path, table.version)
+    assert sorted(txlog.Table(tmp_path).to_arrow()["x"].to_pylist()) == [*range(40), 99]
 
 
 def test_parts_are_full_but_not_too_full() -> None:

@@ -1,4 +1,7 @@
-"""The one door for work over many fragments: threads here, executors on a cluster."""
+"""The one door for work over many fragments: threads here, executors on a cluster.
+
+Rules: spec/engine.md.
+"""
 
 from __future__ import annotations
 
