@@ -7,6 +7,7 @@ use than it does when Spark has started. The limit is on the data of this Python
 
 import resource
 import sys
+import threading
 import warnings
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ def main(path: str, where: str, kind: str, more: int) -> None:
     warm = txlog.spark_ext.SparkEngine(spark)
     assert list(warm.map(abs, range(4))) == [0, 1, 2, 3]
     # Whatever is loaded lazily, is loaded now, and threads are started that take their stacks.
+    threading.stack_size(1024 * 1024)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     little = txlog.write(

@@ -326,6 +326,21 @@ def test_memory_is_out_of_reach(spark: "SparkSession") -> None:
         table(spark, "memory://engine")
 
 
+def test_a_session_is_no_engine(spark: "SparkSession", tmp_path: Path) -> None:
+    made(tmp_path)
+    with pytest.raises(txlog.InvalidInputError, match=r"SparkSession is no engine.*SparkEngine"):
+        txlog.Table(tmp_path, engine=spark)
+
+
+def test_what_the_log_counts_needs_no_worker(tmp_path: Path) -> None:
+    made(tmp_path)
+    engine = Weighed()
+    held = opened(tmp_path, engine)
+    held.add_features("txlog.fragments")
+    assert held.delete("x < 40").metrics["numDeletedRows"] == 40
+    assert engine.items == []
+
+
 def work_of(path: Path, files: int) -> Weighed:
     """Return what the verbs hand to workers, of a table of so many files."""
     held, engine = made(path, files), Weighed()

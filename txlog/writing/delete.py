@@ -159,7 +159,9 @@ def take_rows(
         leaving.extend(file.path for file in hit.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
     removes = removes_of(touched, now_ms)
-    rows = sum(place.engine.map(partial(_rows_left, place.store, plan.reading), whole))
+    rows = sum(fragment.num_rows or 0 for fragment in whole)
+    unknown = [fragment for fragment in whole if fragment.num_rows is None]
+    rows += sum(place.engine.map(partial(_rows_left, place.store, plan.reading), unknown))
     rows += sum(len(hit.going) for hit in hits)
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
@@ -261,6 +263,5 @@ def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[R
 
 
 def _rows_left(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
-    if fragment.num_rows is not None:
-        return fragment.num_rows
+    """Return how many rows a fragment has of which the log does not say it."""
     return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions

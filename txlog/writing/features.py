@@ -94,8 +94,10 @@ def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
     files = load_files(place.store, base).live
     plan = plan_scan(base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
-    counts = place.engine.map(partial(_rows_in, place.store, plan.reading), lacking)
-    rows = dict(zip((fragment.path for fragment in lacking), counts, strict=True))
+    rows = {f.path: f.physical_rows for f in lacking if f.physical_rows is not None}
+    unknown = [fragment for fragment in lacking if fragment.physical_rows is None]
+    counts = place.engine.map(partial(_rows_in, place.store, plan.reading), unknown)
+    rows |= zip((fragment.path for fragment in unknown), counts, strict=True)
     chosen = files_at(files, rows)
     durable = {fragment.path for fragment in lacking if fragment.is_durable}
     return tuple(
@@ -104,8 +106,6 @@ def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
 
 
 def _rows_in(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
-    if fragment.physical_rows is not None:
-        return fragment.physical_rows
     return FragmentReader(store, plan, fragment).count_rows()
 
 

@@ -25,6 +25,12 @@ class Place:
     engine: Engine = field(default_factory=Threads)
 
     def __post_init__(self) -> None:
+        if not callable(getattr(self.engine, "map", None)):
+            raise InvalidInputError(
+                argument="engine",
+                reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
+                remedy="Of a Spark session make one with txlog.spark_ext.SparkEngine(spark)",
+            )
         if isinstance(self.store, MemoryStore) and not is_in_process(self.engine):
             raise InvalidInputError(
                 argument="engine",
