@@ -55,7 +55,8 @@ class SparkEngine:
         How many tasks a job has at most. Default: as many as the cluster has cores now (Spark's
         `spark.sql.leafNodeDefaultParallelism`). Set it where executors come and go.
     local_items
-        So few items are done by threads of this process, as a job costs more than they do.
+        So few items are done by threads of this process, as a job costs more than most do. Set it
+        to 0 where this process has too little memory for even one file.
     """
 
     in_process = False
