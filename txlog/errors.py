@@ -150,6 +150,18 @@ class StoreError(TxlogError):
 
 
 @dataclass(eq=False, kw_only=True)
+class EngineError(TxlogError):
+    """The engine (a cluster) could not run the work, or lost its workers; nothing was committed.
+
+    Files that the work left are referred to by no version.
+    """
+
+    code = "engine"
+    summary = "the engine failed"
+    retry = "as_is"
+
+
+@dataclass(eq=False, kw_only=True)
 class DataFileError(TxlogError):
     """A data file is missing, unreadable, or other than the log says."""
 

@@ -12,6 +12,7 @@ from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions import as_expression
 from txlog.fragments import FragmentMetadata
 from txlog.protocol import features_of, split_features
+from txlog.scan import Engine, Threads
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import open_store
 from txlog.table import Table, Where
@@ -51,6 +52,7 @@ def write(
     max_rows_per_file: int | None = None,
     user_metadata: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
 ) -> Table:
     """Write data to a table, making it if there is none, and return it.
 
@@ -63,12 +65,14 @@ def write(
         or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
     partition_by, properties, name, description
         For a table that is made; an existing one must already be so.
+    engine
+        As for `Table`. The data itself is written by this process.
 
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
     require_mode(mode, where, partition_mode, schema_mode)
     require_transaction(txn)
-    place = Place(open_store(uri, storage_options))
+    place = Place(open_store(uri, storage_options), engine=engine or Threads())
     snapshot = existing(place.store)
     if snapshot is None:
         made = write_new_table(

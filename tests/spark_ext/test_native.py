@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 from decimal import Decimal
 from pathlib import Path
@@ -78,13 +79,13 @@ def judge(spark: SparkSession, case: Case) -> None:
     assert rows_sha256(native.select(plain)) == rows_sha256(expected.select(plain))
 
 
+@pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("case", telling(), ids=lambda case: case.name)
 def test_three_ways_to_read_give_the_same_rows(spark: SparkSession, case: Case) -> None:
     judge(spark, case)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.spec("SPK-1")
 @pytest.mark.parametrize("case", readable(), ids=lambda case: case.name)
 def test_three_ways_to_read_every_table(spark: SparkSession, case: Case) -> None:
     judge(spark, case)
@@ -194,6 +195,19 @@ def test_where_and_columns(spark: SparkSession, flights: txlog.Table) -> None:
     assert read(spark, flights.uri, columns=[]).count() == flights.count()
 
 
+@pytest.mark.spec("SPK-2")
+def test_manifests_never_change(spark: SparkSession, flights: txlog.Table, tmp_path: Path) -> None:
+    home = tmp_path / "lists"
+    for _ in range(2):
+        assert read(spark, flights.uri, version=6, manifests=str(home)).count() == 6000
+    (folder,) = home.iterdir()
+    lines = (folder / "_spark_metadata" / "0").read_text().splitlines()
+    assert lines[0] == "v1"
+    listed = [json.loads(line) for line in lines[1:]]
+    sizes = sorted(txlog.Table(flights.uri, version=6).files()["size_bytes"].to_pylist())
+    assert sorted(entry["size"] for entry in listed) == sizes
+
+
 def test_versions(spark: SparkSession, flights: txlog.Table) -> None:
     assert read(spark, flights.uri, version=6).count() == 6000
     assert read(spark, flights.uri, 7).count() == 5800
@@ -270,8 +284,6 @@ def test_widened_and_missing_columns(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_files_of_another_table(spark: SparkSession, tmp_path: Path) -> None:
     """A shallow clone's log has absolute paths."""
-    import json
-
     source = txlog.write(
         tmp_path / "the source", pa.table({"id": range(9), "p": ["a", "b", "c"] * 3}),
         partition_by=["p"],

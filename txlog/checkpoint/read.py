@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -94,17 +95,49 @@ def read_files(
     """
     if not parts:
         return empty_rows()
-    version = parts[0].version
-    tables = []
-    for part in parts:
-        if part.name.endswith(".json"):
-            objects = rows(_read(store, part.path), path=part.path)
-            tables.append(decode_rows([(version, objects, part.path)]))
-        else:
-            tables.append(_file_rows(store, part.path, version))
     named = dict.fromkeys(map(_sidecar_path, sidecars))  # Each of them counts once.
-    tables.extend(_file_rows(store, path, version) for path in named)
-    return once(_united(tables), path=parts[0].path)
+    sources = [Source(path, 0) for path in [*(part.path for part in parts), *named]]
+    return read_sources(store, sources, parts[0].version)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a checkpoint that holds file actions: all of it, or some of its row groups."""
+
+    path: str
+    rows: int  # At most: other actions may be among them. 0 if unknown.
+    row_groups: tuple[int, ...] | None = None  # None: all.
+
+
+def list_sources(
+    store: Store, parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()
+) -> list[Source]:
+    """Return where the file actions of a checkpoint are, a row group each; errors as `read_files`.
+
+    Of Parquet only the footers are read.
+    """
+    found = []
+    named = dict.fromkeys(map(_sidecar_path, sidecars))
+    for path in [*(part.path for part in parts), *named]:
+        if path.endswith(".json"):
+            found.append(Source(path, 0))
+            continue
+        with _opened(store, path) as file:
+            groups = (file.metadata.row_group(at).num_rows for at in range(file.num_row_groups))
+            found += [Source(path, rows, (at,)) for at, rows in enumerate(groups)]
+    return found
+
+
+def read_sources(store: Store, sources: Sequence[Source], version: int) -> pa.Table:
+    """Return the file actions of some sources of one checkpoint, as `read_files` does."""
+    tables = [empty_rows()]
+    for source in sources:
+        if source.path.endswith(".json"):
+            objects = rows(_read(store, source.path), path=source.path)
+            tables.append(decode_rows([(version, objects, source.path)]))
+        else:
+            tables.append(_file_rows(store, source.path, version, source.row_groups))
+    return once(_united(tables), path=sources[0].path if sources else "")
 
 
 def _united(tables: Sequence[pa.Table]) -> pa.Table:
@@ -162,24 +195,29 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
         )
 
 
-def _file_rows(store: Store, path: str, version: int) -> pa.Table:
+def _file_rows(
+    store: Store, path: str, version: int, groups: Sequence[int] | None = None
+) -> pa.Table:
     with _opened(store, path) as file:
         names = [name for name in file.schema_arrow.names if name in ("add", "remove")]
-        table = file.read(columns=names, use_threads=True)
-        _require_all_rows(file, table)
+        groups = list(range(file.num_row_groups) if groups is None else groups)
+        table = file.read_row_groups(groups, columns=names, use_threads=True)
+        _require_all_rows(file, table, groups)
         parts = [
             _flattened(_present(table[name]), name == "add", version) for name in table.column_names
         ]
         return pa.concat_tables([empty_rows(), *parts], promote_options="permissive")
 
 
-def _require_all_rows(file: pq.ParquetFile, files: pa.Table) -> None:
-    """Refuse a checkpoint with a row that is no action: a column is gone, or its values are."""
+def _require_all_rows(file: pq.ParquetFile, files: pa.Table, groups: list[int]) -> None:
+    """Refuse a row that is no action: its column is gone, or its values are."""
     schema = file.schema_arrow
     if not set(schema.names) <= {*_KEYS}:
         return  # Actions that nobody here knows of may be in other columns.
     leaves = [f"{name}.{key}" for name, key in _KEYS.items() if name not in files.column_names]
-    others = file.read(columns=[leaf for leaf in leaves if leaf.split(".")[0] in schema.names])
+    wanted = [leaf for leaf in leaves if leaf.split(".")[0] in schema.names]
+    others = file.read_row_groups(groups, columns=wanted)
+    count = sum(file.metadata.row_group(at).num_rows for at in groups)
     columns = {
         name: column
         for table in (files, others)
@@ -189,9 +227,9 @@ def _require_all_rows(file: pq.ParquetFile, files: pa.Table) -> None:
         len(column) - pc.struct_field(column, _KEYS[name]).null_count
         for name, column in columns.items()
     )
-    if found < file.metadata.num_rows:  # Rows may be empty, but not hold what cannot be told.
+    if found < count:  # Rows may be empty, but not hold what cannot be told.
         empty = reduce(pc.and_, (column.is_null() for column in columns.values()))
-        missing = file.metadata.num_rows - found - (pc.sum(empty).as_py() or 0)
+        missing = count - found - (pc.sum(empty).as_py() or 0)
         if missing > 0:
             raise ValueError(f"{missing} rows hold an action without its key")
 

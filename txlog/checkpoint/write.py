@@ -1,4 +1,4 @@
-"""Writing classic checkpoints.
+"""Writing checkpoints: classic ones, and the rows that others share with them.
 
 The rows that make a version (protocol, metadata, transactions, domains) have a row group of their
 own, so that a reader that wants no files reads none; files are sorted by partition and path.
@@ -6,7 +6,7 @@ own, so that a reader that wants no files reads none; files are sorted by partit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +22,7 @@ from txlog.checkpoint.footer import footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
 from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
-from txlog.reconcile import TableState
+from txlog.reconcile import Controls, FileState, TableState
 from txlog.schema.moments import format_date, format_moment
 from txlog.store import Store
 
@@ -106,22 +106,41 @@ def checkpoint_rows(
     Pure. Tombstones past their retention, removed domains and expired transactions are left out,
     and so are statistics without `with_stats`.
     """
-    live = _sorted(state.files.live)
+    return [
+        control_rows(state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms),
+        *action_rows(
+            state.files, now_ms=now_ms, file_retention_ms=file_retention_ms, with_stats=with_stats
+        ),
+    ]
+
+
+def action_rows(
+    files: FileState, *, now_ms: int, file_retention_ms: int, with_stats: bool = True
+) -> list[pa.Table]:
+    """Return the rows of files as a checkpoint has them: those that are live, then tombstones."""
+    live = _sorted(files.live)
     if not with_stats:
         live = _without_stats(live)
     return [
-        _control_rows(_kept_controls(state, now_ms, txn_retention_ms)),
         _file_structs(live, "add"),
-        _file_structs(
-            _kept_tombstones(state.files.tombstones, now_ms, file_retention_ms), "remove"
-        ),
+        _file_structs(_kept_tombstones(files.tombstones, now_ms, file_retention_ms), "remove"),
     ]
+
+
+def control_rows(
+    controls: Controls, *, now_ms: int, txn_retention_ms: int | None = None
+) -> pa.Table:
+    """Return the rows of a checkpoint that are no file actions."""
+    kinds = {Protocol, Metadata, Txn, DomainMetadata}
+    kept = _kept_controls(controls, now_ms, txn_retention_ms)
+    rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint:
     """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
     path = log_path(f"{version:020d}.checkpoint.parquet")
-    data = _encoded(groups)
+    data = encode_groups(groups)
     store.replace(path, data)  # Any two checkpoints of a version say the same.
     hint = Hint(
         version,
@@ -129,21 +148,29 @@ def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint
         size_in_bytes=len(data),
         num_of_add_files=len(groups[1]),
     )
+    leave_hint(store, hint)
+    return hint
+
+
+def leave_hint(store: Store, hint: Hint) -> None:
+    """Point `_last_checkpoint` at a checkpoint, unless that is newer already."""
     try:
         held = decode_hint(store.read(HINT_PATH))
     except NotFoundError:
         held = None
-    if held is None or held.version <= version or not _has_checkpoint(store, held.version):
+    if held is None or held.version <= hint.version or not _has_checkpoint(store, held.version):
         store.replace(HINT_PATH, encode_hint(hint))
-    return hint
 
 
-def _encoded(groups: list[pa.Table]) -> bytes:
-    """Return the file of a checkpoint: its pages have checksums, and its footer has a seal."""
+def encode_groups(groups: Sequence[pa.Table]) -> bytes:
+    """Return the file of a checkpoint: its pages have checksums, and its footer has a seal.
+
+    Each of the groups, which have one schema, begins a row group.
+    """
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        SCHEMA,
+        groups[0].schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
@@ -165,9 +192,8 @@ def _has_checkpoint(store: Store, version: int) -> bool:
 
 
 def _kept_controls(
-    state: TableState, now_ms: int, txn_retention_ms: int | None
+    controls: Controls, now_ms: int, txn_retention_ms: int | None
 ) -> Iterable[Action]:
-    controls = state.controls
     if controls.protocol is not None:
         yield controls.protocol
     if controls.metadata is not None:
@@ -181,12 +207,6 @@ def _kept_controls(
         if not expired:
             yield txn
     yield from (domain for domain in controls.domains.values() if not domain.removed)
-
-
-def _control_rows(actions: Iterable[Action]) -> pa.Table:
-    kinds = {Protocol, Metadata, Txn, DomainMetadata}
-    rows = [{NAMES[type(action)]: action.to_json()} for action in actions if type(action) in kinds]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def _kept_tombstones(rows: pa.Table, now_ms: int, retention_ms: int) -> pa.Table:

@@ -62,6 +62,12 @@ def _deletion_format(text: str) -> str:
     return text
 
 
+def _checkpoint_policy(text: str) -> str:
+    if text not in ("classic", "v2"):
+        raise ValueError("expected classic or v2")
+    return text
+
+
 def _codec(text: str) -> str:
     if text.lower() not in _CODECS:
         raise ValueError(f"expected one of {', '.join(_CODECS)}")
@@ -72,6 +78,7 @@ def _codec(text: str) -> str:
 _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
     "delta.checkpointInterval": (_positive, 10),
+    "delta.checkpointPolicy": (_checkpoint_policy, "classic"),
     "delta.checkpoint.writeStatsAsJson": (_flag, True),
     "delta.checkpoint.writeStatsAsStruct": (_flag, False),
     "delta.columnMapping.mode": (_mapping_mode, "none"),

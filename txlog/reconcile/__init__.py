@@ -3,7 +3,7 @@
 Rules: the Delta protocol, "Action Reconciliation"; spec/reconcile.md, REC-1 to REC-8.
 """
 
-from txlog.reconcile.files import FileState, file_keys, once, overlay, reconcile_files
+from txlog.reconcile.files import FileState, file_keys, left_of, once, overlay, reconcile_files
 from txlog.reconcile.state import ActionBatch, TableState, replay
 from txlog.reconcile.table import Controls, controls_of
 
@@ -14,6 +14,7 @@ __all__ = [
     "TableState",
     "controls_of",
     "file_keys",
+    "left_of",
     "once",
     "overlay",
     "reconcile_files",

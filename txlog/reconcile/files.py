@@ -141,9 +141,18 @@ def overlay(base: pa.Table, tail: pa.Table) -> FileState:
     tail = newest(tail)
     if tail.num_rows == 0:
         return _split(base)
-    touched = pc.is_in(file_keys(base), value_set=flat(file_keys(tail)))
-    untouched = base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
+    untouched = _untouched(base, tail)
     return _split(pa.concat_tables([untouched, tail], promote_options="default"))
+
+
+def left_of(base: pa.Table, tail: pa.Table) -> FileState:
+    """Return what `overlay` takes from the base, or from any part of its rows."""
+    return _split(_untouched(base, tail) if tail.num_rows else base)
+
+
+def _untouched(base: pa.Table, tail: pa.Table) -> pa.Table:
+    touched = pc.is_in(file_keys(base), value_set=flat(file_keys(tail)))
+    return base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
 
 
 def _split(rows: pa.Table) -> FileState:

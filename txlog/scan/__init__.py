@@ -1,7 +1,7 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
 from txlog.scan.deletions import deletion_place, load_deletions
-from txlog.scan.engine import Engine, Threads, map_all
+from txlog.scan.engine import Engine, Threads, is_in_process, map_all
 from txlog.scan.files import as_fragments, files_at, live_fragments
 from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID, require_row_tracking
 from txlog.scan.plan import (
@@ -51,6 +51,7 @@ __all__ = [
     "deletion_place",
     "files_at",
     "first_rows",
+    "is_in_process",
     "limited",
     "live_fragments",
     "load_deletions",

@@ -35,7 +35,7 @@ def blamed(path: str, version: int) -> Iterator[None]:
             remedy="Open a newer version; vacuum may have removed what this one needs",
         ) from error
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, TxlogError):
+        if isinstance(error, TxlogError | MemoryError):  # The file is not to blame.
             raise
         raise DataFileError(
             path=path,

@@ -1,4 +1,7 @@
-"""The one door for work over many fragments: threads here, executors on a cluster."""
+"""The one door for work over many fragments: threads here, executors on a cluster.
+
+Rules: spec/engine.md.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Engine(Protocol):
-    """Runs one function over many items."""
+    """Runs one function over many items.
+
+    Functions and items are values that pickle: they may go to other processes. An engine whose
+    workers are such processes has an attribute `in_process` that is False. It may run an item more
+    than once, if a worker is lost; of each item one result is handed out.
+    """
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield `function(item)` for each item, in order; an error ends the iteration."""
@@ -27,6 +35,8 @@ class Threads:
     """An engine of threads on this machine, a bounded number of items ahead of the consumer."""
 
     workers: int = 0  # 0: one for each CPU.
+
+    in_process: ClassVar[bool] = True
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """Yield `function(item)` for each item, in order; an error ends the iteration."""
@@ -46,6 +56,11 @@ class Threads:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+def is_in_process(engine: Engine) -> bool:
+    """Return whether an engine's work is done in this process, and sees its memory."""
+    return bool(getattr(engine, "in_process", True))
 
 
 def map_all(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -94,6 +94,11 @@ class ScanPlan(ReadPlan):
     explanation: Explanation
 
     @property
+    def reading(self) -> ReadPlan:
+        """How any of the fragments is read: what a worker gets, however many there are."""
+        return ReadPlan(**_reading(self))
+
+    @property
     def counts(self) -> tuple[int | None, ...]:
         """For each fragment, how many of its rows are wanted; None where only reading tells."""
         return tuple(
@@ -121,6 +126,10 @@ class FilePlan(ReadPlan):
     physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
     certain: pa.Array = field(repr=False)  # bool, of each: the predicate is true of all its rows.
     explanation: Explanation
+
+
+def _reading(plan: ReadPlan) -> dict[str, Any]:
+    return {part.name: getattr(plan, part.name) for part in fields(ReadPlan)}
 
 
 def scan_schema(snapshot: Snapshot) -> StructType:
@@ -221,7 +230,7 @@ def plan_scan(
     # `fragments_of` orders by id; the certainty of each goes along.
     sure = dict(zip(plan.rows.ids.to_pylist(), plan.certain.to_pylist(), strict=True))
     return ScanPlan(
-        **{part.name: getattr(plan, part.name) for part in dataclass_fields(ReadPlan)},
+        **_reading(plan),
         fragments=tuple(found),
         certain=tuple(sure[fragment.id] for fragment in found),
         explanation=plan.explanation,

@@ -13,18 +13,18 @@ import pyarrow as pa
 from txlog.errors import InvalidInputError
 from txlog.fragments import Fragment
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.plan import Explanation, ScanPlan
+from txlog.scan.plan import Explanation, ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
 from txlog.store import Store
 
 
-def _read_all(store: Store, plan: ScanPlan, threads: bool, fragment: Fragment) -> list[Any]:
+def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
     return list(read_fragment(store, plan, fragment, threads=threads))
 
 
-def _count(store: Store, plan: ScanPlan, fragment: Fragment) -> int:
+def _count(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
     if plan.where is None:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
@@ -42,7 +42,7 @@ def first_rows(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
             return
 
 
-def _read_share(store: Store, plan: ScanPlan, share: Share) -> list[pa.RecordBatch]:
+def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBatch]:
     batches = chain.from_iterable(
         read_fragment(store, plan, fragment) for fragment in share.fragments
     )
@@ -83,7 +83,9 @@ class Scan(ArrowStream):
         """Return the rows as one table, ordered by fragment and position."""
         fragments = self.plan.fragments
         single = len(fragments) == 1
-        parts = self.engine.map(partial(_read_all, self.store, self.plan, single), fragments)
+        parts = self.engine.map(
+            partial(_read_all, self.store, self.plan.reading, single), fragments
+        )
         return pa.Table.from_batches(
             [batch for batches in parts for batch in batches], schema=self.schema
         )
@@ -103,7 +105,7 @@ class Scan(ArrowStream):
                 argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
             )
         shares = limited(self.plan, num_rows)
-        parts = list(self.engine.map(partial(_read_share, self.store, self.plan), shares))
+        parts = list(self.engine.map(partial(_read_share, self.store, self.plan.reading), shares))
         found = [batch for batches in parts for batch in batches]
         if any(
             share.counted and sum(batch.num_rows for batch in part) < share.rows
@@ -129,7 +131,7 @@ class Scan(ArrowStream):
                 unknown.append(fragment)
             else:
                 total += count
-        return total + sum(self.engine.map(partial(_count, self.store, self.plan), unknown))
+        return total + sum(self.engine.map(partial(_count, self.store, self.plan.reading), unknown))
 
     def explain(self) -> Explanation:
         """Return what is read and what is left out, and why; `print` it."""

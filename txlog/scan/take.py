@@ -93,7 +93,7 @@ def take(
         {number: positions for number, positions in wanted.items() if number not in known},
     )
     parts = engine.map(
-        partial(_take_from, store, plan),
+        partial(_take_from, store, plan.reading),
         [(known[number], positions) for number, positions in wanted.items()],
     )
     found = pa.concat_tables([plan.schema.empty_table(), *parts])
@@ -152,7 +152,7 @@ def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
         if at >= 0 and row_id - bases[at] < (held[at].physical_rows or 0):
             wanted.setdefault(at, []).append(row_id - bases[at])
     parts = scan.engine.map(
-        partial(_ids_at, scan.store, scan.plan),
+        partial(_ids_at, scan.store, scan.plan.reading),
         [(held[at], BitMap64(positions)) for at, positions in wanted.items()],
     )
     found = pa.concat_tables([scan.schema.empty_table(), *parts])

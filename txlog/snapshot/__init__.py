@@ -7,7 +7,13 @@ from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.history import history
-from txlog.snapshot.load import list_commits, list_log, load_files, load_snapshot
+from txlog.snapshot.load import (
+    list_commits,
+    list_log,
+    load_files,
+    load_snapshot,
+    require_sound,
+)
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
 from txlog.snapshot.snapshot import Snapshot, advance
 from txlog.snapshot.travel import (
@@ -39,6 +45,7 @@ __all__ = [
     "read_commits",
     "refresh",
     "require_refreshable",
+    "require_sound",
     "snapshot_at",
     "verify_checksum",
     "version_at",

@@ -170,10 +170,14 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
                 raise error from None
             _warn(damage)
         else:
-            listed = current.supports(FEATURE)
-            require_fragments_feature(found.live, listed, path=store.root)
-            _require_partition_values(current, found.live)
+            require_sound(current, found.live)
             return found
+
+
+def require_sound(snapshot: Snapshot, live: pa.Table) -> None:
+    """Refuse live `FILE_ROWS` of a snapshot that break its protocol; errors as `load_files`."""
+    require_fragments_feature(live, snapshot.supports(FEATURE), path=snapshot.root)
+    _require_partition_values(snapshot, live)
 
 
 def _require_partition_values(snapshot: Snapshot, live: pa.Table) -> None:

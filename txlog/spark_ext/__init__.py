@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txlog.spark_ext.catalog import create_view, table_location
     from txlog.spark_ext.delta import DeltaTable
+    from txlog.spark_ext.engine import SparkEngine, table
     from txlog.spark_ext.frame import write
     from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.native import read
@@ -19,24 +20,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeltaTable",
+    "SparkEngine",
     "TxlogDataSource",
     "create_view",
     "ensure_java",
     "read",
     "register",
     "session",
+    "table",
     "table_location",
     "write",
 ]
 
 _HOMES = {
     "DeltaTable": "delta",
+    "SparkEngine": "engine",
     "TxlogDataSource": "source",
     "create_view": "catalog",
     "ensure_java": "java",
     "read": "native",
     "register": "start",
     "session": "start",
+    "table": "engine",
     "table_location": "catalog",
     "write": "frame",
 }

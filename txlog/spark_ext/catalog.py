@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.spark_ext.doors import moment_text, read_frame
+from txlog.spark_ext.moments import moment_text
+from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def create_view(
         )
     moment = None if timestamp is None else moment_text(spark, timestamp)
     path = path_in(uri) or uri
-    read_frame(
+    read(
         spark,
         path,
         version,

@@ -6,7 +6,7 @@ Rules: spec/fragments.md, FRG-40 to FRG-44.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -130,7 +130,7 @@ def as_spark_expects(
 
 
 def _partitions(plan: ScanPlan, limit: int | None, max_bytes: int) -> list[FragmentPartition]:
-    shared = replace(plan, fragments=(), certain=())
+    shared = plan.reading
     found = []
     counted = 0
     if limit is not None:

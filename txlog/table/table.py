@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.log import CatalogCommits
+from txlog.scan import Engine, Threads
 from txlog.schema import StructType
-from txlog.snapshot import OutOfRange, Snapshot, load_snapshot, parse_timestamp, version_at
+from txlog.snapshot import OutOfRange, Snapshot, snapshot_at
 from txlog.store import open_store
 from txlog.table.about import About
 from txlog.table.altering import Altering
@@ -44,6 +45,10 @@ class Table(About, Reading, Writing, Altering):
     catalog_commits
         Of a catalog-managed table, what its catalog answered: which commits count. Without it
         such a table is refused.
+    engine
+        Where the work over many files is done, of reading and of writing. Default: threads of
+        this process. `txlog.spark_ext.SparkEngine(spark)` has Spark's executors do it, and only
+        what they found comes back here. A table that is pickled leaves it behind.
 
     Raises
     ------
@@ -64,23 +69,13 @@ class Table(About, Reading, Writing, Altering):
         *,
         out_of_range: OutOfRange = "error",
         catalog_commits: CatalogCommits | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        if version is not None and timestamp is not None:
-            raise InvalidInputError(
-                argument="timestamp",
-                reason="version and timestamp both choose a version",
-                remedy="Pass only one of them",
-            )
-        if version is not None and (type(version) is not int or version < 0):
-            raise InvalidInputError(
-                argument="version", reason=f"{version!r} is no whole number from 0"
-            )
-        store = open_store(uri, storage_options)
-        snapshot = load_snapshot(store, version=version, catalog=catalog_commits)
-        if timestamp is not None:
-            at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
-            snapshot = load_snapshot(store, version=at, catalog=catalog_commits)
-        self._place = Place(store)
+        place = Place(open_store(uri, storage_options), engine=engine or Threads())
+        snapshot = snapshot_at(
+            place.store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
+        )
+        self._place = place
         self._outcome: Outcome | None = None
         self._move(snapshot)
 
@@ -130,11 +125,13 @@ class Table(About, Reading, Writing, Altering):
         name: str | None = None,
         description: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        engine: Engine | None = None,
     ) -> Table:
         """Make an empty table.
 
         Deletion vectors are enabled unless `properties` has
-        `delta.enableDeletionVectors=false`; the protocol lists only what the table uses.
+        `delta.enableDeletionVectors=false`; the protocol lists only what the table uses. The
+        engine is that of the table that is returned.
 
         Raises
         ------
@@ -143,7 +140,7 @@ class Table(About, Reading, Writing, Altering):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        place = Place(open_store(uri, storage_options))
+        place = Place(open_store(uri, storage_options), engine=engine or Threads())
         snapshot = create(
             place,
             as_schema(schema),

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from txlog.checkpoint import checkpoint_rows, write_checkpoint
-from txlog.errors import TxlogWarning, UnsupportedFeatureError
-from txlog.reconcile import TableState
-from txlog.snapshot import Snapshot, load_files
+from txlog.checkpoint import (
+    PART_ROWS,
+    Part,
+    Source,
+    action_rows,
+    checkpoint_rows,
+    choose_parts,
+    control_rows,
+    list_sources,
+    read_sources,
+    sidecar_path,
+    write_checkpoint,
+    write_manifest,
+    write_part,
+)
+from txlog.errors import LogCorruptError, TxlogWarning, UnsupportedFeatureError
+from txlog.log import CatalogCommits, LogFile
+from txlog.reconcile import FileState, TableState, left_of, reconcile_files
+from txlog.scan import map_all
+from txlog.snapshot import Snapshot, load_files, load_snapshot, require_sound
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, require_table_writable
 
@@ -15,21 +35,112 @@ from txlog.writing.operation import Done, Place, require_table_writable
 def checkpoint(place: Place, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version, and point `_last_checkpoint` at it.
 
+    It is a V2 checkpoint if the table has the feature `v2Checkpoint` and its property
+    `delta.checkpointPolicy` is `v2`. Then the engine's workers read the checkpoint before it and
+    write the sidecars, each a part of the files, and nobody holds all of them.
+
     Raises
     ------
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
     """
     require_checkpointable(place.store, snapshot)
+    kept = _kept_actions(snapshot, place.effects.now_ms())
+    txn_retention_ms = snapshot.properties.get("delta.setTransactionRetentionDuration")
+    if wants_parts(snapshot):
+        controls = control_rows(
+            snapshot.controls, now_ms=kept["now_ms"], txn_retention_ms=txn_retention_ms
+        )
+        parts = _write_parts(place, snapshot, kept)
+        write_manifest(place.store, snapshot.version, controls, parts, uuid=place.effects.uuid())
+        return
     state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
-    groups = checkpoint_rows(
-        state,
-        now_ms=place.effects.now_ms(),
-        file_retention_ms=snapshot.properties.get("delta.deletedFileRetentionDuration"),
-        txn_retention_ms=snapshot.properties.get("delta.setTransactionRetentionDuration"),
-        with_stats=snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
-    )
+    groups = checkpoint_rows(state, txn_retention_ms=txn_retention_ms, **kept)
     write_checkpoint(place.store, snapshot.version, groups)
+
+
+def wants_parts(snapshot: Snapshot) -> bool:
+    """Return whether a table's checkpoints are of the V2 kind."""
+    policy = snapshot.properties.get("delta.checkpointPolicy")
+    return policy == "v2" and snapshot.supports("v2Checkpoint")
+
+
+def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
+    """Return the arguments of `action_rows` that the table's properties ask for."""
+    return {
+        "now_ms": now_ms,
+        "file_retention_ms": snapshot.properties.get("delta.deletedFileRetentionDuration"),
+        "with_stats": snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
+    }
+
+
+@dataclass(frozen=True)
+class _PartWriter:
+    """Writes parts of a checkpoint from the one before it; it pickles, and holds no file rows."""
+
+    place: Place
+    version: int
+    base: tuple[LogFile, ...]
+    catalog: CatalogCommits | None = field(repr=False)
+    kept: dict[str, Any]
+
+    def write(self, sources: tuple[Source, ...]) -> Part | None:
+        """Write those files of some sources that the commits after them left as they were."""
+        store = self.place.store
+        snapshot = load_snapshot(store, version=self.version, catalog=self.catalog)
+        if snapshot.checkpoint != self.base:
+            raise LogCorruptError(
+                path=self.base[0].path,
+                version=self.version,
+                reason="the checkpoint before it is not the one that this worker finds",
+                remedy="Write the checkpoint again",
+            )
+        found = left_of(read_sources(store, sources, self.base[0].version), snapshot.tail)
+        require_sound(snapshot, found.live)
+        return _written(self.place, found, self.kept)
+
+
+def _written(place: Place, files: FileState, kept: dict[str, Any]) -> Part | None:
+    effects = place.effects
+    groups = action_rows(files, **kept)
+    return write_part(place.store, groups, uuid=effects.uuid(), now_ms=effects.now_ms())
+
+
+def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list[Part]:
+    """Write all sidecars of a checkpoint; if one fails, none is left."""
+    written: list[Part] = []
+
+    def undo(more: Sequence[Part | None] = ()) -> None:
+        lost = [part for part in (*written, *more) if part is not None]
+        place.store.delete([sidecar_path(part) for part in lost])
+
+    try:
+        found = _parts_of_base(place, snapshot, kept, undo)
+        newest = reconcile_files(snapshot.tail)
+    except LogCorruptError:
+        # Other files of the log may make good what is damaged; they are then held all at once.
+        found, newest = [], load_files(place.store, snapshot)
+    written.extend(found)
+    try:
+        for start in range(0, max(newest.live.num_rows, newest.tombstones.num_rows), PART_ROWS):
+            rows = (side.slice(start, PART_ROWS) for side in (newest.live, newest.tombstones))
+            part = _written(place, FileState(*rows), kept)
+            written.extend([] if part is None else [part])
+    except BaseException:
+        undo()
+        raise
+    return written
+
+
+def _parts_of_base(place: Place, snapshot: Snapshot, kept: dict[str, Any], undo: Any) -> list[Part]:
+    """Have the engine write what is left of the checkpoint that a version begins with."""
+    if not snapshot.checkpoint:
+        return []
+    sources = list_sources(place.store, snapshot.checkpoint, snapshot.sidecars)
+    writer = _PartWriter(place, snapshot.version, snapshot.checkpoint, snapshot.catalog, kept)
+    shares = choose_parts(sources, PART_ROWS)
+    found = map_all(place.engine, partial(_PartWriter.write, writer), shares, undo=undo)
+    return [part for part in found if part is not None]
 
 
 def require_checkpointable(store: Store, snapshot: Snapshot) -> None:

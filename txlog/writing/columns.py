@@ -240,8 +240,7 @@ def _files(
             "written, and the data cannot be read again",
             remedy="Nothing was committed; make the data for the latest version, and try again",
         )
-    shared = replace(plan, fragments=(), certain=())
-    writer = ColumnWriter(place, shared, values, base.properties, tuple(rules))
+    writer = ColumnWriter(place, plan.reading, values, base.properties, tuple(rules))
     engine = Threads(1) if values.in_order else place.engine
     added = map_all(
         engine,

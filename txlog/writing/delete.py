@@ -16,10 +16,12 @@ from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment
 from txlog.scan import (
     FragmentReader,
+    ReadPlan,
     ScanPlan,
     as_fragments,
     files_at,
     load_deletions,
+    map_all,
     plan_scan,
     require_table_columns,
 )
@@ -37,7 +39,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
-from txlog.writing.rewrite import plan_rewrite, rewrite
+from txlog.writing.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
 from txlog.writing.vectors import (
     Hit,
     adds_of,
@@ -225,11 +227,11 @@ def _take_positions(
     plan = plan_scan(snapshot, files, columns=[])
     fragments = {fragment.id: fragment for fragment in plan.fragments}
     parts = [(fragments.get(number), going) for number, going in rows.items() if going]
-    hits = list(place.engine.map(partial(_hit_at, place.store, plan), parts))
+    hits = list(place.engine.map(partial(_hit_at, place.store, plan.reading), parts))
     return _gone(place, snapshot, plan, files, [], hits, options)
 
 
-def _hit_at(store: Store, plan: ScanPlan, part: tuple[Fragment | None, BitMap64]) -> Hit:
+def _hit_at(store: Store, plan: ReadPlan, part: tuple[Fragment | None, BitMap64]) -> Hit:
     fragment, going = part
     gone = BitMap64()
     rows = 0
@@ -265,7 +267,9 @@ def _gone(
         leaving.extend(file.path for file in hit.fragment.files[: 1 if marks else None])
     touched = files_at(files, leaving)
     removes = removes_of(touched, now_ms)
-    rows = sum(_rows_left(place, plan, fragment) for fragment in whole)
+    rows = sum(fragment.num_rows or 0 for fragment in whole)
+    unknown = [fragment for fragment in whole if fragment.num_rows is None]
+    rows += sum(place.engine.map(partial(_rows_left, place.store, plan.reading), unknown))
     rows += sum(len(hit.going) for hit in hits)
     if not partial_hits:
         return RowsGone(plan.where, tuple(removes), rows=rows, files_removed=len(gone_files))
@@ -280,8 +284,7 @@ def _gone(
             files_removed=len(gone_files),
             hits=tuple(partial_hits),
         )
-    kept = ((hit.fragment, hit.going | hit.gone) for hit in partial_hits)
-    rewritten = tuple(rewrite(place, plan_rewrite(snapshot, options), kept))
+    rewritten = _rewritten(place, plan_rewrite(snapshot, options), partial_hits)
     return RowsGone(
         plan.where,
         tuple(removes),
@@ -339,8 +342,34 @@ def united_with(
     return replace(gone, removes=(*others, *ours), adds=adds, vector_files=stored, hits=tuple(hits))
 
 
-def _rows_left(place: Place, plan: ScanPlan, fragment: Fragment) -> int:
-    if fragment.num_rows is not None:
-        return fragment.num_rows
-    reader = FragmentReader(place.store, plan, fragment)
-    return reader.count_rows() - fragment.num_deletions
+def _rewritten(place: Place, plan: RewritePlan, hits: Sequence[Hit]) -> tuple[Add, ...]:
+    """Write the rows that are left of hits into new files; if one fails, none is left."""
+    parts = [(hit.fragment, hit.going | hit.gone) for hit in hits]
+    made = map_all(
+        place.engine,
+        partial(rewrite, place, plan),
+        neighbours(parts, plan.layout.target_file_bytes),
+        undo=lambda found: discard_files(place.store, [add for adds in found for add in adds]),
+    )
+    return tuple(add for adds in made for add in adds)
+
+
+def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[RewrittenPart]]:
+    """Return parts of rewrites in groups, of one partition each, that fill about one file. Pure."""
+    groups: dict[frozenset[tuple[str, str | None]], list[list[RewrittenPart]]] = {}
+    sizes: dict[frozenset[tuple[str, str | None]], int] = {}
+    for part in parts:
+        key = frozenset(part[0].partition_values.items())
+        size = sum(file.size for file in part[0].files)
+        held = groups.setdefault(key, [[]])
+        if held[-1] and sizes[key] + size > target_bytes:
+            held.append([])
+            sizes[key] = 0
+        held[-1].append(part)
+        sizes[key] = sizes.get(key, 0) + size
+    return [group for found in groups.values() for group in found]
+
+
+def _rows_left(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+    """Return how many rows a fragment has of which the log does not say it."""
+    return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions

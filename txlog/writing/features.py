@@ -10,7 +10,7 @@ from txlog.commit import Intent, run
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments import FEATURE, ID_TAG, DataFile, Fragment
 from txlog.protocol import features_of, with_features
-from txlog.scan import FragmentReader, ScanPlan, files_at, plan_fragments, plan_scan
+from txlog.scan import FragmentReader, ReadPlan, files_at, plan_fragments, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
@@ -84,7 +84,7 @@ def with_counts(place: Place, snapshot: Snapshot, adds: Sequence[Add]) -> list[A
     lacking = [add for add in adds if add.num_records is None]
     fragments = [Fragment(0, (DataFile(add.path, add.size),)) for add in lacking]
     plan = plan_fragments(snapshot, fragments, columns=[])
-    rows = place.engine.map(partial(_rows_in, place.store, plan), fragments)
+    rows = place.engine.map(partial(_rows_in, place.store, plan.reading), fragments)
     counted = {add.path: _counted(add, count) for add, count in zip(lacking, rows, strict=True)}
     return [counted.get(add.path, add) for add in adds]
 
@@ -94,8 +94,10 @@ def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
     files = load_files(place.store, base).live
     plan = plan_scan(base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
-    counts = place.engine.map(partial(_rows_in, place.store, plan), lacking)
-    rows = dict(zip((fragment.path for fragment in lacking), counts, strict=True))
+    rows = {f.path: f.physical_rows for f in lacking if f.physical_rows is not None}
+    unknown = [fragment for fragment in lacking if fragment.physical_rows is None]
+    counts = place.engine.map(partial(_rows_in, place.store, plan.reading), unknown)
+    rows |= zip((fragment.path for fragment in unknown), counts, strict=True)
     chosen = files_at(files, rows)
     durable = {fragment.path for fragment in lacking if fragment.is_durable}
     return tuple(
@@ -103,9 +105,7 @@ def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
     )
 
 
-def _rows_in(store: Store, plan: ScanPlan, fragment: Fragment) -> int:
-    if fragment.physical_rows is not None:
-        return fragment.physical_rows
+def _rows_in(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
     return FragmentReader(store, plan, fragment).count_rows()
 
 

@@ -12,9 +12,9 @@ from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments import ID_APP
 from txlog.protocol import require_writable
-from txlog.scan import Engine, Threads
+from txlog.scan import Engine, Threads, is_in_process
 from txlog.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store import MemoryStore, Store
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,21 @@ class Place:
     store: Store
     effects: Effects = REAL
     engine: Engine = field(default_factory=Threads)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.engine, "map", None)):
+            raise InvalidInputError(
+                argument="engine",
+                reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
+                remedy="Of a Spark session make one with txlog.spark_ext.SparkEngine(spark)",
+            )
+        if isinstance(self.store, MemoryStore) and not is_in_process(self.engine):
+            raise InvalidInputError(
+                argument="engine",
+                reason=f"{self.store.root} is in the memory of this process, "
+                "which the engine's workers cannot see",
+                remedy="Leave the engine out, or put the table where all of them reach it",
+            )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         options.max_rows_per_file,
         moved,
     )
-    return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns), layout)
+    return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns).reading, layout)
 
 
 def require_movable(snapshot: Snapshot) -> None:
@@ -83,9 +83,11 @@ def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def rewrite(
-    place: Place, plan: RewritePlan, parts: Iterable[tuple[Fragment, BitMap64 | None]]
-) -> list[Add]:
+RewrittenPart = tuple[Fragment, BitMap64 | None]
+"""A fragment, and the positions of its rows that are left out: those deleted before among them."""
+
+
+def rewrite(place: Place, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> list[Add]:
     """Write the rows of fragments into new files of the same partitions, in their order.
 
     Memory is bounded as in `write_data_files`.
@@ -93,8 +95,7 @@ def rewrite(
     Parameters
     ----------
     parts
-        Fragments, and the positions of the rows of each that are left out: those deleted before
-        among them.
+        Fragments, and which of their rows are left out.
     """
     batches = (batch for part in parts for batch in _rows(place, plan, *part))
     return write_data_files(place.store, batches, plan.layout, effects=place.effects)

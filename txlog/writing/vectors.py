@@ -26,7 +26,7 @@ from txlog.fragments import (
     logged_path,
     stored_descriptor,
 )
-from txlog.scan import Engine, ScanPlan, as_fragments, load_deletions, matching_positions
+from txlog.scan import Engine, ReadPlan, ScanPlan, as_fragments, load_deletions, matching_positions
 from txlog.snapshot import Snapshot
 from txlog.store import Store
 from txlog.writing.operation import Place
@@ -47,7 +47,7 @@ class Hit:
         return len(self.going) + len(self.gone) == self.physical_rows
 
 
-def _hit(store: Store, plan: ScanPlan, fragment: Fragment) -> Hit:
+def _hit(store: Store, plan: ReadPlan, fragment: Fragment) -> Hit:
     going, rows = matching_positions(store, plan, fragment)
     gone = load_deletions(store, fragment) if going else None
     return Hit(fragment, going, gone if gone is not None else BitMap64(), rows)
@@ -60,7 +60,7 @@ def find_hits(store: Store, plan: ScanPlan, engine: Engine) -> tuple[list[Fragme
     """
     whole = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if sure]
     open_ = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if not sure]
-    hits = [hit for hit in engine.map(partial(_hit, store, plan), open_) if hit.going]
+    hits = [hit for hit in engine.map(partial(_hit, store, plan.reading), open_) if hit.going]
     return whole, hits
 
 

@@ -12,7 +12,6 @@ from txlog.maintain import replace_table
 from txlog.schema import parse_schema
 from txlog.spark_ext.catalog import path_in, register_table, split_name, table_location
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
-from txlog.spark_ext.doors import open_table
 from txlog.store import open_store
 from txlog.table import Table
 from txlog.writing import Place, maintain
@@ -143,10 +142,10 @@ class DeltaTableBuilder:
 
         location = self._require_location()
         self._require_same_place(location)
-        table = self._made(location)
+        made = self._made(location)
         if self._name is not None:
-            register_table(self._spark, self._name, table.uri)
-        return DeltaTable(self._spark, open_table(self._spark, location))
+            register_table(self._spark, self._name, made.uri)
+        return DeltaTable(self._spark, table(self._spark, location))
 
     def _made(self, location: str) -> Table:
         if self._how != "replace":

@@ -31,7 +31,7 @@ from txlog.scan import by_fragment
 from txlog.scan.metadata_columns import ROW_ADDRESS
 from txlog.schema import PrimitiveType, StructType, schema_json
 from txlog.snapshot import Snapshot
-from txlog.spark_ext.doors import read_frame
+from txlog.spark_ext.native import read
 from txlog.writing import FindRows
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def rows_found(
                 reason=f"a column named {ROW_ADDRESS} hides the addresses of rows",
                 remedy="Use a condition without functions: columns compared with constants",
             )
-        frame = read_frame(
+        frame = read(
             spark,
             uri,
             base.version,

@@ -22,7 +22,9 @@ from txlog.spark_ext.delta.frames import (
     restore_row,
 )
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
-from txlog.spark_ext.doors import moment_text, open_table, read_frame
+from txlog.spark_ext.engine import table
+from txlog.spark_ext.moments import moment_text
+from txlog.spark_ext.native import read
 from txlog.table import Table
 from txlog.writing import Outcome, Place, delete_found, maintain
 
@@ -76,7 +78,9 @@ class DeltaTable:
             There is no table.
         """
         options = storage_options_of(hadoopConf)
-        return cls(sparkSession, open_table(sparkSession, of_type(str, path, "path"), options))
+        return cls(
+            sparkSession, table(sparkSession, of_type(str, path, "path"), storage_options=options)
+        )
 
     @classmethod
     def forName(cls, sparkSession: SparkSession, tableOrViewName: str) -> DeltaTable:
@@ -86,7 +90,7 @@ class DeltaTable:
         """
         of_type(str, tableOrViewName, "tableOrViewName")
         location = table_location(sparkSession, tableOrViewName)
-        return cls(sparkSession, open_table(sparkSession, location))
+        return cls(sparkSession, table(sparkSession, location))
 
     @classmethod
     def isDeltaTable(
@@ -140,7 +144,7 @@ class DeltaTable:
 
     def toDF(self) -> DataFrame:
         """Return the table's rows as a frame, under the alias if there is one."""
-        frame = read_frame(self._spark, self._table.uri, storage_options=self._storage_options)
+        frame = read(self._spark, self._table.uri, storage_options=self._storage_options)
         return frame if self._alias is None else frame.alias(self._alias)
 
     def alias(self, aliasName: str) -> DeltaTable:

@@ -139,8 +139,7 @@ def merge_into_fragment(
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
-    shared = replace(plan, fragments=(), certain=())
-    add = ColumnWriter(place, shared, values, snapshot.properties).write(fragment)
+    add = ColumnWriter(place, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()
     schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
     if add is None:

@@ -1,0 +1,147 @@
+"""Spark Connect: format, streams and executors through a remote session."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hunter2-of-the-remote-store"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A table of six files of ten rows each."""
+    data = pa.table({"x": list(range(60)), "text": [f"t{n}" for n in range(60)]})
+    return txlog.write(tmp_path / "t", data, max_rows_per_file=10).uri
+
+
+def test_the_format_is_found_by_itself_and_reads(remote: "Callable[..., Any]", path: str) -> None:
+    """Nobody registered it: the server finds the module `pyspark_txlog`."""
+
+    def work(spark: "SparkSession", path: str) -> Any:
+        assert "connect" in type(spark).__module__
+        frame = spark.read.format("txlog").load(path)
+        old = spark.read.format("txlog").option("versionAsOf", "0").load(path)
+        chosen = spark.read.format("txlog").option("columns", "text").load(path)
+        return frame.where("x > 55").orderBy("x").toArrow(), old.count(), chosen.columns
+
+    txlog.Table(path).delete("x = 58")
+    found, old, columns = remote(work, path)
+    assert found.to_pylist() == [{"x": n, "text": f"t{n}"} for n in (56, 57, 59)]
+    assert (old, columns) == (60, ["text"])
+
+
+def test_writing_by_format(remote: "Callable[..., Any]", tmp_path: Path) -> None:
+    def work(spark: "SparkSession", path: str) -> None:
+        frame = spark.range(0, 100, 1, 4).selectExpr("id", "id % 3 AS g")
+        frame.write.format("txlog").mode("append").option("partitionBy", "g").save(path)
+        frame.where("id < 10").write.format("txlog").mode("append").save(path)
+        spark.range(3).selectExpr("id", "2L AS g").write.format("txlog").mode("overwrite").option(
+            "replaceWhere", "g = 2"
+        ).save(path)
+
+    remote(work, str(tmp_path / "w"))
+    made = txlog.Table(tmp_path / "w")
+    kept = [n for n in [*range(100), *range(10)] if n % 3 != 2]
+    assert (made.version, made.partition_columns) == (2, ["g"])
+    assert sorted(made.to_arrow()["id"].to_pylist()) == sorted([*kept, 0, 1, 2])
+
+
+def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) -> None:
+    def work(spark: "SparkSession", source: str, path: str, checkpoint: str) -> str:
+        query = (
+            spark.readStream.schema("id LONG")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(source)
+            .writeStream.format("txlog")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start(path)
+        )
+        query.awaitTermination()
+        return str(query.id)
+
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"id": [number]}), source / f"{number}.parquet")
+    folders = [str(tmp_path / name) for name in ("in", "t", "c")]
+    first = remote(work, *folders)
+    pq.write_table(pa.table({"id": [2]}), source / "2.parquet")
+    assert remote(work, *folders) == first
+    made = txlog.Table(tmp_path / "t")
+    assert sorted(made.to_arrow()["id"].to_pylist()) == [0, 1, 2]
+    assert (made.version, made.transaction_version(first)) == (2, 2)
+
+
+@pytest.mark.spec("ENG-4")
+def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None:
+    def work(spark: "SparkSession", path: str, secret: str) -> Any:
+        import txlog.spark_ext
+
+        held = txlog.spark_ext.table(spark, path, storage_options={"token": secret})
+        held.delete("x % 4 = 0")
+        held.add_features("txlog.fragments")
+        held.add_columns(
+            {"pid": lambda batch: pa.array([os.getpid()] * batch.num_rows), "y": "x * 2"}
+        )
+        held.compact(max_rows_per_file=20, max_deleted_fraction=0)
+        return os.getpid(), held.version, held.count("x % 2 = 1")
+
+    client, version, odd = remote(work, path, SECRET)
+    found = txlog.Table(path)
+    assert (found.version, odd) == (version, 30)
+    rows = found.to_arrow().sort_by("x")
+    assert rows["x"].to_pylist() == [n for n in range(60) if n % 4]
+    assert rows["y"] == pc.multiply(rows["x"], 2)
+    assert not {client, os.getpid()} & set(rows["pid"].to_pylist())
+    assert [entry["operation"] for entry in found.history(4)] == [
+        "OPTIMIZE", "ADD COLUMNS", "ADD FEATURE", "DELETE"
+    ]  # fmt: skip
+    # The server logs at level INFO.
+    log = remote.log.read_text(errors="replace")
+    assert "Starting task" in log
+    assert SECRET not in log
+
+
+@pytest.mark.spec("ENG-1", "ENG-3")
+def test_errors_of_executors_arrive_as_they_are(remote: "Callable[..., Any]", path: str) -> None:
+    def fails(spark: "SparkSession", path: str) -> None:
+        import txlog.spark_ext
+
+        txlog.spark_ext.table(spark, path).delete("x = 33")
+
+    def dies(spark: "SparkSession") -> None:
+        import txlog.spark_ext
+
+        list(txlog.spark_ext.SparkEngine(spark).map(lambda n: os._exit(n), [9] * 4))
+
+    table = txlog.Table(path)
+    gone = table.fragments()[3].files[0].path
+    log = Path(path) / "_delta_log" / "00000000000000000000.json"
+    kept = log.read_text()
+    # Without statistics all files are read, the one that is not there among them.
+    lines = [line.partition(',"stats":"')[0] + ("}}" if '"stats"' in line else "")
+             for line in kept.replace('"txlogCrc32"', '"was"').splitlines()]  # fmt: skip
+    log.write_text("\n".join(lines))
+    (Path(path) / gone).unlink()
+    with pytest.raises(txlog.DataFileError, match="the file is gone") as caught:
+        remote(fails, path)
+    assert caught.value.path == gone
+    with pytest.raises(txlog.EngineError, match="Spark lost a worker") as lost:
+        remote(dies)
+    assert len(str(lost.value)) < 500
+    assert txlog.Table(path).version == 0

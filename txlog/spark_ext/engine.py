@@ -1,0 +1,291 @@
+"""Work over many files on Spark's executors, by public API alone: classic Spark and Connect."""
+
+from __future__ import annotations
+
+import re
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from txlog.effects import REAL
+from txlog.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
+from txlog.scan import Threads
+from txlog.table import Table
+
+if TYPE_CHECKING:
+    import os
+
+    from pyspark.sql import SparkSession
+
+_dumps: Callable[[Any], bytes] = cloudpickle.dumps
+_loads: Callable[[Any], Any] = cloudpickle.loads
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_ITEMS = pa.schema([("task", pa.int32()), ("place", pa.int64()), ("item", pa.binary())])
+_RESULTS = pa.schema([("place", pa.int64()), ("result", pa.binary())])
+_RESULTS_DDL = "place long, result binary"
+_JOB_ITEMS = 10_000  # Whose items and results this process holds at once.
+_SHOWN = 300  # Characters of what Spark says.
+
+
+class SparkEngine:
+    """An engine of Spark's executors.
+
+    Each call of `map` is a Spark job, or several where there are very many items. Executors need
+    the same versions of Python and txlog as the driver, and must reach the table's store; they get
+    a function and items, never a log. Spark may run an item again when an executor is lost: its
+    first attempt leaves files that no version refers to, at most. Pickled, it is an engine of
+    threads: a session does not travel.
+
+    Parameters
+    ----------
+    spark
+        A session, classic or of Spark Connect.
+    tasks
+        How many tasks a job has at most. Default: as many as the cluster has cores now (Spark's
+        `spark.sql.leafNodeDefaultParallelism`). Set it where executors come and go.
+    local_items
+        So few items are done by threads of this process, as a job costs more than most do. Set it
+        to 0 where this process has too little memory for even one file.
+    """
+
+    in_process = False
+
+    def __init__(
+        self, spark: SparkSession, *, tasks: int | None = None, local_items: int = 2
+    ) -> None:
+        for name, value, least in (("tasks", tasks, 1), ("local_items", local_items, 0)):
+            if value is not None and (type(value) is not int or value < least):
+                raise InvalidInputError(
+                    argument=name, reason=f"{value!r} is no whole number from {least}"
+                )
+        self._spark = spark
+        self._tasks = tasks
+        self._local_items = local_items
+
+    def __repr__(self) -> str:
+        return "txlog.spark_ext.SparkEngine(…)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Threads, ()
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order; an error ends the iteration.
+
+        Raises
+        ------
+        EngineError
+            Spark could not run the work, or lost its workers.
+        InvalidInputError
+            The function or an item does not pickle.
+        Exception
+            What the function itself raised, as it raised it.
+        """
+        remaining = iter(items)
+        work: bytes | None = None
+        while chosen := list(islice(remaining, _JOB_ITEMS)):
+            if len(chosen) <= self._local_items:
+                yield from Threads().map(function, chosen)
+                continue
+            work = work or zlib.compress(_pickled(function), 1)
+            for answer in self._run(work, [_pickled(item) for item in chosen]):
+                yield answer.value()
+
+    def _run(self, work: bytes, items: Sequence[bytes]) -> Iterator[_Answer]:
+        """Run a job, and yield the answers in order up to the first that is an error."""
+        count = len(items)
+        tasks = min(self._tasks or count, count)
+        held = pa.table(
+            [
+                pa.array([place * tasks // count for place in range(count)], pa.int32()),
+                pa.array(range(count), pa.int64()),
+                pa.array(items, pa.binary()),
+            ],
+            schema=_ITEMS,
+        )
+        found = {
+            place: result
+            for batch in self._collected(held, tasks, work).to_batches()
+            for place, result in zip(batch["place"].to_pylist(), batch["result"], strict=True)
+        }
+        for place in range(count):
+            if place not in found:  # A task ends with its first error, and leaves out others.
+                yield next(a for a in map(_unpacked, found.values()) if a.error is not None)
+                return
+            yield _unpacked(found.pop(place))
+
+    def _collected(self, items: pa.Table, tasks: int, work: bytes) -> pa.Table:
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return run_items(work, batches)
+
+        tag = f"txlog-{REAL.uuid()}"
+        self._spark.addTag(tag)
+        try:
+            frame = self._spark.createDataFrame(items)
+            if self._tasks is not None:
+                frame = frame.repartitionById(tasks, "task")
+            return frame.mapInArrow(run, _RESULTS_DDL).toArrow()
+        except Exception as error:
+            # Spark's own text has hundreds of lines, most of them of the JVM.
+            raise _engine_error(error) from None
+        except BaseException:
+            self._spark.interruptTag(tag)
+            raise
+        finally:
+            self._spark.removeTag(tag)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of one item: a result, or an error."""
+
+    result: Any = None
+    error: Exception | None = None
+    trace: str = ""  # Of an error that is not txlog's own.
+    warnings: tuple[str, ...] = ()
+
+    def value(self) -> Any:
+        """Return the result, or raise the error; warnings are given again on this side."""
+        for text in self.warnings:
+            warnings.warn(text, TxlogWarning, stacklevel=5)
+        if self.error is None:
+            return self.result
+        if self.trace:
+            self.error.add_note(f"On a Spark executor:\n{self.trace}")
+        raise self.error
+
+
+def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run the items of a task, up to the first that fails; on an executor.
+
+    Errors are results: if they failed the task, Spark would run it again to no use.
+    """
+    function = _loads(zlib.decompress(work))
+    for batch in batches:
+        for place, item in zip(batch["place"].to_pylist(), batch["item"].to_pylist(), strict=True):
+            answer = _answer(function, item)
+            packed = pa.array([_packed(answer)], pa.binary())
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([place], pa.int64()), packed], schema=_RESULTS
+            )
+            if answer.error is not None:
+                return
+
+
+def _answer(function: Callable[[Any], Any], item: bytes) -> _Answer:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TxlogWarning)
+        try:
+            answer = _Answer(function(_loads(item)))
+        except TxlogError as error:
+            answer = _Answer(error=error)
+        except Exception as error:
+            answer = _Answer(error=error, trace=traceback.format_exc(limit=-3))
+    said = [str(one.message) for one in caught if issubclass(one.category, TxlogWarning)]
+    return _Answer(answer.result, answer.error, answer.trace, tuple(said))
+
+
+def _packed(answer: _Answer) -> bytes:
+    """Return an answer's pickle; of one that does not pickle, that of an error that says so."""
+    try:
+        packed = _dumps(answer)
+        if answer.error is not None or isinstance(answer.result, Exception):
+            _loads(packed)  # Exceptions may pickle, and then not come back.
+    except Exception:
+        failed = answer.error if answer.error is not None else answer.result
+        error = EngineError(
+            reason=f"a {type(failed).__name__} does not pickle: {_shortened(str(failed))}"
+            if isinstance(failed, Exception)
+            else f"a result ({type(failed).__name__}) does not pickle",
+            remedy="Return and raise only what pickles",
+        )
+        caught = isinstance(answer.result, Exception)
+        packed = _dumps(
+            _Answer(
+                error if caught else None,
+                None if caught else error,
+                answer.trace,
+                answer.warnings,
+            )
+        )
+    return packed
+
+
+def _unpacked(result: pa.BinaryScalar) -> _Answer:
+    answer: _Answer = _loads(result.as_buffer())
+    return answer
+
+
+def _pickled(value: Any) -> bytes:
+    try:
+        packed = _dumps(value)
+    except Exception as error:
+        raise InvalidInputError(
+            argument="engine",
+            reason="what executors are to do does not pickle: "
+            f"{type(error).__name__}: {_shortened(str(error))}",
+            remedy="Use only functions and values that pickle, or leave the engine out",
+        ) from None
+    return packed
+
+
+_ABORTED = re.compile(r"Job aborted due to stage failure: (.*)")
+_CRASHED = re.compile(
+    r"Python worker exited unexpectedly|ExecutorLostFailure|executor lost|java\.io\.EOFException"
+)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: (No module named \S+)")
+
+
+def _engine_error(error: Exception) -> TxlogError:
+    """Return one clear error for whatever Spark says."""
+    text = str(error)
+    missing = _NO_MODULE.search(text)
+    if missing:
+        return EngineError(
+            reason=f"executors lack a module: {missing[1]}",
+            remedy="Install the driver's version of txlog, and what your functions import, in the "
+            "Python of the executors (PYSPARK_PYTHON)",
+        )
+    if _CRASHED.search(text):
+        return EngineError(
+            reason="Spark lost a worker, and its retries too",
+            remedy="It was killed, often for want of memory: give executors more "
+            "(spark.executor.pyspark.memory, spark.executor.memoryOverhead) or fewer cores, and "
+            "try again",
+        )
+    aborted = _ABORTED.search(text)
+    lines = [line.strip() for line in (aborted[1] if aborted else text).splitlines()]
+    said = next((line for line in lines if line and not line.startswith("An error occ")), "")
+    return EngineError(
+        reason=f"Spark says {type(error).__name__}: {_shortened(said)}",
+        remedy="Look into the logs of Spark's executors, and try again",
+    )
+
+
+def _shortened(text: str) -> str:
+    line = next(iter(text.strip().splitlines()), "")
+    return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"
+
+
+def table(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    timestamp: str | datetime | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Table:
+    """Open a table whose work over many files is done by Spark's executors.
+
+    The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
+    """
+    return Table(uri, version, timestamp, storage_options, engine=SparkEngine(spark))
