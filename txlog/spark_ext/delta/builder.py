@@ -12,6 +12,7 @@ from txlog.maintain import replace_table
 from txlog.schema import parse_schema
 from txlog.spark_ext.catalog import path_in, register_table, split_name, table_location
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
+from txlog.spark_ext.engine import table
 from txlog.store import open_store
 from txlog.table import Table
 from txlog.writing import Place, maintain
