@@ -165,13 +165,13 @@ def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: t
     frame = read(spark, flights.uri)
     plan = plan_of(frame)
     assert plan.count("FileScan parquet") == 2
-    assert plan.count("BroadcastHashJoin") == 1
+    assert plan.count("scalar-subquery") == 1
     assert plan.count("Batched: true") == 2
     assert sorted(frame.toArrow().to_pylist(), key=str) == sorted(
         flights.to_arrow().to_pylist(), key=str
     )
     untouched = read(spark, flights.uri, where="id BETWEEN 1000 AND 4999")
-    assert "Join" not in plan_of(untouched)
+    assert "subquery" not in plan_of(untouched)
     assert untouched.count() == 4000
 
 
@@ -261,6 +261,35 @@ def test_what_spark_cannot_read_goes_through_txlog(spark: SparkSession, tmp_path
     ids = read(spark, table.uri, columns=["id"])
     assert "FileScan parquet" in plan_of(ids)
     assert rows_sha256(ids.toArrow()) == rows_sha256(table.to_arrow(columns=["id"]))
+
+
+@pytest.mark.spec("SPK-6")
+def test_many_deletions_are_broadcast(
+    spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", 0)
+    frame = read(spark, flights.uri)
+    assert plan_of(frame).count("BroadcastHashJoin") == 1
+    assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())
+
+
+@pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "broadcast"])
+def test_a_log_that_counts_too_few_rows_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int
+) -> None:
+    """Else the words of another file would be looked up."""
+    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", inline)
+    table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
+    table.delete("id = 5")
+    for entry in (tmp_path / "t" / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in entry.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("txlogCrc32", None)
+            if "add" in line:
+                line["add"]["stats"] = line["add"]["stats"].replace(":200", ":100")
+        entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(Exception, match=r"\[data-file\].*numRecords is wrong"):
+        read(spark, table.uri).toArrow()
 
 
 @pytest.mark.spec("SPK-6")

@@ -23,7 +23,11 @@ METADATA = ["_rowid", "_rowaddr", "_fragid"]
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
-    """Four fragments of ten rows in row groups of three; the second lacks two rows."""
+    """Four fragments of ten rows in row groups of three; the second lacks two rows.
+
+    They are small, but each has a task of its own.
+    """
+    monkeypatch.setattr("txlog.spark_ext.shares._LEAST_BYTES", 1)
     monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 3)
     data = pa.table({"x": list(range(40)), "text": [f"t{n}" for n in range(40)]})
     made = txlog.write(tmp_path / "t", data, max_rows_per_file=10)

@@ -1,4 +1,4 @@
-"""Reading with Spark: one input partition for each fragment.
+"""Reading with Spark: input partitions are fragments, several small ones or a part of a large one.
 
 Rules: spec/fragments.md, FRG-40 to FRG-44.
 """
@@ -25,10 +25,10 @@ from txlog.scan import (
     limited,
     plan_scan,
     read_fragment,
-    row_ranges,
 )
 from txlog.schema import arrow_schema, parse_schema
 from txlog.snapshot import Snapshot, load_files
+from txlog.spark_ext.shares import task_shares
 from txlog.store import Store
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
@@ -38,7 +38,7 @@ _COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in abou
 
 @dataclass
 class FragmentPartition(InputPartition):
-    """A task's work: a fragment, or a part of it, and the plan that all of them share.
+    """A task's work: fragments, or a part of one, and the plan that all of them share.
 
     Without a fragment there is nothing to read: Spark wants one partition even then.
     """
@@ -82,16 +82,18 @@ class FragmentsReader(DataSourceReader):
         return {**self.__dict__, "_snapshot": None}
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition for each fragment that the predicate does not rule out.
+        """Return partitions of about one size, of the fragments that the predicate leaves.
 
-        A large fragment has several; all of the rows that need no file have few.
+        A large fragment has several, small ones share one, and all of the rows that need no file
+        have few.
         """
         assert self._snapshot is not None
         files = load_files(self._store, self._snapshot).live
         plan = plan_scan(self._snapshot, files, columns=self._columns, where=self._where)
         if self._only_with_deletions:
             plan = plan.only(lambda fragment: fragment.num_deletions > 0)
-        return _partitions(plan, self._limit, self._max_partition_bytes)
+        read = min(1.0, len(plan.needed) / max(1, len(self._snapshot.schema.fields)))
+        return _partitions(plan, self._limit, self._max_partition_bytes, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows, in exactly the types that Spark expects."""
@@ -129,7 +131,9 @@ def as_spark_expects(
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _partitions(plan: ScanPlan, limit: int | None, max_bytes: int) -> list[FragmentPartition]:
+def _partitions(
+    plan: ScanPlan, limit: int | None, max_bytes: int, read: float
+) -> list[FragmentPartition]:
     shared = plan.reading
     found = []
     counted = 0
@@ -140,14 +144,16 @@ def _partitions(plan: ScanPlan, limit: int | None, max_bytes: int) -> list[Fragm
             else:
                 found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
     else:
+        left = []
         for fragment, count in zip(plan.fragments, plan.counts, strict=True):
             if count is not None and not plan.columns:
                 counted += count
             else:
-                found += [
-                    FragmentPartition(shared, (fragment,), rows)
-                    for rows in row_ranges(fragment, max_bytes)
-                ]
+                left.append(fragment)
+        found = [
+            FragmentPartition(shared, share.items, share.rows)
+            for share in task_shares(left, left, max_bytes, read=read)
+        ]
     for start in range(0, counted, _COUNTED_ROWS):
         found.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
     return found or [FragmentPartition(shared)]

@@ -25,7 +25,7 @@ class TaskShare(Generic[Item]):
 
 
 def task_shares(
-    items: Sequence[Item], fragments: Sequence[Fragment], max_bytes: int
+    items: Sequence[Item], fragments: Sequence[Fragment], max_bytes: int, *, read: float = 1.0
 ) -> list[TaskShare[Item]]:
     """Return who reads what: everything once, in the order of the items. Pure.
 
@@ -35,8 +35,11 @@ def task_shares(
         That of each item.
     max_bytes
         A larger fragment is cut into several parts, by row groups.
+    read
+        Which part of their bytes is read, as only some columns are.
     """
-    weights = [sum(file.size for file in one.files) + _OPEN_BYTES for one in fragments]
+    sizes = [sum(file.size for file in one.files) for one in fragments]
+    weights = [int(size * read) + _OPEN_BYTES for size in sizes]
     room = min(max_bytes, max(_LEAST_BYTES, sum(weights) // _TASKS))
     found: list[TaskShare[Item]] = []
     for places in packed(weights, room):

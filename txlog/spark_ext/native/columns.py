@@ -22,7 +22,7 @@ from txlog.schema import (
     StructType,
     schema_json,
 )
-from txlog.spark_ext.native.kinds import PartitionText
+from txlog.spark_ext.native.kinds import Constant
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.
@@ -52,27 +52,27 @@ class Projection:
 
 
 def project(
-    plan: ReadPlan, partitions: Iterable[PartitionText], *, positions: bool, virtual: bool
+    plan: ReadPlan, constants: Iterable[Constant], *, positions: bool, virtual: bool
 ) -> Projection:
     """Return how Spark reads the columns that a plan needs.
 
     Parameters
     ----------
-    partitions
-        The partition columns of the virtual folders, in the order of the plan's.
+    constants
+        What the virtual folders tell: the partition columns of the plan at least.
     positions
         Whether rows need their position in the file.
     virtual
         Whether the paths are virtual ones, so that fragment ids are known.
     """
-    texts = {partition.name: partition for partition in partitions}
+    told = {constant.name: constant for constant in constants}
     stored: list[StructField] = []
     columns = []
     for at, column in enumerate(plan.needed):
         if column.name in plan.metadata_columns:
             columns.append(ReadColumn(column.name, _metadata_sql(column.name)))
         elif column.name in plan.partition_columns:
-            columns.append(ReadColumn(column.name, texts[partition_name(at)].sql))
+            columns.append(ReadColumn(column.name, told[partition_name(at)].sql))
         else:
             held = _in_files(column, plan.mapping_mode)
             stored.append(held)
@@ -80,7 +80,7 @@ def project(
             columns.append(ReadColumn(column.name, quoted(held.name), cast))
     if positions:
         stored.append(StructField(POSITION, _LONG))
-    stored += [StructField(name, PrimitiveType("string")) for name in texts]
+    stored += [StructField(name, PrimitiveType(one.kind)) for name, one in told.items()]
     if virtual:
         stored.append(StructField(FRAGMENT_COLUMN, _LONG))
     schema = SparkStruct.fromJson(json.loads(schema_json(StructType(tuple(stored)))))

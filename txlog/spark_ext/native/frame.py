@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
-from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions import to_sql
 from txlog.fragments import FragmentRows
 from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
-from txlog.spark_ext.native.columns import POSITION, Projection, partition_name, project, quoted
-from txlog.spark_ext.native.kinds import PartitionText, partition_text
+from txlog.spark_ext.native.columns import (
+    Projection,
+    ReadColumn,
+    partition_name,
+    project,
+    quoted,
+)
+from txlog.spark_ext.native.kinds import Constant, partition_text
+from txlog.spark_ext.native.lookup import alive, constants
 from txlog.spark_ext.native.manifest import manifest_text, write_manifest
 from txlog.spark_ext.native.places import (
-    FRAGMENT_COLUMN,
     locations,
     parse_volume,
     real_uris,
     virtual_uris,
     volume_of,
 )
+from txlog.spark_ext.native.vectors import Vectors
 from txlog.stats import partition_values
 
-_VECTORS = SparkStruct.fromJson(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": "_txlog_vector", "type": "long", "nullable": False, "metadata": {}},
-            {
-                "name": "_txlog_words",
-                "type": {"type": "array", "elementType": "long", "containsNull": False},
-                "nullable": False,
-                "metadata": {},
-            },
-        ],
-    }
-)
 # Spark has these as settings only. They touch no schema but those that have field ids.
 _BY_FIELD_ID = (
     "spark.sql.parquet.fieldId.read.enabled",
     "spark.sql.parquet.fieldId.read.ignoreMissing",
 )
-# A word that is not there has no deleted row. A position that is not there would show deleted
-# rows, so it is an error.
-_ALIVE = (
-    "coalesce(get(_txlog_words, CAST(shiftright({position}, 6) AS INT)) "
-    "& shiftleft(1L, CAST({position} & 63 AS INT)), 0L) = 0L"
-).format(position=f"{POSITION}")
 
 
 def frame(
@@ -58,7 +45,7 @@ def frame(
     plan: FilePlan,
     rows: FragmentRows,
     *,
-    vectors: pa.Table | None,
+    vectors: Vectors | None,
     filtered: bool,
     manifests: str | None,
 ) -> DataFrame:
@@ -67,7 +54,7 @@ def frame(
     Parameters
     ----------
     vectors
-        The deleted rows of all of the fragments, as `VECTORS`. None: none is deleted.
+        The deleted rows of all of the fragments, by their ids. None: none is deleted.
     filtered
         Whether the plan's predicate must be looked at.
     manifests
@@ -75,26 +62,31 @@ def frame(
     """
     asked = plan.metadata_columns
     positions = vectors is not None or bool(asked & {ROW_ADDRESS, ROW_ID})
-    partitions = _partitions(plan, rows.primaries)
-    virtual = positions or bool(partitions) or bool(asked)
-    projection = project(plan, partitions, positions=positions, virtual=virtual)
-    found = _scan(spark, plan, rows, partitions, projection, virtual=virtual, manifests=manifests)
+    told = _partitions(plan, rows.primaries)
     if vectors is not None:
-        held = F.broadcast(spark.createDataFrame(vectors, _VECTORS))
-        found = found.join(held, F.col(FRAGMENT_COLUMN) == F.col("_txlog_vector")).where(_ALIVE)
-    chosen = []
-    for column in projection.columns:
-        value = F.expr(column.sql)
-        chosen.append(
-            (value if column.cast is None else value.cast(column.cast)).alias(column.name)
-        )
-    found = found.select(*chosen)
+        told += constants(vectors, rows.ids)
+    virtual = positions or bool(told) or bool(asked)
+    projection = project(plan, told, positions=positions, virtual=virtual)
+    found = _scan(spark, plan, rows, told, projection, virtual=virtual, manifests=manifests)
+    if vectors is not None:
+        found = alive(spark, found, vectors, rows.ids)
+    names = [column.name for column in projection.columns]
+    if any(column.cast is not None for column in projection.columns):
+        found = found.select(*map(_cast, projection.columns))
+    else:  # As text it is one call to Spark, instead of several for each column.
+        found = found.selectExpr(*(f"{c.sql} AS {quoted(c.name)}" for c in projection.columns))
     if filtered and plan.where is not None:
         found = found.where(to_sql(plan.where))
-    return found.select(*(F.col(quoted(column.name)) for column in plan.columns))
+    chosen = [column.name for column in plan.columns]
+    return found if chosen == names else found.selectExpr(*map(quoted, chosen))
 
 
-def _partitions(plan: FilePlan, files: pa.Table) -> list[PartitionText]:
+def _cast(column: ReadColumn) -> Column:
+    value = F.expr(column.sql)
+    return (value if column.cast is None else value.cast(column.cast)).alias(column.name)
+
+
+def _partitions(plan: FilePlan, files: pa.Table) -> list[Constant]:
     return [
         partition_text(
             partition_name(at), partition_values(files, column, plan.mapping_mode), column
@@ -108,7 +100,7 @@ def _scan(
     spark: SparkSession,
     plan: FilePlan,
     rows: FragmentRows,
-    partitions: list[PartitionText],
+    told: list[Constant],
     projection: Projection,
     *,
     virtual: bool,
@@ -131,8 +123,8 @@ def _scan(
         reader = reader.option("int96RebaseMode", "CORRECTED")
         if virtual:
             spark.conf.set(*volume.setting)
-            texts = [PartitionText(p.name, p.texts.filter(mine), p.sql) for p in partitions]
-            uris = virtual_uris(files, volume, rows.ids.filter(mine), texts)
+            mine_told = [replace(one, texts=one.texts.filter(mine)) for one in told]
+            uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
             reader = reader.option("basePath", volume.root)
         else:
             uris = real_uris(files, volume)

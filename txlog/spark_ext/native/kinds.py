@@ -20,17 +20,18 @@ _SQL_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": 
 
 
 @dataclass(frozen=True)
-class PartitionText:
-    """A partition column for virtual folders: text for each file, and SQL that reads the text."""
+class Constant:
+    """What virtual folders tell of a file: text for each file, and SQL that reads it."""
 
-    name: str  # Of the folders, and of Spark's column of texts.
+    name: str  # Of the folders, and of Spark's column.
     texts: pa.Array
     sql: str
+    kind: str = "string"  # Which type Spark takes the text for.
 
 
-def partition_text(name: str, values: pa.Array, column: StructField) -> PartitionText:
+def partition_text(name: str, values: pa.Array, column: StructField) -> Constant:
     """Return a partition column's values as texts that SQL reads back, in any time zone."""
-    return PartitionText(name, _texts(values, column.type), _sql(f"`{name}`", column.type))
+    return Constant(name, _texts(values, column.type), _sql(f"`{name}`", column.type))
 
 
 def _texts(values: pa.Array, kind: DataType) -> pa.Array:

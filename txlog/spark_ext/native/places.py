@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from txlog.errors import UnsupportedFeatureError
 from txlog.log import decode_path
-from txlog.spark_ext.native.kinds import NULL_FOLDER, PartitionText
+from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
 
@@ -152,18 +152,18 @@ def real_uris(where: pa.Table, volume: Volume) -> pa.Array:
 
 
 def virtual_uris(
-    where: pa.Table, volume: Volume, ids: pa.Array, partitions: list[PartitionText]
+    where: pa.Table, volume: Volume, ids: pa.Array, constants: list[Constant]
 ) -> pa.Array:
-    """Return URIs of files of one volume whose folders tell partition values and fragment ids."""
+    """Return URIs of files of one volume whose folders tell constants and fragment ids."""
     parts = [pa.repeat(pa.scalar(volume.root.rstrip("/")), len(ids))]
-    for partition in partitions:
-        texts = partition.texts.dictionary_encode()
+    for constant in constants:
+        texts = constant.texts.dictionary_encode()
         folders = [
             NULL_FOLDER if text is None else folder_text(text)
             for text in texts.dictionary.to_pylist()
         ]
-        encoded = [quote(f"/{partition.name}={folder}") for folder in folders]
-        absent = quote(f"/{partition.name}={NULL_FOLDER}")
+        encoded = [quote(f"/{constant.name}={folder}") for folder in folders]
+        absent = quote(f"/{constant.name}={NULL_FOLDER}")
         parts.append(pc.fill_null(pa.array(encoded, pa.string()).take(texts.indices), absent))
     parts.append(pc.binary_join_element_wise(f"/{FRAGMENT_COLUMN}%3D", ids.cast(pa.string()), ""))
     folders = where["folder"].combine_chunks().dictionary_encode()

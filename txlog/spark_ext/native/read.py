@@ -20,7 +20,7 @@ from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot import load_files, snapshot_at
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import frame
-from txlog.spark_ext.native.vectors import deletion_table
+from txlog.spark_ext.native.vectors import load_vectors, word_bytes
 from txlog.store import Store, open_store
 
 _WHOLE_NUMBERS = ("byte", "short", "integer", "long")
@@ -89,10 +89,10 @@ def read(
         frames.append(build(plan.rows.filter(alive), vectors=None))
     if pc.any(deleted).as_py():
         apart, counts = plan.rows.filter(deleted), plan.physical_rows.filter(deleted)
-        if (pc.sum(counts).as_py() or 0) // 8 > MAX_VECTOR_BYTES:
+        if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
             frames.append(_by_python(spark, store, plan, with_deletions=True))
         else:
-            vectors = deletion_table(store, fragments_of(apart, counts), Threads())
+            vectors = load_vectors(store, plan, fragments_of(apart, counts), Threads())
             frames.append(build(apart, vectors=vectors))
     return reduce(DataFrame.unionAll, frames)
 

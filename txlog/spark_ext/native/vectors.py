@@ -6,6 +6,7 @@ Rule: spec/spark.md, SPK-6.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,44 +15,53 @@ from pyroaring import BitMap64
 
 from txlog.fragments import Fragment
 from txlog.fragments.positions import as_array
-from txlog.scan import Engine, load_deletions
+from txlog.scan import Engine, FragmentReader, ReadPlan, load_deletions
 from txlog.store import Store
 
 WORD = 64
-
-# Spark's tasks look each row's bit up: without nulls in the array, that is one load.
-VECTORS = pa.schema(
-    [
-        pa.field("_txlog_vector", pa.int64(), False),  # The fragment's id.
-        pa.field("_txlog_words", pa.list_(pa.field("element", pa.int64(), False)), False),
-    ]
-)
+WORD_BYTES = 8
 
 
-def deletion_words(deleted: BitMap64 | None) -> pa.Array:
-    """Return positions as int64 words: bit i of word w is position 64 × w + i.
+@dataclass(frozen=True)
+class Vectors:
+    """The deleted rows of fragments: for each its number of rows, and their words."""
 
-    There are no more words than the last position needs.
+    rows: tuple[int, ...]
+    words: tuple[pa.Array, ...]  # int64; as many as the rows need.
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each fragment's words begin, if those of all are put in one line."""
+        return [0, *np.cumsum([len(words) for words in self.words]).tolist()][:-1]
+
+
+def word_bytes(rows: int) -> int:
+    """Return how many bytes the words of so many rows have."""
+    return -(-rows // WORD) * WORD_BYTES
+
+
+def deletion_words(deleted: BitMap64 | None, rows: int) -> pa.Array:
+    """Return positions as int64 words, for all of a file's rows.
+
+    Bit i of word w is position 64 × w + i.
     """
-    if not deleted:
-        return pa.array([], pa.int64())
-    bits = np.zeros(-(-(deleted.max() + 1) // WORD) * WORD, np.bool_)
-    bits[as_array(deleted).to_numpy()] = True
+    bits = np.zeros(-(-rows // WORD) * WORD, np.bool_)
+    if deleted:
+        bits[as_array(deleted).to_numpy()] = True
     return pa.array(np.packbits(bits, bitorder="little").view("<i8"))
 
 
-def deletion_table(store: Store, fragments: Sequence[Fragment], engine: Engine) -> pa.Table:
-    """Return the deleted positions of fragments, one row of `VECTORS` for each.
-
-    Errors are those of `load_deletions`.
-    """
-    found = list(engine.map(partial(_words, store), fragments))
-    ids = pa.array([fragment.id for fragment in fragments], pa.int64())
-    offsets = pa.array(np.cumsum([0, *(len(words) for words in found)]), pa.int32())
-    words = pa.concat_arrays(found or [deletion_words(None)])
-    lists = pa.ListArray.from_arrays(offsets, words, type=VECTORS.field("_txlog_words").type)
-    return pa.table([ids, lists], schema=VECTORS)
+def load_vectors(
+    store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
+) -> Vectors:
+    """Return the deleted rows of fragments; errors are those of `load_deletions`."""
+    found = list(engine.map(partial(_load, store, plan), fragments))
+    return Vectors(tuple(rows for rows, _ in found), tuple(words for _, words in found))
 
 
-def _words(store: Store, fragment: Fragment) -> pa.Array:
-    return deletion_words(load_deletions(store, fragment))
+def _load(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[int, pa.Array]:
+    rows = fragment.physical_rows
+    if rows is None:
+        rows = FragmentReader(store, plan, fragment).count_rows()
+    deleted = load_deletions(store, replace(fragment, physical_rows=rows))
+    return rows, deletion_words(deleted, rows)

@@ -1,0 +1,79 @@
+"""Leaving deleted rows out, inside of Spark.
+
+Rule: spec/spark.md, SPK-6.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+
+from txlog.spark_ext.native.columns import POSITION
+from txlog.spark_ext.native.kinds import Constant
+from txlog.spark_ext.native.places import FRAGMENT_COLUMN
+from txlog.spark_ext.native.vectors import Vectors
+
+# Up to here all words are one value of the plan, which each task gets a copy of: that is the
+# quickest to look up. More of them are broadcast, once for each executor.
+INLINE_BYTES = 16 * 1024 * 1024
+
+_ROWS = "_txlog_rows"
+_START = "_txlog_start"
+_WORDS = "_txlog_words"
+_OWNER = "_txlog_owner"
+
+# Without nulls in the array, a look-up is one load.
+_ARROW_WORDS = pa.list_(pa.field("element", pa.int64(), False))
+_SPARK_WORDS = ArrayType(LongType(), containsNull=False)
+
+_WORD = f"CAST(shiftright({POSITION}, 6) AS INT)"
+_BIT = f"shiftleft(1L, CAST({POSITION} & 63 AS INT))"
+_DISTRUST = (
+    "[data-file] a file has more rows than the table's log says, so its deletion vector cannot be "
+    "trusted: the log's numRecords is wrong, and its writer is at fault"
+)
+
+
+def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
+    """Return what looking up needs of each file; the vectors are ordered by fragment id."""
+    places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
+    rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
+    starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
+    return [
+        Constant(_ROWS, rows, _ROWS, kind="long"),
+        Constant(_START, starts, _START, kind="integer"),
+    ]
+
+
+def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
+    """Return the rows of a frame, which has the constants, that are not deleted."""
+    if sum(words.nbytes for words in vectors.words) <= INLINE_BYTES:
+        held = pa.ListArray.from_arrays([0, sum(map(len, vectors.words))], _joined(vectors))
+        table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
+        schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])
+        words = spark.createDataFrame(table, schema).scalar()
+        return frame.where(_is_alive(F.get(words, F.expr(f"{_WORD} + {_START}"))))
+    offsets = pa.array([*vectors.starts, sum(map(len, vectors.words))], pa.int32())
+    held = pa.ListArray.from_arrays(offsets, _joined(vectors)).cast(_ARROW_WORDS)
+    table = pa.table([ids.sort(), held], names=[_OWNER, _WORDS])
+    schema = StructType(
+        [StructField(_OWNER, LongType(), False), StructField(_WORDS, _SPARK_WORDS, False)]
+    )
+    owned = F.broadcast(spark.createDataFrame(table, schema))
+    found = frame.join(owned, F.col(FRAGMENT_COLUMN) == F.col(_OWNER))
+    return found.where(_is_alive(F.get(F.col(_WORDS), F.expr(_WORD))))
+
+
+def _joined(vectors: Vectors) -> pa.Array:
+    return pa.concat_arrays(vectors.words)
+
+
+def _is_alive(word: Column) -> Column:
+    # A position that is not there, or too high, would bring deleted rows back: it is an error.
+    return F.when(
+        F.expr(f"{POSITION} < {_ROWS}"),
+        word.bitwiseAND(F.expr(_BIT)) == 0,
+    ).otherwise(F.raise_error(F.lit(_DISTRUST)).cast("boolean"))
