@@ -32,7 +32,7 @@ def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: s
     from pyspark.sql import types as kinds
 
     location = str(tmp_path / "ä 'b' #1%20")
-    nested = kinds.StructType().add("x", "int").add("y", kinds.ArrayType(kinds.StringType()))
+    nested = kinds.StructType().add("x", "integer").add("y", kinds.ArrayType(kinds.StringType()))
     made = (
         DeltaTable.create(spark)
         .tableName(name)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.spark
 def table(tmp_path: Path) -> txlog.Table:
     made = txlog.write(tmp_path / "t", pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]}))
     made.append(pa.table({"id": [4], "s": ["d"]}))
+    for second, commit in enumerate(sorted((tmp_path / "t" / "_delta_log").glob("*.json"))):
+        os.utime(commit, (1_700_000_000 + second,) * 2)
     return made
 
 
@@ -28,7 +31,7 @@ def table(tmp_path: Path) -> txlog.Table:
     ("options", "told"),
     [
         ({"versionAsOf": "9"}, r"\[not-found\].*no such version.*9"),
-        ({"versionAsOf": "-1"}, r"\[invalid-input\].*versionAsOf|\[not-found\]"),
+        ({"versionAsOf": "-1"}, r"\[invalid-input\].*from 0 was expected.*versionAsOf"),
         ({"versionAsOf": "x"}, r"\[invalid-input\].*'x': a whole number was expected"),
         ({"timestampAsOf": "2001-01-01"}, r"\[not-found\].*before the first version"),
         ({"timestampAsOf": "2999-01-01"}, r"\[not-found\].*after the last version"),

@@ -146,7 +146,7 @@ class TxlogDataSource(DataSource):
     def _snapshot(self) -> tuple[Store, Snapshot]:
         options = self._options
         store = options.store()
-        version, moment = options.number("versionAsOf"), options.text("timestampAsOf")
+        version, moment = options.number("versionAsOf", least=0), options.text("timestampAsOf")
         if version is not None and moment is not None:
             raise InvalidInputError(
                 argument="timestampAsOf", reason="versionAsOf and timestampAsOf exclude each other"
