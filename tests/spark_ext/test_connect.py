@@ -87,6 +87,69 @@ def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) ->
     assert (made.version, made.transaction_version(first)) == (2, 2)
 
 
+@pytest.mark.spec("SPK-1")
+def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
+    """Partition values, deletions, predicates and addresses, over a remote session."""
+
+    def work(spark: "SparkSession", path: str) -> Any:
+        import txlog.spark_ext
+
+        frame = txlog.spark_ext.read(spark, path)
+        chosen = txlog.spark_ext.read(
+            spark, path, columns=["x", "_rowaddr"], where="part = 'b/c' AND x > 20"
+        )
+        table = txlog.spark_ext.DeltaTable.forPath(spark, path)
+        table.delete("pmod(x, 7) = 3")
+        return frame.toArrow(), frame.count(), chosen.toArrow(), table.toDF().count()
+
+    data = pa.table({"x": range(60), "part": ["a", "b/c", None] * 20})
+    table = txlog.write(tmp_path / "t", data, partition_by=["part"])
+    table.delete("x % 10 = 4")
+    before = table.to_arrow().sort_by("x")
+    addresses = table.to_arrow(["x", "_rowaddr"], where="part = 'b/c' AND x > 20").sort_by("x")
+    found, count, chosen, left = remote(work, table.uri)
+    assert found.sort_by("x").to_pylist() == before.to_pylist()
+    assert count == before.num_rows == 54
+    assert chosen.sort_by("x").to_pylist() == addresses.to_pylist()
+    expected = [n for n in before["x"].to_pylist() if n % 7 != 3]
+    assert left == len(expected)
+    assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == expected
+
+
+def test_streaming_from_a_table(remote: "Callable[..., Any]", path: str, tmp_path: Path) -> None:
+    def work(spark: "SparkSession", path: str, out: str, checkpoint: str) -> None:
+        (
+            spark.readStream.format("txlog")
+            .option("maxFilesPerTrigger", 4)
+            .load(path)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start(out)
+            .awaitTermination()
+        )
+
+    folders = [str(tmp_path / name) for name in ("out", "c")]
+    remote(work, path, *folders)
+    txlog.Table(path).append(pa.table({"x": [60], "text": ["t60"]}))
+    remote(work, path, *folders)
+    files = [pq.read_table(file) for file in (tmp_path / "out").glob("*.parquet")]
+    assert sorted(pa.concat_tables(files)["x"].to_pylist()) == list(range(61))
+
+
+def test_frames_are_written(remote: "Callable[..., Any]", tmp_path: Path) -> None:
+    def work(spark: "SparkSession", path: str) -> Any:
+        import txlog.spark_ext
+
+        frame = spark.range(0, 100, 1, 4)
+        first = txlog.spark_ext.write(frame, path, mode="error", txn=("loader", 1))
+        again = txlog.spark_ext.write(frame, path, txn=("loader", 1))
+        return [first.skipped, again.skipped]
+
+    assert remote(work, str(tmp_path / "t")) == [False, True]
+    assert sorted(txlog.Table(tmp_path / "t").to_arrow()["id"].to_pylist()) == list(range(100))
+
+
 @pytest.mark.spec("ENG-4")
 def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None:
     def work(spark: "SparkSession", path: str, secret: str) -> Any:
