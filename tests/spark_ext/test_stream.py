@@ -1,6 +1,7 @@
 """The streaming sink: each batch is one version."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,9 @@ def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) ->
 
 def put_file(source: Path, number: int, *ids: int) -> None:
     source.mkdir(exist_ok=True)
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), source / f"{number}.parquet")
+    file = source / f"{number}.parquet"
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file)
+    os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads them in the order of their times.
 
 
 def actions(table: Path, version: int) -> list[dict[str, Any]]:
