@@ -21,9 +21,15 @@ from txlog.spark_ext.native.places import (
     volume_of,
 )
 from txlog.spark_ext.native.vectors import deletion_words
+from txlog.store import open_store
 
 STEPS = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
-FOLDERS = st.sampled_from(["p=1", "p=a%2Fb", "_txlog_fragment=3", "x y", "ä=ö", "..x"]) | STEPS
+FOLDERS = (
+    st.sampled_from(
+        ["p=1", "p=a%2Fb", "_txlog_fragment=3", "x y", "ä=ö", "..x", "_temporary", "a\u2028b"]
+    )
+    | STEPS
+)
 PATHS = st.lists(FOLDERS.filter(lambda step: step not in (".", "..")), min_size=1, max_size=4).map(
     "/".join
 )
@@ -34,8 +40,9 @@ def spelled(path: str) -> st.SearchStrategy[str]:
     return st.sampled_from([encode_path(path), path.replace("%", "%25")])
 
 
-def resolved(uri: str, setting: tuple[str, str]) -> str:
+def resolved(uri: str, settings: dict[str, str]) -> str:
     """What Hadoop's mount table makes of a virtual path: a real one."""
+    setting = next(iter(settings.items()))
     pattern = setting[0].partition(".linkRegex.")[2].replace("(?<", "(?P<")
     path = unquote(urlsplit(uri).path)
     found = re.match(pattern, path)
@@ -65,15 +72,15 @@ def test_virtual_paths_lead_to_the_files(
     data: st.DataObject | None, paths: list[str], root: str
 ) -> None:
     logged = [encode_path(path) if data is None else data.draw(spelled(path)) for path in paths]
-    values = [None if n % 3 == 2 else f"{path}=%/ü" for n, path in enumerate(paths)]
-    where = locations(pa.array(logged), root)
+    values = [(f"{path}=%/ü\x85", NULL_FOLDER, None)[n % 3] for n, path in enumerate(paths)]
+    where = locations(pa.array(logged), open_store(root))
     volume = parse_volume(where["volume"].combine_chunks().dictionary[0].as_py())
     expected = [f"{root}/{decode_path(path)}" for path in logged]
     assert [unquote(urlsplit(uri).path) for uri in real_uris(where, volume).to_pylist()] == expected
     ids = pa.array(range(len(paths)), pa.int64())
     constant = Constant("p", pa.array(values, pa.string()), "p")
     uris = virtual_uris(where, volume, ids, [constant]).to_pylist()
-    assert [resolved(uri, volume.setting) for uri in uris] == expected
+    assert [resolved(uri, volume.settings) for uri in uris] == expected
     assert [told(uri) for uri in uris] == [
         {FRAGMENT_COLUMN: str(at), "p": value} for at, value in enumerate(values)
     ]

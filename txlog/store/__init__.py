@@ -4,7 +4,8 @@ from txlog.store.base import ObjectInfo, Put, Store
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
 from txlog.store.memory import MemoryStore
-from txlog.store.open import ALLOWED_SCHEMES, locate, open_store
+from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, require_allowed
+from txlog.store.paths import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.remote import FsspecStore
 
 __all__ = [
@@ -16,6 +17,11 @@ __all__ = [
     "ObjectInfo",
     "Put",
     "Store",
+    "file_path",
+    "is_file_uri",
     "locate",
     "open_store",
+    "require_allowed",
+    "scheme_of",
+    "without_secrets",
 ]

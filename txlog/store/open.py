@@ -83,10 +83,24 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     UnsupportedFeatureError
         The scheme is another one, and not allowed.
     """
-    scheme = scheme_of(path)
-    own = scheme_of(store.root)
+    require_allowed(store, path)
+    scheme, own = scheme_of(path), scheme_of(store.root)
     if scheme is None or own is None or same_store(scheme, own):
         return store, path
+    return _foreign(store, scheme, path), path
+
+
+def require_allowed(store: Store, path: str) -> None:
+    """Refuse a path of a log (decoded) that a table of this store may not lead to; see `locate`.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The scheme is another one, and not allowed.
+    """
+    scheme, own = scheme_of(path), scheme_of(store.root)
+    if scheme is None or own is None or same_store(scheme, own):
+        return
     allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
     if not any(same_store(scheme, name.strip()) for name in allowed):
         raise UnsupportedFeatureError(
@@ -97,7 +111,6 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
             remedy=f"If you trust it, open the table with "
             f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )
-    return _foreign(store, scheme, path), path
 
 
 def _foreign(store: Store, scheme: str, path: str) -> Store:

@@ -21,6 +21,7 @@ from txlog.schema import (
     StructField,
     StructType,
     schema_json,
+    type_name,
 )
 from txlog.spark_ext.native.kinds import Constant
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN
@@ -30,6 +31,7 @@ from txlog.spark_ext.native.places import FRAGMENT_COLUMN
 POSITION = "_tmp_metadata_row_index"
 
 _LONG = PrimitiveType("long")
+_FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def project(
             held = _in_files(column, plan.mapping_mode)
             stored.append(held)
             cast = _spark(column) if _renames(held.type, column.type) else None
-            columns.append(ReadColumn(column.name, quoted(held.name), cast))
+            columns.append(ReadColumn(column.name, _unpushed(held), cast))
     if positions:
         stored.append(StructField(POSITION, _LONG))
     stored += [StructField(name, PrimitiveType(one.kind)) for name, one in told.items()]
@@ -85,6 +87,26 @@ def project(
         stored.append(StructField(FRAGMENT_COLUMN, _LONG))
     schema = SparkStruct.fromJson(json.loads(schema_json(StructType(tuple(stored)))))
     return Projection(schema, tuple(columns))
+
+
+def _unpushed(column: StructField) -> str:
+    """Return SQL for a column, such that Spark holds no filter on floats against a footer.
+
+    Many writers leave NaN out of the bounds there. To Spark it is the greatest number.
+    """
+    name = quoted(column.name)
+    if column.type in _FLOATS:
+        return f"nanvl({name}, CAST('NaN' AS {type_name(column.type)}))"
+    return name
+
+
+def has_inner_floats(columns: Iterable[StructField]) -> bool:
+    """Return whether there are floats inside of other columns, where Spark filters by them too."""
+    return any(
+        isinstance(column.type, StructType)
+        and any(field.type in _FLOATS or has_inner_floats([field]) for field in column.type.fields)
+        for column in columns
+    )
 
 
 def partition_name(at: int) -> str:

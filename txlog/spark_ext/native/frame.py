@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -10,12 +11,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
-from txlog.expressions import to_sql
 from txlog.fragments import FragmentRows
 from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
 from txlog.spark_ext.native.columns import (
     Projection,
     ReadColumn,
+    has_inner_floats,
     partition_name,
     project,
     quoted,
@@ -32,7 +33,15 @@ from txlog.spark_ext.native.places import (
 )
 from txlog.spark_ext.native.vectors import Vectors
 from txlog.stats import partition_values
+from txlog.store import Store
 
+# Spark asks these of files that do not say which calendar they have: those of others.
+_READING = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+# Bounds in footers may leave NaN out; see `columns`.
+_NO_BOUNDS = {
+    "parquet.filter.stats.enabled": "false",
+    "parquet.filter.columnindex.enabled": "false",
+}
 # Spark has these as settings only. They touch no schema but those that have field ids.
 _BY_FIELD_ID = (
     "spark.sql.parquet.fieldId.read.enabled",
@@ -42,11 +51,12 @@ _BY_FIELD_ID = (
 
 def frame(
     spark: SparkSession,
+    store: Store,
     plan: FilePlan,
     rows: FragmentRows,
     *,
     vectors: Vectors | None,
-    filtered: bool,
+    where: Column | None,
     manifests: str | None,
 ) -> DataFrame:
     """Return the rows of fragments that a plan wants, in the plan's columns.
@@ -55,8 +65,8 @@ def frame(
     ----------
     vectors
         The deleted rows of all of the fragments, by their ids. None: none is deleted.
-    filtered
-        Whether the plan's predicate must be looked at.
+    where
+        The plan's predicate, if rows must be held against it.
     manifests
         As for `read`.
     """
@@ -66,8 +76,14 @@ def frame(
     if vectors is not None:
         told += constants(vectors, rows.ids)
     virtual = positions or bool(told) or bool(asked)
+    if plan.mapping_mode == "id":
+        for setting in _BY_FIELD_ID:
+            spark.conf.set(setting, "true")
     projection = project(plan, told, positions=positions, virtual=virtual)
-    found = _scan(spark, plan, rows, told, projection, virtual=virtual, manifests=manifests)
+    options = dict(_READING)
+    if has_inner_floats(plan.needed):
+        options |= _NO_BOUNDS
+    found = _scan(spark, store, rows, told, projection, options, virtual, manifests)
     if vectors is not None:
         found = alive(spark, found, vectors, rows.ids)
     names = [column.name for column in projection.columns]
@@ -75,8 +91,8 @@ def frame(
         found = found.select(*map(_cast, projection.columns))
     else:  # As text it is one call to Spark, instead of several for each column.
         found = found.selectExpr(*(f"{c.sql} AS {quoted(c.name)}" for c in projection.columns))
-    if filtered and plan.where is not None:
-        found = found.where(to_sql(plan.where))
+    if where is not None:
+        found = found.where(where)
     chosen = [column.name for column in plan.columns]
     return found if chosen == names else found.selectExpr(*map(quoted, chosen))
 
@@ -98,31 +114,26 @@ def _partitions(plan: FilePlan, files: pa.Table) -> list[Constant]:
 
 def _scan(
     spark: SparkSession,
-    plan: FilePlan,
+    store: Store,
     rows: FragmentRows,
     told: list[Constant],
     projection: Projection,
-    *,
+    options: Mapping[str, str],
     virtual: bool,
     manifests: str | None,
 ) -> DataFrame:
     """Return all rows of files, as Spark reads them."""
-    where = locations(rows.primaries["path"].combine_chunks(), plan.root)
+    where = locations(rows.primaries["path"].combine_chunks(), store)
     volumes = where["volume"].combine_chunks()
     frames = []
-    if plan.mapping_mode == "id":
-        for setting in _BY_FIELD_ID:
-            spark.conf.set(setting, "true")
-    home = volume_of(plan.root)[0].uri
+    home = volume_of(store.root)[0].uri
     for at, uri in enumerate(volumes.dictionary.to_pylist() or [home]):
         mine = pc.equal(volumes.indices, at)
         volume, files = parse_volume(uri), where.filter(mine)
-        reader = spark.read.schema(projection.read)
-        # Spark asks these of files that do not say which calendar they have: those of others.
-        reader = reader.option("datetimeRebaseMode", "CORRECTED")
-        reader = reader.option("int96RebaseMode", "CORRECTED")
+        reader = spark.read.schema(projection.read).options(**options)
         if virtual:
-            spark.conf.set(*volume.setting)
+            for name, value in volume.settings.items():
+                spark.conf.set(name, value)
             mine_told = [replace(one, texts=one.texts.filter(mine)) for one in told]
             uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
             reader = reader.option("basePath", volume.root)
@@ -130,5 +141,7 @@ def _scan(
             uris = real_uris(files, volume)
             reader = reader.option("recursiveFileLookup", "true")
         text = manifest_text(uris, rows.primaries["size"].filter(mine))
-        frames.append(reader.parquet(str(write_manifest(text, manifests))))
+        place = write_manifest(text, manifests)
+        # A plain path would be one of `fs.defaultFS`, which may be another file system.
+        frames.append(reader.parquet(volume.local(place) if virtual else f"file://{place}"))
     return reduce(DataFrame.unionAll, frames)

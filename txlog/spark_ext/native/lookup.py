@@ -50,7 +50,7 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
     """Return the rows of a frame, which has the constants, that are not deleted."""
-    if sum(words.nbytes for words in vectors.words) <= INLINE_BYTES:
+    if vectors.nbytes <= INLINE_BYTES:
         held = pa.ListArray.from_arrays([0, sum(map(len, vectors.words))], _joined(vectors))
         table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
         schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])

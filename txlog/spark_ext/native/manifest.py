@@ -17,7 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.errors import StoreError
+from txlog.errors import InvalidInputError, StoreError
+from txlog.store import file_path, is_file_uri, scheme_of, without_secrets
 
 _REST = (
     ',"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
@@ -32,8 +33,8 @@ def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
     return "\n".join(["v1", *lines.to_pylist()])
 
 
-def write_manifest(text: str, folder: str | None) -> Path:
-    """Write a manifest, once, and return the folder that Spark is to read.
+def write_manifest(text: str, folder: str | None) -> str:
+    """Write a manifest, once, and return the path of the folder that Spark is to read.
 
     Parameters
     ----------
@@ -42,9 +43,19 @@ def write_manifest(text: str, folder: str | None) -> Path:
 
     Raises
     ------
+    InvalidInputError
+        The folder is no local one.
     StoreError
         It cannot be written.
     """
+    if folder is not None and scheme_of(folder) not in (None, "file"):
+        raise InvalidInputError(
+            argument="manifests",
+            reason=f"{without_secrets(folder)!r} is no local folder",
+            remedy="Name a folder that this process can write to and Spark's driver can see",
+        )
+    if folder is not None and is_file_uri(folder):
+        folder = file_path(folder, decode=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:32]
     try:
         home = Path(folder).absolute() if folder is not None else _temporary()
@@ -64,7 +75,7 @@ def write_manifest(text: str, folder: str | None) -> Path:
             operation="write",
             reason=f"a list of files cannot be written: {error}",
         ) from error
-    return found
+    return str(found)
 
 
 @cache

@@ -19,17 +19,25 @@ import pyarrow.compute as pc
 from txlog.errors import UnsupportedFeatureError
 from txlog.log import decode_path
 from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
+from txlog.store import Store, require_allowed, without_secrets
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
 
+_LOCAL_FILES = "/_txlog_local"
+
 # Names that Hadoop has for stores.
 _HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
-_NOT_HADOOP = frozenset({"memory", "http", "https"})
+_HADOOP = frozenset(
+    {"file", "hdfs", "viewfs", "webhdfs", "s3a", "gs", "abfs", "abfss", "wasb", "wasbs", "oss",
+     "cosn", "obs", "ofs", "o3fs", "dbfs"}
+)  # fmt: skip
 
 # A relative path of a log that is a valid URI as it stands.
 _STEP = r"(?:[A-Za-z0-9_\-.=+,:@~!$&'()*;]|%[0-9A-Fa-f]{2})+"
 _PLAIN = f"^{_STEP}(?:/{_STEP})*$"
 _DOTTED = r"(?:^|/)\.\.?(?:/|$)|^[A-Za-z][A-Za-z0-9+.\-]*:"
+# Hidden files, to Spark, and colons, which Hadoop's paths have no place for.
+_ODD_NAME = r"(?:^|/)(?:[_.]|%5F|%2E)[^/]*$|(?::|%3A)[^/]*$"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)(/.*)?", re.DOTALL)
 
 # What Spark takes for a sign of its own in a folder's name.
@@ -61,17 +69,23 @@ class Volume:
         return f"viewfs://{self.mount}/"
 
     @property
-    def setting(self) -> tuple[str, str]:
-        """The setting that makes Hadoop resolve the virtual paths of the volume.
+    def settings(self) -> dict[str, str]:
+        """The settings that make Hadoop resolve the virtual paths of the volume.
 
         The folders of the real path follow the virtual ones, encoded: Spark sees no `=` in them.
-        Hadoop decodes what it puts for the group, as that is a part of a URI.
+        Hadoop decodes what it puts for the group, as that is a part of a URI. Local files, which
+        lists of files are, have a link of their own: Spark looks for them where `basePath` is.
         """
-        folders = rf"^/.*?{FRAGMENT_COLUMN}=-?\d+(?<txlogFolders>(?:/[^/]+)*)(?=/[^/]+$)"
-        return (
-            f"fs.viewfs.mounttable.{self.mount}.linkRegex.{folders}",
-            f"{self.uri}${{txlogFolders}}/",
-        )
+        mount = f"fs.viewfs.mounttable.{self.mount}"
+        folders = rf"^/(?s:.*?){FRAGMENT_COLUMN}=-?\d+(?<txlogFolders>(?:/[^/]+)*)(?=/[^/]+$)"
+        return {
+            f"{mount}.linkRegex.{folders}": f"{self.uri}${{txlogFolders}}/",
+            f"{mount}.link.{_LOCAL_FILES}": "file:///",
+        }
+
+    def local(self, path: str) -> str:
+        """Return the virtual URI of a local file, by its absolute path."""
+        return f"{self.root.rstrip('/')}{_LOCAL_FILES}{path}"
 
 
 def volume_of(root: str) -> tuple[Volume, str]:
@@ -86,10 +100,10 @@ def volume_of(root: str) -> tuple[Volume, str]:
         return Volume("file", ""), quote(root.rstrip("/"))
     found = _URI.fullmatch(root)
     scheme = found[1].lower() if found else ""
-    if found is None or scheme in _NOT_HADOOP:
+    if found is None or _HADOOP_SCHEMES.get(scheme, scheme) not in _HADOOP:
         raise UnsupportedFeatureError(
-            path=root,
-            features=(scheme or root,),
+            path=without_secrets(root),
+            features=(scheme or without_secrets(root),),
             reason="Spark's own reader reaches files through Hadoop, which has no such store",
             remedy='Use spark.read.format("txlog")',
         )
@@ -97,12 +111,17 @@ def volume_of(root: str) -> tuple[Volume, str]:
     return volume, quote((found[3] or "").rstrip("/"))
 
 
-def locations(paths: pa.Array, root: str) -> pa.Table:
+def locations(paths: pa.Array, store: Store) -> pa.Table:
     """Return where logged paths are: `volume`, `folder` (with `/` at its start) and `name`.
 
     `folder` and `name` are percent-encoded, as in a URI. `volume` is dictionary-encoded text.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table may not lead there, or Hadoop has no such store.
     """
-    volume, base = volume_of(root)
+    volume, base = volume_of(store.root)
     plain = pc.and_(
         pc.match_substring_regex(paths, _PLAIN),
         pc.invert(pc.match_substring_regex(paths, _DOTTED)),
@@ -111,7 +130,7 @@ def locations(paths: pa.Array, root: str) -> pa.Table:
     volumes = pa.repeat(pa.scalar(volume.uri), len(paths))
     if not pc.all(plain).as_py():
         odd = pc.invert(plain)
-        found = [_location(path, volume, base) for path in paths.filter(odd).to_pylist()]
+        found = [_location(path, store, volume, base) for path in paths.filter(odd).to_pylist()]
         whole = pc.replace_with_mask(whole, odd, pa.array([path for _, path in found], pa.string()))
         volumes = pc.replace_with_mask(
             volumes, odd, pa.array([where for where, _ in found], pa.string())
@@ -126,9 +145,10 @@ def locations(paths: pa.Array, root: str) -> pa.Table:
     )
 
 
-def _location(path: str, volume: Volume, base: str) -> tuple[str, str]:
+def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, str]:
     """Return the volume's URI and the encoded path of a path that needs a closer look."""
     decoded = decode_path(path)
+    require_allowed(store, decoded)
     found = _URI.fullmatch(decoded)
     if found is not None:
         other, folder = volume_of(decoded)
@@ -136,6 +156,12 @@ def _location(path: str, volume: Volume, base: str) -> tuple[str, str]:
     if decoded.startswith("/"):
         return Volume("file", "").uri if volume.scheme == "file" else volume.uri, quote(decoded)
     return volume.uri, f"{base}/{quote(decoded)}"
+
+
+def passed_over(files: pa.Table) -> bool:
+    """Return whether Spark would leave out one of `FILE_ROWS`, or not find it, by name or size."""
+    odd = pc.match_substring_regex(files["path"], _ODD_NAME, ignore_case=True)
+    return bool(pc.any(pc.or_(odd, pc.less_equal(files["size"], 0))).as_py())
 
 
 def parse_volume(uri: str) -> Volume:
@@ -167,13 +193,22 @@ def virtual_uris(
         parts.append(pc.fill_null(pa.array(encoded, pa.string()).take(texts.indices), absent))
     parts.append(pc.binary_join_element_wise(f"/{FRAGMENT_COLUMN}%3D", ids.cast(pa.string()), ""))
     folders = where["folder"].combine_chunks().dictionary_encode()
-    # Encoded thrice: for this URI, for Hadoop's, and so that Spark sees no folder with an `=`.
-    hidden = [quote(quote(unquote(text))) for text in folders.dictionary.to_pylist()]
+    hidden = [_hidden(text) for text in folders.dictionary.to_pylist()]
     parts.append(pa.array(hidden, pa.string()).take(folders.indices))
     parts.append(pc.binary_join_element_wise("/", where["name"].combine_chunks(), ""))
     return pc.binary_join_element_wise(*parts, "")
 
 
+def _hidden(folder: str) -> str:
+    """Return an encoded folder, encoded once more, so that Spark sees no name with a meaning.
+
+    An equals sign is one, and so is `_temporary`. Hadoop decodes what the mount table puts.
+    """
+    return quote(quote(unquote(folder))).replace("_", "%255F")
+
+
 def folder_text(text: str) -> str:
     """Return a partition value as Spark has it in the name of a folder."""
+    if text == NULL_FOLDER:
+        return "%5F" + text[1:]  # The text, not null: Spark compares before it decodes.
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import fragments_of
 from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, Threads, plan_files
@@ -20,6 +21,8 @@ from txlog.schema.types import TYPE_CHANGES
 from txlog.snapshot import load_files, snapshot_at
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import frame
+from txlog.spark_ext.native.places import passed_over
+from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import load_vectors, word_bytes
 from txlog.store import Store, open_store
 
@@ -47,7 +50,9 @@ def read(
 
     What Spark's reader cannot do is read as by `spark.read.format("txlog")`, with the same rows:
     columns in files of their own, row ids of tables that track rows, whole numbers that became
-    decimals, and files with deletions where their bits are more than 256 MB in all.
+    decimals, files that Spark takes for hidden ones, predicates that Spark might see otherwise
+    (arithmetic, casts, comparisons of different types), and files with deletions where their bits
+    are more than 256 MB in all.
 
     Parameters
     ----------
@@ -78,21 +83,26 @@ def read(
         columns=None if columns is None else list(columns),
         where=as_expression(where),
     )
-    if needs_python(plan):
+    condition = None if plan.where is None else as_spark(plan.where)
+    if needs_python(plan) or (plan.where is not None and condition is None):
         return _by_python(spark, store, plan)
+    if pc.all(plan.certain).as_py():
+        condition = None
+    build = partial(frame, spark, store, plan, where=condition, manifests=manifests)
     deleted = _with_deletions(plan)
     alive = pc.invert(deleted)
-    filtered = not pc.all(plan.certain).as_py()
-    build = partial(frame, spark, plan, filtered=filtered, manifests=manifests)
     frames = []
     if pc.any(alive).as_py() or not len(alive):
         frames.append(build(plan.rows.filter(alive), vectors=None))
     if pc.any(deleted).as_py():
         apart, counts = plan.rows.filter(deleted), plan.physical_rows.filter(deleted)
-        if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
+        vectors = None
+        if word_bytes(pc.sum(counts).as_py() or 0) <= MAX_VECTOR_BYTES:
+            vectors = load_vectors(store, plan, fragments_of(apart, counts), Threads())
+        # The log need not say how many rows there are.
+        if vectors is None or vectors.nbytes > MAX_VECTOR_BYTES:
             frames.append(_by_python(spark, store, plan, with_deletions=True))
         else:
-            vectors = load_vectors(store, plan, fragments_of(apart, counts), Threads())
             frames.append(build(apart, vectors=vectors))
     return reduce(DataFrame.unionAll, frames)
 
@@ -107,7 +117,7 @@ def needs_python(plan: FilePlan) -> bool:
         return True
     if any(_becomes_decimal(column) for column in plan.needed):
         return True
-    return bool(own_names(plan))
+    return bool(own_names(plan)) or passed_over(plan.rows.primaries)
 
 
 def _becomes_decimal(column: StructField) -> bool:
@@ -150,5 +160,26 @@ def _by_python(
     if with_deletions:
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:
-        reader = reader.option("secretStorageOptions", json.dumps(dict(store.options)))
+        reader = reader.option("secretStorageOptions", _as_option(store.options))
     return reader.load(store.root)
+
+
+def _as_option(options: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(options))
+    except TypeError as error:
+        names = [name for name, value in options.items() if not _is_json(value)]
+        raise InvalidInputError(
+            argument="storage_options",
+            field=names[0] if names else None,
+            reason="this plan needs the data source, whose options are JSON, which this is not",
+            remedy="Pass text, numbers, true or false, lists and mappings of them",
+        ) from error
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True

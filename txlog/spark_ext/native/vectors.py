@@ -30,6 +30,11 @@ class Vectors:
     words: tuple[pa.Array, ...]  # int64; as many as the rows need.
 
     @property
+    def nbytes(self) -> int:
+        """How many bytes all words have."""
+        return sum(words.nbytes for words in self.words)
+
+    @property
     def starts(self) -> list[int]:
         """Where each fragment's words begin, if those of all are put in one line."""
         return [0, *np.cumsum([len(words) for words in self.words]).tolist()][:-1]
