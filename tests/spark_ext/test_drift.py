@@ -22,11 +22,11 @@ SCHEMA = Struct([Field("a", LongType()), Field("s", StringType())])
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 
 
-def batch(path: Path, **options: str) -> BatchWriter:
+def batch(path: Path | str, **options: str) -> BatchWriter:
     return writer.batch_writer(Options({"path": str(path), **options}), SCHEMA, False)
 
 
-def micro_batch(path: Path, **options: str) -> StreamWriter:
+def micro_batch(path: Path | str, **options: str) -> StreamWriter:
     return writer.stream_writer(Options({"path": str(path), **options}), SCHEMA, False)
 
 
@@ -57,6 +57,12 @@ def test_what_was_planned_is_committed(tmp_path: Path) -> None:
         planned = batch(path)
         pickle.loads(pickle.dumps(planned)).commit([written(planned), None])
         assert txlog.Table(path).count() == expected
+
+
+@pytest.mark.parametrize("make", [batch, micro_batch])
+def test_a_table_in_the_memory_of_this_process_is_refused(make: Callable[[str], object]) -> None:
+    with pytest.raises(InvalidInputError, match="in the memory of this process"):
+        make("memory://drift")
 
 
 @pytest.mark.spec("STR-47")

@@ -43,6 +43,7 @@ from txlog.writing import (
     new_metadata,
     plan_write,
     require_modes,
+    require_shared,
     require_still_fits,
     require_table_writable,
     skip_recorded,
@@ -90,6 +91,8 @@ def plan_target(
         As for the verbs of `Table`.
     """
     store.require_writable()
+    # Each worker would write its files to memory of its own, and they would be gone with it.
+    require_shared(store, argument="path", remedy="Put the table where all workers reach it")
     data = nullable(parse_schema(schema.json()))
     if table is None:
         final = data

@@ -32,13 +32,29 @@ class Place:
                 reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
                 remedy="Of a Spark session make one with txlog.spark_ext.SparkEngine(spark)",
             )
-        if isinstance(self.store, MemoryStore) and not is_in_process(self.engine):
-            raise InvalidInputError(
+        if not is_in_process(self.engine):
+            require_shared(
+                self.store,
                 argument="engine",
-                reason=f"{self.store.root} is in the memory of this process, "
-                "which the engine's workers cannot see",
                 remedy="Leave the engine out, or put the table where all of them reach it",
             )
+
+
+def require_shared(store: Store, *, argument: str, remedy: str) -> None:
+    """Refuse a store that workers in other processes do not see.
+
+    Raises
+    ------
+    InvalidInputError
+        It is in the memory of this process.
+    """
+    if isinstance(store, MemoryStore):
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"{store.root} is in the memory of this process, "
+            "which workers of other processes cannot see",
+            remedy=remedy,
+        )
 
 
 @dataclass(frozen=True)
