@@ -18,8 +18,8 @@ from txlog.actions import Add, Metadata, empty_rows
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
-from txlog.schema import StructField, StructType, parse_schema
 from txlog.snapshot import Snapshot
+from txlog.spark_ext.frame_schema import frame_schema
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
 from txlog.writing import (
@@ -93,7 +93,7 @@ def plan_target(
     store.require_writable()
     # Each worker would write its files to memory of its own, and they would be gone with it.
     require_shared(store, argument="path", remedy="Put the table where all workers reach it")
-    data = nullable(parse_schema(schema.json()))
+    data = frame_schema(schema)
     if table is None:
         final = data
         metadata = new_metadata(
@@ -119,11 +119,6 @@ def plan_target(
         metadata=metadata,
         base=None if table is None else replace(table, tail=empty_rows(), sidecars=()),
     )
-
-
-def nullable(schema: StructType) -> StructType:
-    """Return a frame's schema with all columns nullable: Spark's flags only say what it knows."""
-    return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))
 
 
 def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
