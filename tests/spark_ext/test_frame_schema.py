@@ -56,3 +56,33 @@ def test_flags_of_nested_values_are_no_rules_of_the_table(
     table = write(tmp_path / "t", kind, pa.array(values, strict))
     table.append(pa.table({"v": pa.array(later, table.schema.field("v").type)}))
     assert txlog.Table(tmp_path / "t").to_arrow()["v"].to_pylist() == [*values, *later]
+
+
+OF_ANOTHER = {
+    "delta.columnMapping.id": 7,
+    "delta.columnMapping.physicalName": "col-1",
+    "delta.generationExpression": "1",
+    "delta.identity.start": 1,
+    "delta.identity.step": 1,
+    "delta.typeChanges": [{"fromType": "integer", "toType": "long"}],
+    "comment": "kept",
+}
+
+
+@pytest.mark.parametrize("option", ["", "mergeSchema", "overwriteSchema"])
+def test_what_another_table_says_of_its_columns_is_left_behind(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "t"
+    if option:
+        txlog.write(path, pa.table({"old": [0]}))
+    inner = spark.StructField("a", LONG, True, OF_ANOTHER)
+    kind = spark.StructType([inner])
+    fields = [spark.StructField("v", kind, True, OF_ANOTHER), inner]
+    options = {"path": str(path), **({option: "true"} if option else {})}
+    planned = writer.batch_writer(
+        Options(options), spark.StructType(fields), option == "overwriteSchema"
+    )
+    rows = pa.table({"v": [{"a": 1}], "a": [1]})
+    planned.commit([planned.write(iter(rows.to_batches()))])
+    (log,) = (path / "_delta_log").glob("*1.json" if option else "*0.json")
+    assert not any(name in log.read_text() for name in OF_ANOTHER if name != "comment")
+    assert txlog.Table(path).count("v.a = 1 AND a = 1") == 1
