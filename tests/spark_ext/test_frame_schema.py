@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import types as spark
 
 import txlog
+from txlog.errors import InvalidInputError
 from txlog.spark_ext import writer
 from txlog.spark_ext.options import Options
 
@@ -86,3 +87,39 @@ def test_what_another_table_says_of_its_columns_is_left_behind(tmp_path: Path, o
     (log,) = (path / "_delta_log").glob("*1.json" if option else "*0.json")
     assert not any(name in log.read_text() for name in OF_ANOTHER if name != "comment")
     assert txlog.Table(path).count("v.a = 1 AND a = 1") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        (spark.TimeType(), "v"),
+        (spark.CalendarIntervalType(), "v"),
+        (spark.DayTimeIntervalType(), "v"),
+        (spark.YearMonthIntervalType(), "v"),
+        (spark.ArrayType(spark.NullType(), False), "v.element"),
+        (spark.MapType(spark.NullType(), LONG), "v.key"),
+        (spark.MapType(LONG, spark.NullType()), "v.value"),
+        (spark.StructType([]), "v"),
+        (spark.ArrayType(spark.StructType([spark.StructField("a", spark.TimeType())])), "a"),
+        (spark.StructType([spark.StructField("a", spark.DayTimeIntervalType())]), "v.a"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else given.simpleString(),
+)
+def test_types_that_tables_lack_are_refused_before_a_task_runs(
+    tmp_path: Path, kind: spark.DataType, field: str
+) -> None:
+    path = tmp_path / "t"
+    schema = spark.StructType([spark.StructField("id", LONG), spark.StructField("v", kind)])
+    for options in ({}, {"mergeSchema": "true"}):
+        with pytest.raises(InvalidInputError) as found:
+            writer.batch_writer(Options({"path": str(path), **options}), schema, False)
+        assert found.value.argument == "df"
+        assert (found.value.field or "").endswith(field)
+        txlog.write(path, pa.table({"id": [1]}), mode="overwrite")
+
+
+def test_an_empty_array_goes_into_a_column_that_has_a_type(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, pa.table({"v": pa.array([[1]])}))
+    table = write(path, spark.ArrayType(spark.NullType(), False), pa.array([[]]))
+    assert table.to_arrow()["v"].to_pylist() == [[1], []]

@@ -19,7 +19,7 @@ from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
 from txlog.snapshot import Snapshot
-from txlog.spark_ext.frame_schema import frame_schema
+from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
 from txlog.writing import (
@@ -112,6 +112,7 @@ def plan_target(
             require_modes(table, request.where, request.partition_mode, request.schema_mode)
         final = target_schema(table.schema, data, request.schema_mode)
         metadata = table.metadata
+    require_storable(final)
     return Target(
         store=store,
         request=request,
