@@ -22,11 +22,11 @@ SCHEMA = Struct([Field("a", LongType()), Field("s", StringType())])
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 
 
-def batch(path: Path, **options: str) -> BatchWriter:
+def batch(path: Path | str, **options: str) -> BatchWriter:
     return writer.batch_writer(Options({"path": str(path), **options}), SCHEMA, False)
 
 
-def micro_batch(path: Path, **options: str) -> StreamWriter:
+def micro_batch(path: Path | str, **options: str) -> StreamWriter:
     return writer.stream_writer(Options({"path": str(path), **options}), SCHEMA, False)
 
 
@@ -57,6 +57,12 @@ def test_what_was_planned_is_committed(tmp_path: Path) -> None:
         planned = batch(path)
         pickle.loads(pickle.dumps(planned)).commit([written(planned), None])
         assert txlog.Table(path).count() == expected
+
+
+@pytest.mark.parametrize("make", [batch, micro_batch])
+def test_a_table_in_the_memory_of_this_process_is_refused(make: Callable[[str], object]) -> None:
+    with pytest.raises(InvalidInputError, match="in the memory of this process"):
+        make("memory://drift")
 
 
 @pytest.mark.spec("STR-47")
@@ -176,6 +182,50 @@ def test_the_pair_outlives_the_commits_that_recorded_it(tmp_path: Path) -> None:
     micro_batch(path, **options).commit([written(micro_batch(path))], 2)
     micro_batch(path, **options).commit([written(micro_batch(path))], 3)
     assert (txlog.Table(path).version, txlog.Table(path).count()) == (3, 8)
+
+
+@pytest.mark.spec("STR-42")
+def test_a_batch_job_under_the_name_of_a_stream_skips_none_of_its_batches(tmp_path: Path) -> None:
+    path, options = tmp_path / "t", {"txnAppId": "ingest"}
+    micro_batch(path, **options).commit([written(micro_batch(path))], 0)
+    txlog.Table(path).append(ROWS, txn=("ingest", 100))
+    with pytest.raises(InvalidInputError, match=r"records version 100 .* wrote 0 as its last"):
+        micro_batch(path, **options).commit([written(micro_batch(path))], 1)
+    # What the query did commit is still skipped, and under another name it goes on.
+    micro_batch(path, **options).commit([written(micro_batch(path))], 0)
+    assert (txlog.Table(path).version, data_files(path)) == (1, 2)
+    micro_batch(path, txnAppId="again").commit([written(micro_batch(path))], 1)
+    assert (txlog.Table(path).version, txlog.Table(path).count()) == (2, 6)
+
+
+@pytest.mark.spec("STR-41")
+@pytest.mark.parametrize("names", ["-A", "A-", "AB", "A-A", "-A-"])
+def test_a_name_may_come_go_and_change_between_runs(tmp_path: Path, names: str) -> None:
+    path = tmp_path / "t"
+    runs = [{} if name == "-" else {"txnAppId": name} for name in names]
+    for number, options in enumerate(runs):
+        # The driver dies before Spark's own commit, and the batch is run again by each name.
+        for again in (options, *runs[number + 1 :]):
+            micro_batch(path, **again).commit([written(micro_batch(path))], number)
+    table = txlog.Table(path)
+    assert (table.version, table.count()) == (len(names) - 1, 2 * len(names))
+    assert table.transaction_version("query") == len(names) - 1
+
+
+@pytest.mark.spec("STR-40", "STR-41")
+@pytest.mark.parametrize(("ours", "theirs"), [({}, "A"), ({"txnAppId": "A"}, ""), ({}, "")])
+def test_a_rival_of_another_name_that_commits_first_counts(
+    tmp_path: Path, ours: dict[str, str], theirs: str
+) -> None:
+    path = tmp_path / "t"
+    txlog.write(path, ROWS)
+    rival, message = written(micro_batch(path)), written(micro_batch(path))
+    late = micro_batch(path, **ours)
+    other = micro_batch(path, **({"txnAppId": theirs} if theirs else {}))
+    before = {("put_if_absent", 1): lambda: other.commit([rival], 0)}
+    late.target = replace(late.target, store=FaultyStore(late.target.store, before=before))
+    late.commit([message], 0)
+    assert (txlog.Table(path).version, txlog.Table(path).count()) == (1, 4)
 
 
 def test_a_query_without_an_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,10 +74,10 @@ def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path
     source, table, named = tmp_path / "in", tmp_path / "t", {"txnAppId": "ingest"}
     put_file(source, 1, 1)
     first = drain(spark, source, table, tmp_path / "c", **named)
-    assert transactions(table, 0) == {"ingest": 0, f"ingest@{first.id}": 0}
+    assert transactions(table, 0) == {"ingest": 0, f"ingest@{first.id}": 0, first.id: 0}
     put_file(source, 2, 2)
     drain(spark, source, table, tmp_path / "c", **named)
-    assert transactions(table, 1) == {"ingest": 1, f"ingest@{first.id}": 1}
+    assert transactions(table, 1) == {"ingest": 1, f"ingest@{first.id}": 1, first.id: 1}
 
     files = set(table.glob("*.parquet"))
     with pytest.raises(Exception, match=r"invalid-input.*'ingest'.*its checkpoint is a new one"):
@@ -89,7 +89,7 @@ def test_an_application_goes_with_its_checkpoint(spark: "SparkSession", tmp_path
     put_file(source, 3, 3)
     drain(spark, source, table, tmp_path / "c", **named)
     other = drain(spark, source, table, tmp_path / "newer", txnAppId="again")
-    assert transactions(table, 5) == {"again": 2, f"again@{other.id}": 2}
+    assert transactions(table, 5) == {"again": 2, f"again@{other.id}": 2, other.id: 2}
     assert found.refresh().count() == 6
 
 

@@ -8,6 +8,10 @@ import pytest
 
 import txlog
 from txlog.errors import UnsupportedFeatureError
+from txlog.schema import PrimitiveType, StructField, StructType
+from txlog.schema.types import LONG
+from txlog.store import open_store
+from txlog.writing import Place, create
 from txlog.writing.encoding import dictionary_columns, leaf_columns
 
 COUNT = 20_000
@@ -54,3 +58,16 @@ def test_the_first_rows_decide() -> None:
 def test_what_parquet_lacks_is_refused() -> None:
     with pytest.raises(UnsupportedFeatureError, match="types that Parquet lacks"):
         leaf_columns(pa.schema([("a", pa.struct([]))]))
+
+
+def test_columns_whose_values_cannot_be_counted_are_not_judged() -> None:
+    rows = pa.table({"void": pa.nulls(3), "a": [1, 2, 3]})
+    assert dictionary_columns(["void", "a"], rows) == ["void"]
+
+
+def test_a_void_column_is_written(tmp_path: Path) -> None:
+    schema = StructType((StructField("a", LONG), StructField("void", PrimitiveType("void"))))
+    path = tmp_path / "t"
+    create(Place(open_store(path)), schema)
+    txlog.Table(path).append(pa.table({"a": [1, 2]}))
+    assert txlog.Table(path).to_arrow()["void"].to_pylist() == [None, None]

@@ -207,6 +207,22 @@ def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
     assert sorted(txlog.Table(tmp_path / "copy").to_arrow()["x"].to_pylist()) == [*range(40), 99]
 
 
+def test_damage_after_the_checkpoint_leaves_no_sidecar_that_no_checkpoint_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
+    table.checkpoint()
+    table.append(data(99))
+
+    def damaged(rows: pa.Table) -> None:
+        raise txlog.LogCorruptError(reason="a version names a file twice")
+
+    monkeypatch.setattr(import_module("txlog.writing.checkpoint"), "reconcile_files", damaged)
+    txlog.Table(tmp_path).checkpoint()
+    named = [one["path"] for manifest in manifests(tmp_path) for one in named_by(manifest)]
+    assert sidecars(tmp_path) == set(named)
+
+
 class Elsewhere(Threads):
     """While the work is handed out, another writer puts a newer checkpoint in the way."""
 

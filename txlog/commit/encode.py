@@ -45,7 +45,7 @@ def encode_commit(
     adds, last_id = _with_ids(intent.adds, highest_id)
     actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id, row_ids)]
     actions.extend(action for action in (intent.protocol, intent.metadata) if action)
-    actions.extend(action for action in (intent.txn, intent.query_txn) if action)
+    actions.extend(intent.txns)
     if last_id > highest_id:
         actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
     actions.extend(intent.domains)

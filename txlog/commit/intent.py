@@ -57,7 +57,7 @@ class Intent:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None
-    query_txn: Txn | None = None  # Of the application of `txn` too; goes with it (STR-41).
+    query_txns: tuple[Txn, ...] = ()  # What goes with `txn` if it is a micro-batch (STR-41).
     domains: tuple[DomainMetadata, ...] = ()  # That of row ids is the commit's own.
     reads: Reads = field(default_factory=Reads)
     # Of `removes`, the paths that come back with more rows deleted, and nothing else changed.
@@ -76,3 +76,8 @@ class Intent:
         """Whether it only adds rows, whatever the table holds."""
         appends = self.kind == "append" and bool(self.adds)  # Files of columns add no rows.
         return appends and not self.removes and not self.reads and self.metadata is None
+
+    @property
+    def txns(self) -> tuple[Txn, ...]:
+        """All versions of applications that it records."""
+        return self.query_txns if self.txn is None else (self.txn, *self.query_txns)

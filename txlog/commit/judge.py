@@ -107,8 +107,8 @@ def _place(verdict: Verdict) -> tuple[int, int]:
 def _by_name(intent: Intent, winner: Commit) -> Iterator[Verdict]:
     """Yield what follows from names that both use, and from changing the table on the way."""
     apps = {action.app_id for _, action in winner.controls if isinstance(action, Txn)}
-    if intent.txn is not None and intent.txn.app_id in apps - {ID_APP}:
-        yield Verdict("redo", "CON-3", reason=f"wrote as the application {intent.txn.app_id}")
+    for same in (txn.app_id for txn in intent.txns if txn.app_id in apps - {ID_APP}):
+        yield Verdict("redo", "CON-3", reason=f"wrote as the application {same}")
     if intent.kind in _OF_ROWS and (intent.metadata is not None or intent.protocol is not None):
         yield Verdict("redo", "CON-4", reason="committed")
     theirs = {action.domain for _, action in winner.controls if isinstance(action, DomainMetadata)}

@@ -18,8 +18,8 @@ from txlog.actions import Add, Metadata, empty_rows
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
-from txlog.schema import StructField, StructType, parse_schema
 from txlog.snapshot import Snapshot
+from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
 from txlog.writing import (
@@ -43,6 +43,7 @@ from txlog.writing import (
     new_metadata,
     plan_write,
     require_modes,
+    require_shared,
     require_still_fits,
     require_table_writable,
     skip_recorded,
@@ -90,7 +91,9 @@ def plan_target(
         As for the verbs of `Table`.
     """
     store.require_writable()
-    data = nullable(parse_schema(schema.json()))
+    # Each worker would write its files to memory of its own, and they would be gone with it.
+    require_shared(store, argument="path", remedy="Put the table where all workers reach it")
+    data = frame_schema(schema)
     if table is None:
         final = data
         metadata = new_metadata(
@@ -109,6 +112,7 @@ def plan_target(
             require_modes(table, request.where, request.partition_mode, request.schema_mode)
         final = target_schema(table.schema, data, request.schema_mode)
         metadata = table.metadata
+    require_storable(final)
     return Target(
         store=store,
         request=request,
@@ -116,11 +120,6 @@ def plan_target(
         metadata=metadata,
         base=None if table is None else replace(table, tail=empty_rows(), sidecars=()),
     )
-
-
-def nullable(schema: StructType) -> StructType:
-    """Return a frame's schema with all columns nullable: Spark's flags only say what it knows."""
-    return StructType(tuple(StructField(f.name, f.type, True, f.metadata) for f in schema.fields))
 
 
 def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:

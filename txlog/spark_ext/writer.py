@@ -135,8 +135,8 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("txlog")`: each micro-batch is one version, exactly once.
 
-    The version records `txn(appId, batch id)`. A batch that Spark runs again after a crash finds
-    its id recorded, and changes nothing.
+    The version records `txn(query id, batch id)`, and the application's, if it has a name. A batch
+    that Spark runs again after a crash finds its id recorded, and changes nothing.
     """
 
     def __init__(self, target: Target, app_id: str | None) -> None:
@@ -169,6 +169,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 reason="Spark did not tell the streaming query's id, so a batch could be doubled",
                 remedy="Write with foreachBatch and txlog.spark_ext.write(df, uri, txn=…)",
             )
-        if self._app_id is None:
+        if self._app_id in (None, query_id):
             return (query_id, batch_id)
+        assert self._app_id is not None
         return QueryTransaction(self._app_id, batch_id, query_id)

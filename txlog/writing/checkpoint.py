@@ -115,8 +115,8 @@ def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list
         place.store.delete([sidecar_path(part) for part in lost])
 
     try:
+        newest = reconcile_files(snapshot.tail)  # First: if it fails, no sidecar is there yet.
         found = _parts_of_base(place, snapshot, kept, undo)
-        newest = reconcile_files(snapshot.tail)
     except LogCorruptError:
         # Other files of the log may make good what is damaged; they are then held all at once.
         found, newest = [], load_files(place.store, snapshot)

@@ -38,7 +38,7 @@ from txlog.writing.operation import (
     Place,
     Transaction,
     done,
-    query_action,
+    query_actions,
     require_transaction,
     txn_action,
 )
@@ -115,7 +115,7 @@ def create_intent(
         metadata=metadata,
         adds=adds,
         txn=txn_action(txn, effects),
-        query_txn=query_action(txn, effects),
+        query_txns=query_actions(txn, effects),
         parameters=_parameters(metadata),
         metrics=metrics or {},
         user_metadata=user_metadata,

@@ -49,7 +49,13 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
     diverse = {
         field.name
         for field, column in zip(sample.schema, sample.columns, strict=True)
-        if not pa.types.is_nested(field.type)
-        and pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column)
+        if not pa.types.is_nested(field.type) and _is_diverse(column)
     }
     return [leaf for leaf in leaves if leaf not in diverse]
+
+
+def _is_diverse(column: pa.ChunkedArray) -> bool:
+    try:
+        return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
+    except pa.ArrowNotImplementedError:  # Of nulls that have no type, for one.
+        return False

@@ -32,13 +32,29 @@ class Place:
                 reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
                 remedy="Of a Spark session make one with txlog.spark_ext.SparkEngine(spark)",
             )
-        if isinstance(self.store, MemoryStore) and not is_in_process(self.engine):
-            raise InvalidInputError(
+        if not is_in_process(self.engine):
+            require_shared(
+                self.store,
                 argument="engine",
-                reason=f"{self.store.root} is in the memory of this process, "
-                "which the engine's workers cannot see",
                 remedy="Leave the engine out, or put the table where all of them reach it",
             )
+
+
+def require_shared(store: Store, *, argument: str, remedy: str) -> None:
+    """Refuse a store that workers in other processes do not see.
+
+    Raises
+    ------
+    InvalidInputError
+        It is in the memory of this process.
+    """
+    if isinstance(store, MemoryStore):
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"{store.root} is in the memory of this process, "
+            "which workers of other processes cannot see",
+            remedy=remedy,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,8 +89,8 @@ AppTransaction = tuple[str, int]
 class QueryTransaction(NamedTuple):
     """A micro-batch of a streaming query that writes as an application of a given name.
 
-    Batches are counted by the query's checkpoint, so the commit records which query it was, too
-    (rules STR-41, STR-42).
+    Batches are counted by the query's checkpoint, so the commit records the query's own version
+    too, and which query wrote the application's (rules STR-41, STR-42).
     """
 
     app_id: str
@@ -83,7 +99,7 @@ class QueryTransaction(NamedTuple):
 
     @property
     def pair(self) -> str:
-        """The second id that is recorded: that of the application and the query together."""
+        """The id of the application and the query together."""
         return f"{self.app_id}@{self.query_id}"
 
 
@@ -126,18 +142,38 @@ def is_recorded(snapshot: Snapshot, txn: Transaction | None) -> bool:
     if txn is None:
         return False
     recorded = snapshot.transaction_version(txn[0])
-    if recorded is None:
-        return False
-    if isinstance(txn, QueryTransaction) and snapshot.transaction_version(txn.pair) is None:
-        raise InvalidInputError(
-            argument="txnAppId",
-            reason=f"the table records version {recorded} of the application {txn.app_id!r}, but "
+    if not isinstance(txn, QueryTransaction):
+        return recorded is not None and txn[1] <= recorded
+    # A query keeps its batches' ids when it gets, loses or changes the application's name.
+    of_pair = snapshot.transaction_version(txn.pair)
+    counted = (of_pair, snapshot.transaction_version(txn.query_id))
+    if any(version is not None and txn.version <= version for version in counted):
+        return True
+    if recorded != of_pair:  # None and None: the application is new to the table.
+        raise _of_others(txn, recorded, of_pair)
+    return False
+
+
+def _of_others(
+    txn: QueryTransaction, recorded: int | None, of_pair: int | None
+) -> InvalidInputError:
+    """Return the error for an application whose last version is not from this query."""
+    if of_pair is None:
+        why = (
             f"not from the streaming query {txn.query_id}: its checkpoint is a new one, which "
-            "counts batches from 0 again, so batches would be taken for those that are there",
-            remedy="Nothing was committed; go on with the checkpoint that the application wrote "
-            "with, or choose another txnAppId",
+            "counts batches from 0 again, so batches would be taken for those that are there"
         )
-    return txn[1] <= recorded
+    else:
+        why = (
+            f"the streaming query {txn.query_id} wrote {of_pair} as its last: another job counts "
+            "its versions under the same name"
+        )
+    return InvalidInputError(
+        argument="txnAppId",
+        reason=f"the table records version {recorded} of the application {txn.app_id!r}, but {why}",
+        remedy="Nothing was committed; go on with the checkpoint that the application wrote "
+        "with, or choose another txnAppId",
+    )
 
 
 def skip_recorded(snapshot: Snapshot, txn: Transaction | None) -> Done | None:
@@ -160,11 +196,15 @@ def txn_action(txn: Transaction | None, effects: Effects) -> Txn | None:
     return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
 
 
-def query_action(txn: Transaction | None, effects: Effects) -> Txn | None:
-    """Return the action that records which query an application's version comes from."""
+def query_actions(txn: Transaction | None, effects: Effects) -> tuple[Txn, ...]:
+    """Return the actions that record which query an application's version comes from."""
     if not isinstance(txn, QueryTransaction):
-        return None
-    return Txn(app_id=txn.pair, version=txn.version, last_updated=effects.now_ms())
+        return ()
+    now_ms = effects.now_ms()
+    return tuple(
+        Txn(app_id=app_id, version=txn.version, last_updated=now_ms)
+        for app_id in (txn.pair, txn.query_id)
+    )
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:

@@ -26,7 +26,7 @@ from txlog.writing.operation import (
     Transaction,
     done,
     is_recorded,
-    query_action,
+    query_actions,
     require_table_writable,
     require_transaction,
     skip_recorded,
@@ -137,7 +137,7 @@ def commit_overwrite(
             adds=(*gone.adds, *adds),
             metadata=_metadata(base, schema, schema_mode),
             txn=txn_action(txn, place.effects),
-            query_txn=query_action(txn, place.effects),
+            query_txns=query_actions(txn, place.effects),
             reads=Reads(everything=predicate is None, where=gone.where),
             parameters={
                 "mode": "Overwrite",

@@ -1,0 +1,110 @@
+"""The columns of a frame, as columns that a table may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyspark.sql.types import StructType as SparkStruct
+
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+)
+from txlog.schema.types import MONTH_INTERVALS, TIME_INTERVALS, TYPE_CHANGES
+
+_CAST = "Cast the column to a type that Delta has, or drop it"
+# What the metadata of a column says of the files and rules of the table that it was read from.
+_OF_A_TABLE = (
+    "delta.columnMapping.",
+    "delta.generationExpression",
+    "delta.identity.",
+    TYPE_CHANGES,
+)
+
+
+def frame_schema(schema: SparkStruct) -> StructType:
+    """Return a frame's columns, with nulls allowed at every depth.
+
+    Spark's flags only say what it knows of these rows (`array(lit(1))`), which is no rule for
+    those that are appended later. Metadata that belongs to another table is left out.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is of a type that tables do not have.
+    """
+    try:
+        return _columns(parse_schema(schema.json()).fields)
+    except LogCorruptError as error:  # Of a table's log such text would be damage.
+        raise InvalidInputError(
+            argument="df",
+            field=error.field,
+            reason=error.reason.removeprefix("in schemaString, "),
+            remedy=_CAST,
+        ) from error
+
+
+def require_storable(schema: StructType) -> None:
+    """Refuse columns that no task could write, or no other reader of the table could read.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the first of them.
+    """
+    for name, reason in _unstorable(schema, ""):
+        raise InvalidInputError(argument="df", field=name, reason=reason, remedy=_CAST)
+
+
+def _unstorable(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path of each such value, and what is wrong with it."""
+    match kind:
+        case PrimitiveType(name) if name in MONTH_INTERVALS or name in TIME_INTERVALS:
+            yield path, f"tables have no columns of the type {name}"
+        case StructType(()):
+            yield path, "a struct without fields has no place in a file"
+        case StructType(fields):
+            for field in fields:
+                yield from _unstorable(field.type, f"{path}.{field.name}".lstrip("."))
+        case ArrayType(element):
+            yield from _inner(element, f"{path}.element")
+        case MapType(key, value):
+            yield from _inner(key, f"{path}.key")
+            yield from _inner(value, f"{path}.value")
+
+
+def _inner(kind: DataType, path: str) -> Iterator[tuple[str, str]]:
+    if kind == PrimitiveType("void"):
+        yield path, "the values of an array or a map have no type: they are nulls, or there is none"
+    yield from _unstorable(kind, path)
+
+
+def _columns(fields: Iterable[StructField]) -> StructType:
+    return StructType(
+        tuple(
+            StructField(
+                field.name,
+                _type(field.type),
+                True,
+                {k: v for k, v in field.metadata.items() if not k.startswith(_OF_A_TABLE)},
+            )
+            for field in fields
+        )
+    )
+
+
+def _type(kind: DataType) -> DataType:
+    match kind:
+        case StructType(fields):
+            return _columns(fields)
+        case ArrayType(element):
+            return ArrayType(_type(element))
+        case MapType(key, value):
+            return MapType(_type(key), _type(value))
+    return kind
