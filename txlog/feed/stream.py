@@ -243,4 +243,5 @@ def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
         choose_columns(table.schema, columns)
     if options.where is not None:
         bind(options.where, table.schema)
-    return plan_scan(table, empty_rows(), columns=columns, where=options.where)
+    # Of the plan of a scan, tasks need no more than how to read.
+    return plan_scan(table, empty_rows(), columns=columns, where=options.where).reading
