@@ -559,6 +559,22 @@ def test_waiting_costs_one_look_and_still_finds_what_was_lost(table: txlog.Table
         stream.latest(at)
 
 
+@pytest.mark.spec("STR-10")
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_many_lost_commits_cost_one_listing(table: txlog.Table, goes_on: bool) -> None:
+    _, at = fresh(table)
+    for number in range(6, 26):
+        table.append(xs(number))
+    end = open_stream(table).latest(at)
+    table.checkpoint()
+    lose(table, *range(2, 19 if goes_on else 22))
+    store = Counting(table.store)
+    stream = TableStream(store, StreamOptions(fail_on_data_loss=False))
+    store.calls.clear()
+    assert len(stream.work(at, end)) == (3 if goes_on else 0)
+    assert len(store.calls) < 12
+
+
 @pytest.mark.spec("STR-12")
 def test_offsets_of_other_tables_and_of_the_future(table: txlog.Table, tmp_path: Path) -> None:
     _, at = fresh(table)

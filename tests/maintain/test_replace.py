@@ -43,6 +43,17 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
     assert sorted(now.to_arrow()["a"].to_pylist()) == [1, 2]
 
 
+def test_timestamps_in_commits_do_not_begin_with_a_replacement(tmp_path: Path) -> None:
+    stamps = {"delta.enableInCommitTimestamps": "true"}
+    table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
+    with pytest.raises(InvalidInputError, match="versions without in-commit timestamps"):
+        replace_table(Place(table.store), table.snapshot, NEW, properties=stamps)
+    assert table.refresh().version == 0
+    made = txlog.write(tmp_path / "stamped", pa.table({"a": [1]}), properties=stamps)
+    replace_table(Place(made.store), made.snapshot, NEW, properties=stamps)
+    assert made.refresh().properties["delta.enableInCommitTimestamps"] == "true"
+
+
 def test_it_finds_the_files_of_others(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
     before = table.snapshot

@@ -11,7 +11,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from txlog.spark_ext.changes import ChangesPartition, ChangesReader
 from txlog.spark_ext.source import TxlogDataSource
 
@@ -53,6 +58,14 @@ def read(reader: ChangesReader, partitions: Any) -> list[tuple[Any, ...]]:
 
 def told(changes: txlog.Changes) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in changes.to_arrow().to_pylist())
+
+
+def test_columns_that_change_between_schema_and_reading(table: txlog.Table) -> None:
+    reader = reader_of(table)
+    changed = pa.table({"x": ["text"], "p": ["a"]})
+    write_deltalake(table.uri, changed, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SchemaMismatchError, match=r"x was long and became string.*Load the frame"):
+        reader.partitions()
 
 
 def test_tasks_never_see_the_log(table: txlog.Table) -> None:

@@ -65,6 +65,23 @@ def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: s
     assert kept.toDF().columns == ["a`b", "day", "s", "p"]
 
 
+def test_what_a_type_of_sql_says_of_its_column(spark: "SparkSession", tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    (
+        DeltaTable.create(spark)
+        .location(uri)
+        .addColumn("a", "INT NOT NULL")
+        .addColumn("b", "INT COMMENT 'of SQL'", nullable=False)
+        .addColumn("c", "INT NOT NULL COMMENT 'of SQL'", comment="of the argument")
+        .addColumn("d", "struct<char:int>")
+        .execute()
+    )
+    fields = txlog.Table(uri).delta_schema.fields
+    assert [field.nullable for field in fields] == [False, False, False, True]
+    told = [field.metadata.get("comment") for field in fields]
+    assert told == [None, "of SQL", "of the argument", None]
+
+
 def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     builder = DeltaTable.replace(spark).location(uri).addColumn("b", "string")
@@ -101,8 +118,18 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path, name:
     ):
         with pytest.raises((InvalidInputError, UnsupportedFeatureError)):
             builder.execute()
-    with pytest.raises(Exception, match=r"no_such_type|NO_SUCH_TYPE"):
-        DeltaTable.create(spark).addColumn("a", "no_such_type")
+    for kind, told in (
+        ("no_such_type", "(?i)no_such_type"),
+        ("int, c string", "it makes 2 columns"),
+        ("", "is no type"),
+        ("struct<", "is no type"),
+        ("varchar(3)", "Use STRING"),
+        ("array<CHAR (3)>", "Use STRING"),
+    ):
+        with pytest.raises(InvalidInputError, match=told) as caught:
+            DeltaTable.create(spark).addColumn("a", kind)
+        assert caught.value.argument == "dataType"
+        assert caught.value.field == "a"
     with pytest.raises(InvalidInputError, match="is no name of a table"):
         DeltaTable.create(spark).tableName("a..b")
     assert not txlog.Table.exists(uri)
@@ -122,6 +149,9 @@ def test_a_name_of_another_table_is_not_taken(
 def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such table"):
         DeltaTable.forName(spark, "default.nothing")
+    for unknown in ("no_such_schema.t", "no_such_catalog.default.t"):
+        with pytest.raises(NotFoundError, match="no such schema"):
+            DeltaTable.forName(spark, unknown)
     spark.range(1).createOrReplaceTempView("a_view")
     with pytest.raises(UnsupportedFeatureError, match="temporary view"):
         DeltaTable.forName(spark, "a_view")
@@ -134,6 +164,26 @@ def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:
         spark.sql("DROP VIEW a_view")
     with pytest.raises(InvalidInputError, match="no name of a table"):
         DeltaTable.forName(spark, "a.`b")
+
+
+def test_a_temporary_view_hides_no_qualified_name(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    location = str(tmp_path / "t")
+    made = DeltaTable.create(spark).tableName(name).location(location).addColumn("a", "int")
+    made.execute()
+    spark.range(1).createOrReplaceTempView("named")
+    spark.range(1).createOrReplaceGlobalTempView("shared")
+    try:
+        assert table_location(spark, name) == location
+        for view in ("named", "global_temp.shared"):
+            with pytest.raises(UnsupportedFeatureError, match="temporary view"):
+                table_location(spark, view)
+        with pytest.raises(NotFoundError, match="no such table"):
+            table_location(spark, "default.shared")
+    finally:
+        spark.sql("DROP VIEW named")
+        spark.sql("DROP VIEW global_temp.shared")
 
 
 def test_a_comment_cannot_pose_as_a_location(spark: "SparkSession", tmp_path: Path) -> None:

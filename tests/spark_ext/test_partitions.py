@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.errors import SchemaMismatchError
 from txlog.spark_ext.reader import FragmentPartition, FragmentsReader
 from txlog.spark_ext.source import TxlogDataSource
 
@@ -44,6 +45,31 @@ def planned(table: txlog.Table, **options: Any) -> tuple[FragmentsReader, list[F
         pickle.dumps((reader, reader.partitions()))
     )
     return found
+
+
+def test_columns_that_change_between_schema_and_reader(table: txlog.Table) -> None:
+    source = TxlogDataSource({"path": table.uri, "columns": "x,_rowaddr"})
+    loaded = source.schema()
+    assert read(*planned(table, columns="x"))[0] == {"x": 0}
+    for data, told in (
+        ({"x": ["text"]}, "column x was long and became string"),
+        ({"y": [1]}, "column x went"),
+    ):
+        table.overwrite(pa.table(data), schema_mode="overwrite")
+        with pytest.raises(SchemaMismatchError, match=rf"{told}.*Load the frame again"):
+            source.reader(loaded)
+
+
+def test_columns_that_become_nullable(tmp_path: Path) -> None:
+    strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    made = txlog.write(tmp_path / "strict", pa.table({"x": [1]}, schema=strict))
+    source = TxlogDataSource({"path": made.uri})
+    loaded = source.schema()
+    source.reader(loaded)
+    made.overwrite(pa.table({"x": [None]}, pa.schema([("x", pa.int64())])),
+                   schema_mode="overwrite")  # fmt: skip
+    with pytest.raises(SchemaMismatchError, match="column x may be null by now"):
+        source.reader(loaded)
 
 
 def read(reader: FragmentsReader, partitions: list[FragmentPartition]) -> list[dict[str, Any]]:

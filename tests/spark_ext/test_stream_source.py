@@ -14,8 +14,14 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
 
 import txlog
-from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
 from txlog.fragments import DataFile, Fragment
+from txlog.scan import ReadPlan
 from txlog.spark_ext.reader import FragmentPartition
 from txlog.spark_ext.shares import task_shares
 from txlog.spark_ext.source import TxlogDataSource
@@ -64,6 +70,41 @@ def test_tasks_never_see_the_log(table: txlog.Table) -> None:
     assert sorted(row["x"] for row in rows) == [0, 1, 2, 3, 5, 7]
     assert len(partitions) == 1  # Small files are one task's work.
     assert reader.partitions(end, end) == []
+
+
+@pytest.mark.spec("STR-8")
+@pytest.mark.parametrize("options", [{}, {"columns": "x"}], ids=["all", "chosen"])
+def test_columns_that_change_between_loading_and_starting(
+    table: txlog.Table, options: dict[str, str]
+) -> None:
+    """Spark keeps the columns of the loading: values of others would be lost without a word."""
+    source = TxlogDataSource({"path": table.uri, **options})
+    loaded = source.schema()
+    table.append(pa.table({"x": [20], "p": ["a"], "b": [1]}), schema_mode="merge")
+    reader = source.streamReader(loaded)
+    assert isinstance(reader, StreamReader)
+    if options:  # Nothing became of those that were chosen.
+        end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        assert len(reader.partitions(reader.initialOffset(), end)) == 1
+    else:
+        with pytest.raises(SchemaMismatchError, match=r"column b came.*Load the stream again"):
+            reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    table.overwrite(pa.table({"x": ["text"], "p": ["a"]}), schema_mode="overwrite")
+    changed = source.streamReader(loaded)
+    assert isinstance(changed, StreamReader)
+    with pytest.raises(SchemaMismatchError, match="column x was long and became string"):
+        changed.latestOffset(changed.initialOffset(), ReadAllAvailable())
+    again = reader_of(table, **options)
+    assert again.latestOffset(again.initialOffset(), ReadAllAvailable())["version"] == 4
+
+
+@pytest.mark.spec("STR-14")
+def test_plans_of_tasks_hold_no_explanation(table: txlog.Table) -> None:
+    reader = reader_of(table)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    for partition in reader.partitions(reader.initialOffset(), end):
+        assert isinstance(partition, FragmentPartition)
+        assert type(partition.plan) is ReadPlan
 
 
 @pytest.mark.spec("STR-14")

@@ -5,6 +5,7 @@ spec/streaming.md, STR-1 to STR-14.
 """
 
 from txlog.feed.changes import Changes, feed_read_plan, plan_feed, require_feed
+from txlog.feed.forms import tightened
 from txlog.feed.offsets import UNDECIDED, Limits
 from txlog.feed.plan import CHANGE_COLUMNS, ChangeFile, changed_files
 from txlog.feed.range import feed_range
@@ -28,4 +29,5 @@ __all__ = [
     "plan_feed",
     "read_changes",
     "require_feed",
+    "tightened",
 ]

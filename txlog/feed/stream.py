@@ -127,13 +127,19 @@ class TableStream:
         first = last.start if is_undecided(start) else self._resumed(start)
         fragments: list[Fragment] = []
         changes: list[ChangeFile] = []
+        kept = 0  # The commits before this version are lost.
         for part in unit_ranges(first, last):
+            if part.version < kept:
+                continue
             version = self._versions.snapshot(part.version) if part.in_snapshot else None
             if version is None:
                 file = self._ahead.find(part.version, exists=True)
                 if file is None or file.version != part.version:
                     if self._options.fail_on_data_loss:
                         raise self._behind(part.version)
+                    if file is None:
+                        break
+                    kept = file.version
                     continue
                 version = self._versions.commit(file)
             if isinstance(version.units, tuple):
@@ -243,4 +249,5 @@ def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
         choose_columns(table.schema, columns)
     if options.where is not None:
         bind(options.where, table.schema)
-    return plan_scan(table, empty_rows(), columns=columns, where=options.where)
+    # Of the plan of a scan, tasks need no more than how to read.
+    return plan_scan(table, empty_rows(), columns=columns, where=options.where).reading

@@ -195,7 +195,10 @@ class StreamVersions:
         form = form_of(protocol, metadata)
         if version > self._table.version:
             found = differences(self._form, form)
-            remedy = "Start the query again with the same checkpoint: it then reads the new columns"
+            remedy = (
+                "Load the stream again and start it with the same checkpoint: it then reads the "
+                "new columns"
+            )
         else:
             found = self._untellable(form)
             remedy = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txlog.actions import DomainMetadata
+from txlog.actions import DomainMetadata, Metadata
 from txlog.commit import Intent, Reads, run
-from txlog.maintain.restore import CLUSTERING, OF_THE_LOG
-from txlog.protocol import merged_protocol, require_writable
+from txlog.errors import InvalidInputError
+from txlog.maintain.restore import CLUSTERING, OF_THE_LOG, STAMPS
+from txlog.protocol import Properties, merged_protocol, require_writable
 from txlog.schema import StructType
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing import (
@@ -39,7 +40,8 @@ def replace_table(
     Raises
     ------
     InvalidInputError
-        The schema, the partitioning or a property is wrong.
+        The schema, the partitioning or a property is wrong, or a property would turn on in-commit
+        timestamps, which older versions of the table do not have.
     UnsupportedFeatureError
         The table may not be written by txlog, or is append-only.
     """
@@ -59,6 +61,7 @@ def replace_table(
 
     def build(base: Snapshot) -> Intent:
         require_table_writable(base, removes_rows=True)
+        _require_same_stamps(base, wanted)
         held = base.metadata.configuration
         of_the_log = {key: held[key] for key in OF_THE_LOG if key in held}
         metadata = wanted.model_copy(
@@ -85,6 +88,21 @@ def replace_table(
 
     after, committed = run(place.store, snapshot, build, effects=place.effects)
     return done("REPLACE TABLE", after, committed, skipped=False)
+
+
+def _require_same_stamps(base: Snapshot, wanted: Metadata) -> None:
+    """Refuse to begin with in-commit timestamps.
+
+    The metadata would have to name the version and the moment that they begin with, and a commit
+    gets both only when it is written.
+    """
+    if Properties(wanted.configuration).get(STAMPS) and not base.is_active("inCommitTimestamp"):
+        raise InvalidInputError(
+            argument="properties",
+            field=STAMPS,
+            reason="the table has versions without in-commit timestamps",
+            remedy="Leave out the property; only a table that is made can have them",
+        )
 
 
 def _unclustered(base: Snapshot) -> tuple[DomainMetadata, ...]:

@@ -33,9 +33,10 @@ from txlog.writing import (
     with_counts,
 )
 
+STAMPS = "delta.enableInCommitTimestamps"
 # These tell of the log, not of the rows: they stay as they are.
 OF_THE_LOG = (
-    "delta.enableInCommitTimestamps",
+    STAMPS,
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )

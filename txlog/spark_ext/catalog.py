@@ -16,9 +16,10 @@ from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 _FORMATS = ("delta", "txlog")
+_NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE")  # What Spark says then.
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*(\.|$)")
 
 
@@ -64,7 +65,7 @@ def table_location(spark: SparkSession, name: str) -> str:
     Raises
     ------
     NotFoundError
-        The catalog has no such table.
+        The catalog has no such table, or no such schema.
     UnsupportedFeatureError
         It is a temporary view, which tells of no table, or a table of another format.
     """
@@ -74,8 +75,10 @@ def table_location(spark: SparkSession, name: str) -> str:
     parts = split_name(name)
     inside = f" IN {'.'.join(map(_quoted, parts[:-1]))}" if len(parts) > 1 else ""
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
-    rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
+    rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'", name)
     same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
+    if inside:  # Spark shows temporary views beside the tables of any schema.
+        same = [row for row in same if row["namespace"]]
     if any(row["isTemporary"] for row in same):
         raise UnsupportedFeatureError(
             path=name,
@@ -83,11 +86,7 @@ def table_location(spark: SparkSession, name: str) -> str:
             remedy="Use forPath, or the path itself",
         )
     if not same:
-        raise NotFoundError(
-            path=name,
-            reason="Spark's catalog has no such table",
-            remedy="Use forPath, or make it with CREATE TABLE … USING txlog LOCATION '…'",
-        )
+        raise _no_table(name, "Spark's catalog has no such table")
     told = same[0]["information"].split("\nSchema: ")[0].splitlines()
     provider, location = _told(told, "Provider"), _told(told, "Location")
     if provider is None or provider.lower() not in _FORMATS or location is None:
@@ -98,6 +97,31 @@ def table_location(spark: SparkSession, name: str) -> str:
             remedy="Use forPath with the path of a Delta table",
         )
     return plain_path(location)
+
+
+def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
+    """Return what Spark shows of its catalog."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.sql(command).collect()
+    except AnalysisException as error:
+        told = str(error).splitlines()[0]
+        if any(part in told for part in _NO_SCHEMA):
+            raise _no_table(name, f"Spark's catalog has no such schema: {told}") from error
+        raise UnsupportedFeatureError(
+            path=name,
+            reason=f"Spark does not tell where tables of this catalog are: {told}",
+            remedy="Use forPath, or the path itself",
+        ) from error
+
+
+def _no_table(name: str, reason: str) -> NotFoundError:
+    return NotFoundError(
+        path=name,
+        reason=reason,
+        remedy="Use forPath, or make it with CREATE TABLE … USING txlog LOCATION '…'",
+    )
 
 
 def _told(lines: Sequence[str], what: str) -> str | None:

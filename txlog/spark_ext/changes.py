@@ -11,10 +11,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions import Expression
-from txlog.feed import ChangeFile, feed_range, plan_feed, read_changes
+from txlog.feed import ChangeFile, feed_range, feed_read_plan, plan_feed, read_changes
 from txlog.scan import ReadPlan, RowRange
-from txlog.schema import arrow_schema, parse_schema
+from txlog.schema import StructType, arrow_schema, parse_schema
 from txlog.snapshot import Snapshot, load_snapshot
+from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import as_spark_expects
 from txlog.spark_ext.shares import task_shares
@@ -81,13 +82,21 @@ class ChangesReader(DataSourceReader):
         self._options = options
         self._store = options.store()
         self._columns = schema.names
-        self._arrow_schema = arrow_schema(parse_schema(schema.json()))
+        self._loaded = parse_schema(schema.json())
+        self._arrow_schema = arrow_schema(self._loaded)
         self._where = where
         self._max_bytes = max_bytes
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what tasks read."""
         store, first, last = feed_of(self._options)
+        require_loaded(
+            self._loaded,
+            StructType(feed_read_plan(last, None, None).columns),
+            path=last.root,
+            version=last.version,
+            of_all=False,
+        )
         changes = plan_feed(store, last, first, columns=self._columns, where=self._where)
         found = change_partitions(changes.plan, changes.files, self._max_bytes)
         return found or [ChangesPartition(changes.plan)]

@@ -25,9 +25,11 @@ from txlog.scan import (
     limited,
     plan_scan,
     read_fragment,
+    scan_schema,
 )
 from txlog.schema import arrow_schema, parse_schema
 from txlog.snapshot import Snapshot, load_files
+from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.shares import task_shares
 from txlog.store import Store
 
@@ -56,6 +58,11 @@ class FragmentsReader(DataSourceReader):
     It takes no filters from Spark, though Spark 4.1 to 4.3 can hand them on: Spark keeps the reader
     that a query's filters were pushed to, and asks it again for queries that have none, so that
     whatever was left out is missing there. Filters go into the option `where`.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The version does not have the columns that Spark took from the table before.
     """
 
     def __init__(
@@ -72,7 +79,15 @@ class FragmentsReader(DataSourceReader):
         self._store = store
         self._snapshot: Snapshot | None = snapshot
         self._columns = schema.names
-        self._arrow_schema = arrow_schema(parse_schema(schema.json()))
+        loaded = parse_schema(schema.json())
+        require_loaded(
+            loaded,
+            scan_schema(snapshot),
+            path=snapshot.root,
+            version=snapshot.version,
+            of_all=False,
+        )
+        self._arrow_schema = arrow_schema(loaded)
         self._where = where
         self._limit = limit
         self._max_partition_bytes = max_partition_bytes

@@ -31,8 +31,9 @@ from txlog.feed import (
     TableStream,
 )
 from txlog.fragments import Fragment
-from txlog.schema import arrow_schema, parse_schema
+from txlog.schema import StructType, arrow_schema, parse_schema
 from txlog.spark_ext.changes import ChangesPartition, change_partitions, read_changes_of
+from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import FragmentPartition, read_partition
 from txlog.spark_ext.shares import task_shares
@@ -45,7 +46,7 @@ _UNKNOWN = (
 )  # fmt: skip
 
 
-def stream_options(options: Options, columns: Sequence[str]) -> StreamOptions:
+def stream_options(options: Options) -> StreamOptions:
     """Return what options ask of a stream.
 
     Raises
@@ -77,6 +78,7 @@ def stream_options(options: Options, columns: Sequence[str]) -> StreamOptions:
             argument="startingTimestamp",
             reason="startingVersion and startingTimestamp exclude each other",
         )
+    columns = options.columns()
     return StreamOptions(
         starting_version=start,
         starting_ms=moment,
@@ -84,7 +86,7 @@ def stream_options(options: Options, columns: Sequence[str]) -> StreamOptions:
         policy=policy,
         changes=changes,
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
-        columns=tuple(columns),
+        columns=None if columns is None else tuple(columns),
         where=as_expression(options.text("where")),
     )
 
@@ -103,8 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options, schema: SparkStruct, max_bytes: int) -> None:
         self._store = options.store()
-        self._options = stream_options(options, schema.names)
-        self._arrow_schema = arrow_schema(parse_schema(schema.json()))
+        self._options = stream_options(options)
+        self._loaded = parse_schema(schema.json())
+        self._arrow_schema = arrow_schema(self._loaded)
         self._max_bytes = max_bytes
         self._opened: TableStream | None = None
 
@@ -115,7 +118,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _stream(self) -> TableStream:
         """The table, opened when it is first needed: tasks have no need of it."""
         if self._opened is None:
-            self._opened = TableStream(self._store, self._options)
+            opened = TableStream(self._store, self._options)
+            plan = opened.plan
+            require_loaded(
+                self._loaded,
+                StructType(plan.columns),
+                path=plan.root,
+                version=plan.version,
+                of_all=True,
+            )
+            self._opened = opened
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from txlog.spark_ext.delta.table import DeltaTable
 
 How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
+
+
+_SIZED_TEXT = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
 
 
 @dataclass
@@ -76,10 +80,12 @@ class DeltaTableBuilder:
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
     ) -> DeltaTableBuilder:
-        """Add a column, of a type of Spark's or of SQL.
+        """Add a column, of a type of Spark's or of SQL: `INT`, or `INT NOT NULL`.
 
         Raises
         ------
+        InvalidInputError
+            The text is no type of Spark SQL, or more than one.
         UnsupportedFeatureError
             Its values are to be generated.
         """
@@ -93,14 +99,38 @@ class DeltaTableBuilder:
                 "compute the column in the frame that is written",
                 "generatedColumns" if isinstance(generatedAlwaysAs, str) else "identityColumns",
             )
+        metadata = {}
         if isinstance(dataType, str):
-            quoted = "`" + colName.replace("`", "``") + "`"
-            dataType = self._spark.createDataFrame([], f"{quoted} {dataType}").schema[0].dataType
+            field = self._field_of(colName, dataType)
+            dataType, nullable = field.dataType, nullable and field.nullable
+            metadata = dict(field.metadata)
         elif not isinstance(dataType, DataType):
             of_type(str, dataType, "dataType")
-        metadata = {} if comment is None else {"comment": of_type(str, comment, "comment")}
+        if comment is not None:
+            metadata["comment"] = of_type(str, comment, "comment")
         self._fields.append(StructField(colName, dataType, nullable, metadata))
         return self
+
+    def _field_of(self, name: str, text: str) -> StructField:
+        """Return a column of a type as SQL writes it."""
+        from pyspark.errors import PySparkException
+
+        if _SIZED_TEXT.search(text):
+            raise InvalidInputError(
+                argument="dataType",
+                field=name,
+                reason=f"{text!r}: txlog does not hold text to a length",
+                remedy="Use STRING, and a constraint of the table for its length",
+            )
+        quoted = "`" + name.replace("`", "``") + "`"
+        try:
+            fields = self._spark.createDataFrame([], f"{quoted} {text}").schema.fields
+        except PySparkException as error:
+            told = " ".join(str(error).split("== SQL")[0].split())
+            raise _no_type(name, text, f"Spark does not read it: {told}") from error
+        if len(fields) != 1:
+            raise _no_type(name, text, f"it makes {len(fields)} columns")
+        return fields[0]
 
     def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
         """Add the columns of a schema of Spark's."""
@@ -197,3 +227,13 @@ class DeltaTableBuilder:
                 reason=f"the catalog has {self._name} for another table",
                 remedy="Choose another name, or drop that one: only the catalog forgets it",
             )
+
+
+def _no_type(column: str, text: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="dataType",
+        field=column,
+        reason=f"{text!r} is no type: {reason}",
+        remedy="Write one type of Spark SQL, such as DECIMAL(10, 2), and call addColumn for each "
+        "column",
+    )

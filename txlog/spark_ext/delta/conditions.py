@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from txlog.expressions import (
 )
 from txlog.scan import by_fragment
 from txlog.scan.metadata_columns import ROW_ADDRESS
-from txlog.schema import PrimitiveType, StructType, schema_json
+from txlog.schema import DataType, PrimitiveType, StructType, schema_json
 from txlog.snapshot import Snapshot
 from txlog.spark_ext.native import read
 from txlog.writing import FindRows
@@ -41,8 +42,13 @@ if TYPE_CHECKING:
 _BLOCK = 32768  # Rows that one bitmap of Spark's tells of.
 _BLOCKS_AT_ONCE = 64
 
-# What means the same to Spark in all of its modes; it may compute differently.
-_PLAIN = (And, Or, Not, IsNull, In, Comparison, Like, Column, Literal)
+# Values of one kind are compared as they are: Spark casts neither side, in none of its modes.
+_KINDS = {
+    "byte": "integer", "short": "integer", "integer": "integer", "long": "integer",
+    "string": "string", "boolean": "boolean", "date": "date",
+}  # fmt: skip
+_COMPARED_OTHERWISE = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")  # Metadata of text columns.
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expression | None:
@@ -50,16 +56,17 @@ def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expre
 
     A predicate needs no job, and tells other writers which rows it looked at. None is returned for
     whatever might mean something else to Spark: its columns, functions, subqueries, arithmetic,
-    instants (which it reads in the session's time zone), names with a table's alias.
+    instants (which it reads in the session's time zone), names with a table's alias, values that
+    it casts before it compares them, and text that settings of the session decide how to read.
     """
-    if not isinstance(condition, str):
+    if not isinstance(condition, str) or "\\" in condition or '"' in condition:
         return None
     try:
         found = parse_sql(condition)
         bind(found, schema)
     except InvalidInputError:
         return None
-    if not _is_plain(found):
+    if not _is_plain(found, schema):
         return None
     for path in columns_of(found):
         field = schema.get(path[0])
@@ -70,10 +77,46 @@ def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expre
     return found
 
 
-def _is_plain(node: Expression) -> bool:
-    if isinstance(node, Cast):  # DATE '2020-01-31'
-        return node.type == PrimitiveType("date") and isinstance(node.operand, Literal)
-    return isinstance(node, _PLAIN) and all(map(_is_plain, children(node)))
+def _is_plain(node: Expression, schema: StructType) -> bool:
+    """Return whether a predicate means the same to Spark; it may be computed differently."""
+    match node:
+        case And() | Or() | Not():
+            return all(_is_plain(part, schema) for part in children(node))
+        case IsNull(operand):
+            return isinstance(operand, Column) or _is_plain(operand, schema)
+        case Comparison() | In():
+            kinds = {_kind_of(value, schema) for value in children(node)}
+            return len(kinds) == 1 and None not in kinds
+        case Like(operand):
+            return _kind_of(operand, schema) == "string"
+    return _kind_of(node, schema) == "boolean"
+
+
+def _kind_of(value: Expression, schema: StructType) -> str | None:
+    """Return the kind of a column or constant, or None if Spark might cast it."""
+    match value:
+        case Column(path):
+            return _kind_of_column(path, schema)
+        case Cast(Literal(text), kind) | Literal(text, kind) if kind is not None:
+            is_day = isinstance(text, str) and _DAY.fullmatch(text)
+            return "date" if is_day and kind == PrimitiveType("date") else None
+        case Literal(bool()):
+            return "boolean"
+        case Literal(int(number)) if -(2**63) < number < 2**63:  # Else a decimal, to Spark.
+            return "integer"
+        case Literal(str()):
+            return "string"
+    return None
+
+
+def _kind_of_column(path: tuple[str, ...], schema: StructType) -> str | None:
+    kind: DataType = schema
+    for name in path:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None or any(key in field.metadata for key in _COMPARED_OTHERWISE):
+            return None
+        kind = field.type
+    return _KINDS.get(kind.name) if isinstance(kind, PrimitiveType) else None
 
 
 def rows_found(
