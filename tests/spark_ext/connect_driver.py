@@ -39,10 +39,9 @@ def main(folder: Path) -> dict[str, object]:
     for name in ("function", "format"):  # Two files to be read by streams.
         txlog.Table(folder / name).to_arrow(["id"])
         spark.range(5).write.mode("append").parquet(str(folder / "in"))
-    stream = spark.readStream.schema("id LONG").parquet(str(folder / "in")).writeStream
-    for number, writer in enumerate(
-        (stream.foreachBatch(to_table), stream.format("txlog").option("path", folder / "sink"))
-    ):
+    stream = spark.readStream.schema("id LONG").parquet(str(folder / "in"))
+    by_format = stream.writeStream.format("txlog").option("path", str(folder / "sink"))
+    for number, writer in enumerate((stream.writeStream.foreachBatch(to_table), by_format)):
         writer = writer.option("checkpointLocation", str(folder / f"c{number}"))
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

@@ -208,10 +208,12 @@ def test_a_driver_that_dies_between_the_two_commits_loses_and_doubles_nothing(
 
 @pytest.mark.exhaustive
 @pytest.mark.spec("STR-40", "STR-44")
-@pytest.mark.parametrize("trigger", ["availableNow", "processingTime"])
-@pytest.mark.parametrize("dies", ["process", "driver"])
+@pytest.mark.parametrize(
+    ("dies", "trigger"),
+    [("process", "availableNow"), ("process", "processingTime"), ("driver", "availableNow")],
+)
 def test_a_query_may_die_at_every_point(
-    request: pytest.FixtureRequest, tmp_path: Path, trigger: str, dies: str
+    request: pytest.FixtureRequest, tmp_path: Path, dies: str, trigger: str
 ) -> None:
     start = in_own_process
     if dies == "process":
