@@ -5,7 +5,7 @@ from __future__ import annotations
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, bind_value, children, columns_of
 from txlog.expressions.evaluate import evaluate, is_true, mask
-from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -47,6 +47,7 @@ __all__ = [
     "lit",
     "mask",
     "parse_sql",
+    "quote_name",
     "to_sql",
 ]
 

@@ -27,13 +27,14 @@ from txlog.expressions.tree import (
 )
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructType, type_name
 from txlog.schema.moments import parse_date, parse_moment
+from txlog.schema.types import WHOLE_NUMBERS
 
 BOOLEAN = PrimitiveType("boolean")
 DOUBLE = PrimitiveType("double")
 LONG = PrimitiveType("long")
 _VOID = PrimitiveType("void")
 
-_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_INTEGERS = frozenset(WHOLE_NUMBERS)
 _FLOATS = frozenset({"float", "double"})
 _MOMENTS = frozenset({"timestamp", "timestamp_ntz"})
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -260,7 +260,7 @@ def to_sql(node: Expression) -> str:
 def _sql(node: Expression) -> str:
     match node:
         case Column(path):
-            return ".".join(_name(name) for name in path)
+            return ".".join(map(quote_name, path))
         case Literal(value, kind):
             return _text(value, type_name(kind) if kind else None)
         case Comparison(op, left, right):
@@ -286,7 +286,8 @@ def _sql(node: Expression) -> str:
     raise TypeError(f"{type(node).__name__} has no SQL text")
 
 
-def _name(name: str) -> str:
+def quote_name(name: str) -> str:
+    """Return a name as Spark's SQL takes it."""
     # Always in backticks: what is a word of SQL depends on its version and on the place.
     return "`" + name.replace("`", "``") + "`"
 

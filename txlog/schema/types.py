@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 
 PRIMITIVES = frozenset(

@@ -11,6 +11,7 @@ from typing import Any
 from txlog.errors import UnsupportedFeatureError
 from txlog.schema.types import (
     TYPE_CHANGES,
+    WHOLE_NUMBERS,
     ArrayType,
     DataType,
     MapType,
@@ -18,7 +19,6 @@ from txlog.schema.types import (
     StructType,
 )
 
-_INTEGERS = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 # What the values need; the protocol's own list asks for more, but real tables have less.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -26,8 +26,8 @@ _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 def is_widening(old: str, new: str) -> bool:
     """Return whether the protocol lets a column go from one type to another, by their names."""
-    if old in _INTEGERS and new in _INTEGERS:
-        return _INTEGERS.index(old) < _INTEGERS.index(new)
+    if old in WHOLE_NUMBERS and new in WHOLE_NUMBERS:
+        return WHOLE_NUMBERS.index(old) < WHOLE_NUMBERS.index(new)
     if (old, new) in {("float", "double"), ("date", "timestamp_ntz")}:
         return True
     if new == "double":

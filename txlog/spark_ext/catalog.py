@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.expressions import quote_name
 from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
@@ -73,7 +74,7 @@ def table_location(spark: SparkSession, name: str) -> str:
     if path is not None:
         return path
     parts = split_name(name)
-    inside = f" IN {'.'.join(map(_quoted, parts[:-1]))}" if len(parts) > 1 else ""
+    inside = f" IN {'.'.join(map(quote_name, parts[:-1]))}" if len(parts) > 1 else ""
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
     rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'", name)
     same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
@@ -130,14 +131,10 @@ def _told(lines: Sequence[str], what: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _quoted(part: str) -> str:
-    return "`" + part.replace("`", "``") + "`"
-
-
 def register_table(spark: SparkSession, name: str, uri: str) -> None:
     """Put a table that exists into Spark's catalog, so that its location is found by its name."""
     location = uri.replace("\\", "\\\\").replace("'", "\\'")
-    quoted = ".".join(map(_quoted, split_name(name)))
+    quoted = ".".join(map(quote_name, split_name(name)))
     spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -17,11 +15,12 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import as_expression
 from txlog.feed import feed_read_plan
 from txlog.scan import choose_columns, scan_schema
-from txlog.schema import StructType, schema_json
+from txlog.schema import StructType
 from txlog.snapshot import Snapshot, snapshot_at
 from txlog.spark_ext.changes import ChangesReader, feed_of
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
+from txlog.spark_ext.spark_types import spark_schema
 from txlog.spark_ext.writer import batch_writer, stream_writer
 from txlog.store import Store
 
@@ -82,7 +81,7 @@ class TxlogDataSource(DataSource):
         chosen = snapshot.schema
         if columns is not None:
             chosen = StructType(choose_columns(scan_schema(snapshot), columns))
-        return _spark_schema(chosen)
+        return spark_schema(chosen)
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
@@ -90,7 +89,7 @@ class TxlogDataSource(DataSource):
         last = snapshot_at(options.store())
         if options.text("endingVersion") or options.text("endingTimestamp"):
             _, _, last = feed_of(options)
-        return _spark_schema(StructType(feed_read_plan(last, columns, None).columns))
+        return spark_schema(StructType(feed_read_plan(last, columns, None).columns))
 
     def reader(self, schema: SparkStruct) -> DataSourceReader:
         """Return a reader of the columns of `schema`."""
@@ -152,7 +151,3 @@ class TxlogDataSource(DataSource):
                 argument="timestampAsOf", reason="versionAsOf and timestampAsOf exclude each other"
             )
         return store, snapshot_at(store, version, moment)
-
-
-def _spark_schema(schema: StructType) -> SparkStruct:
-    return SparkStruct.fromJson(json.loads(schema_json(schema)))

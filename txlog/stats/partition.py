@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type, type_name
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
+from txlog.schema.types import WHOLE_NUMBERS
 
-_INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
 
@@ -70,7 +70,7 @@ def _reader(kind: DataType) -> Callable[[str], Any]:
     if isinstance(kind, DecimalType):
         return lambda text: _decimal(text, kind)
     match kind:
-        case PrimitiveType(name) if name in _INTEGERS:
+        case PrimitiveType(name) if name in WHOLE_NUMBERS:
             return _integer
         case PrimitiveType("float" | "double"):
             return float

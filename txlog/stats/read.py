@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
 from txlog.schema.moments import parse_date, parse_moment
+from txlog.schema.types import WHOLE_NUMBERS
 from txlog.stats.bounds import Bounds, ColumnBounds, Path
 
-_INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
 _EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.
 _FLOAT_ERROR = Decimal(2) ** -49  # Of a decimal that a writer computed as a float64, relative.
@@ -50,7 +50,7 @@ def kind_of(schema: StructType, path: Path) -> DataType | None:
 
 def bound_type(kind: DataType) -> pa.DataType:
     """Return the Arrow type in which bounds of a type are held."""
-    if isinstance(kind, PrimitiveType) and kind.name in _INTEGERS:
+    if isinstance(kind, PrimitiveType) and kind.name in WHOLE_NUMBERS:
         return pa.int64()
     if kind == PrimitiveType("float"):
         return pa.float64()
@@ -150,7 +150,7 @@ def _readers(kind: DataType) -> tuple[Reader, Reader]:
             lambda value: _decimal(value, kind, up=True),
         )
     match kind:
-        case PrimitiveType(name) if name in _INTEGERS:
+        case PrimitiveType(name) if name in WHOLE_NUMBERS:
             return _integer, _integer
         case PrimitiveType("float" | "double"):
             # NaN is above all numbers, and many writers leave it out of their greatest value.

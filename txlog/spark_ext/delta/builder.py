@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from txlog.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.expressions import quote_name
 from txlog.maintain import replace_table
 from txlog.schema import parse_schema
 from txlog.spark_ext.catalog import path_in, register_table, split_name, table_location
@@ -122,9 +123,8 @@ class DeltaTableBuilder:
                 reason=f"{text!r}: txlog does not hold text to a length",
                 remedy="Use STRING, and a constraint of the table for its length",
             )
-        quoted = "`" + name.replace("`", "``") + "`"
         try:
-            fields = self._spark.createDataFrame([], f"{quoted} {text}").schema.fields
+            fields = self._spark.createDataFrame([], f"{quote_name(name)} {text}").schema.fields
         except PySparkException as error:
             told = " ".join(str(error).split("== SQL")[0].split())
             raise _no_type(name, text, f"Spark does not read it: {told}") from error

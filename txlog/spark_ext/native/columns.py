@@ -5,13 +5,13 @@ Rule: spec/spark.md, SPK-7.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.expressions import quote_name
 from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, ROW_ID, ReadPlan
 from txlog.schema import (
     ArrayType,
@@ -20,11 +20,11 @@ from txlog.schema import (
     PrimitiveType,
     StructField,
     StructType,
-    schema_json,
     type_name,
 )
 from txlog.spark_ext.native.kinds import Constant
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN
+from txlog.spark_ext.spark_types import spark_schema
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.
 # `_metadata.row_index` is the same column, but comes in a struct that is made for each row.
@@ -85,8 +85,7 @@ def project(
     stored += [StructField(name, PrimitiveType(one.kind)) for name, one in told.items()]
     if virtual:
         stored.append(StructField(FRAGMENT_COLUMN, _LONG))
-    schema = SparkStruct.fromJson(json.loads(schema_json(StructType(tuple(stored)))))
-    return Projection(schema, tuple(columns))
+    return Projection(spark_schema(StructType(tuple(stored))), tuple(columns))
 
 
 def _unpushed(column: StructField) -> str:
@@ -94,7 +93,7 @@ def _unpushed(column: StructField) -> str:
 
     Many writers leave NaN out of the bounds there. To Spark it is the greatest number.
     """
-    name = quoted(column.name)
+    name = quote_name(column.name)
     if column.type in _FLOATS:
         return f"nanvl({name}, CAST('NaN' AS {type_name(column.type)}))"
     return name
@@ -118,11 +117,6 @@ def own_names(plan: ReadPlan) -> set[str]:
     """Return the names in files that Spark would confuse with those of this reading."""
     names = {column.name_in_files(plan.mapping_mode).lower() for column in plan.needed}
     return {name for name in names if name == POSITION or name.startswith("_txlog_")}
-
-
-def quoted(name: str) -> str:
-    """Return a name as Spark's SQL takes it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _metadata_sql(name: str) -> str:
@@ -169,5 +163,4 @@ def _renames(held: DataType, wanted: DataType) -> bool:
 
 def _spark(column: StructField) -> SparkType:
     plain = StructField(column.name, _type_in_files(column.type, "none"))
-    found = SparkStruct.fromJson(json.loads(schema_json(StructType((plain,)))))
-    return found.fields[0].dataType
+    return spark_schema(StructType((plain,))).fields[0].dataType

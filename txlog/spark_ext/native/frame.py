@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
+from txlog.expressions import quote_name
 from txlog.fragments import FragmentRows
 from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
 from txlog.spark_ext.native.columns import (
@@ -19,7 +20,6 @@ from txlog.spark_ext.native.columns import (
     has_inner_floats,
     partition_name,
     project,
-    quoted,
 )
 from txlog.spark_ext.native.kinds import Constant, partition_text
 from txlog.spark_ext.native.lookup import alive, constants
@@ -90,11 +90,11 @@ def frame(
     if any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
     else:  # As text it is one call to Spark, instead of several for each column.
-        found = found.selectExpr(*(f"{c.sql} AS {quoted(c.name)}" for c in projection.columns))
+        found = found.selectExpr(*(f"{c.sql} AS {quote_name(c.name)}" for c in projection.columns))
     if where is not None:
         found = found.where(where)
     chosen = [column.name for column in plan.columns]
-    return found if chosen == names else found.selectExpr(*map(quoted, chosen))
+    return found if chosen == names else found.selectExpr(*map(quote_name, chosen))
 
 
 def _cast(column: ReadColumn) -> Column:

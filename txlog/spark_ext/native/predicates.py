@@ -5,10 +5,11 @@ What Spark coerces, or reads by the session's time zone or ANSI mode, is no such
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import reduce
-from operator import and_, or_
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -25,13 +26,22 @@ from txlog.expressions import (
     Literal,
     Not,
     Or,
+    to_sql,
 )
 from txlog.schema import DataType, DecimalType, PrimitiveType
-from txlog.spark_ext.native.columns import quoted
+from txlog.schema.types import WHOLE_NUMBERS
 
-_WHOLE = frozenset({"byte", "short", "integer", "long"})
 _EXACT_IN_DOUBLES = 1 << 53
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COMPARED: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<=>": lambda left, right: left.eqNullSafe(right),
+}
 
 
 def as_spark(where: Expression) -> SparkColumn | None:
@@ -42,7 +52,7 @@ def as_spark(where: Expression) -> SparkColumn | None:
             known = [part for part in found if part is not None]
             if len(known) < len(found):
                 return None
-            return reduce(and_ if isinstance(where, And) else or_, known)
+            return reduce(operator.and_ if isinstance(where, And) else operator.or_, known)
         case Not(operand):
             inner = as_spark(operand)
             return None if inner is None else ~inner
@@ -57,7 +67,7 @@ def as_spark(where: Expression) -> SparkColumn | None:
         case Like(Column(_, PrimitiveType("string")) as column, pattern):
             return _column(column).like(pattern)
         case Comparison(op, left, right) if _alike(left, right):
-            return _compared(op, _operand(left), _operand(right))
+            return _COMPARED[op](_operand(left), _operand(right))
     return None
 
 
@@ -94,25 +104,8 @@ def _alike(left: Expression, right: Expression) -> bool:
 
 def _is_exact(kind: DataType | None) -> bool:
     return isinstance(kind, DecimalType) or (
-        isinstance(kind, PrimitiveType) and kind.name in _WHOLE
+        isinstance(kind, PrimitiveType) and kind.name in WHOLE_NUMBERS
     )
-
-
-def _compared(op: str, left: SparkColumn, right: SparkColumn) -> SparkColumn:
-    match op:
-        case "=":
-            return left == right
-        case "<>":
-            return left != right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-        case ">=":
-            return left >= right
-    return left.eqNullSafe(right)
 
 
 def _operand(node: Expression) -> SparkColumn:
@@ -120,17 +113,15 @@ def _operand(node: Expression) -> SparkColumn:
 
 
 def _column(column: Any) -> SparkColumn:
-    return F.col(".".join(map(quoted, column.path)))
+    return F.col(to_sql(column))
 
 
 def _literal(node: Any) -> SparkColumn:
     value = node.value
     if isinstance(value, datetime):
-        zoned = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-        micros = (zoned - _EPOCH) // timedelta(microseconds=1)
-        if value.tzinfo is not None:
-            return F.timestamp_micros(F.lit(micros))
-        return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+        if value.tzinfo is None:
+            return F.lit(value.isoformat(sep=" ")).cast("timestamp_ntz")
+        return F.timestamp_micros(F.lit((value - _EPOCH) // timedelta(microseconds=1)))
     if isinstance(value, bytes):
         return F.lit(bytearray(value))
     return F.lit(value)

@@ -17,7 +17,7 @@ from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import fragments_of
 from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, Threads, plan_files
 from txlog.schema import ArrayType, MapType, StructField, StructType
-from txlog.schema.types import TYPE_CHANGES
+from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import frame
@@ -25,8 +25,6 @@ from txlog.spark_ext.native.places import passed_over
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import load_vectors, word_bytes
 from txlog.store import Store, open_store
-
-_WHOLE_NUMBERS = ("byte", "short", "integer", "long")
 
 MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.
 
@@ -123,7 +121,7 @@ def needs_python(plan: FilePlan) -> bool:
 def _becomes_decimal(column: StructField) -> bool:
     """Whether files may hold whole numbers for decimals: Spark wants room for all of the type."""
     return any(
-        change.get("fromType") in _WHOLE_NUMBERS and "decimal" in str(change.get("toType"))
+        change.get("fromType") in WHOLE_NUMBERS and "decimal" in str(change.get("toType"))
         for field in _fields(column)
         for change in field.metadata.get(TYPE_CHANGES) or ()
     )

@@ -50,7 +50,7 @@ def deletion_words(deleted: BitMap64 | None, rows: int) -> pa.Array:
 
     Bit i of word w is position 64 × w + i.
     """
-    bits = np.zeros(-(-rows // WORD) * WORD, np.bool_)
+    bits = np.zeros(word_bytes(rows) * 8, np.bool_)
     if deleted:
         bits[as_array(deleted).to_numpy()] = True
     return pa.array(np.packbits(bits, bitorder="little").view("<i8"))
