@@ -80,12 +80,26 @@ def run_python(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_importing_is_light() -> None:
-    heavy = {"pyspark", "pandas", "sqlglot", "fsspec", "typer", "rich", "polars", "deltalake"}
+HEAVY = {"pyspark", "pandas", "sqlglot", "fsspec", "typer", "rich", "polars", "deltalake"}
+
+
+@pytest.mark.parametrize(
+    ("used", "heavy"),
+    [("txlog", HEAVY | {"pyarrow", "pydantic"}), ("txlog.Table, txlog.write", HEAVY)],
+)
+def test_importing_is_light(used: str, heavy: set[str]) -> None:
     loaded = run_python(
-        "import sys, txlog; print(*{name.partition('.')[0] for name in sys.modules})"
+        f"import sys, txlog; {used}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     ).split()
     assert heavy.isdisjoint(loaded)
+
+
+def test_every_public_name_is_there() -> None:
+    assert set(txlog.__all__) <= set(dir(txlog))
+    for name in txlog.__all__:
+        assert getattr(txlog, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Tabel'"):
+        _ = txlog.Tabel
 
 
 def test_spark_finds_the_module_without_any_import() -> None:

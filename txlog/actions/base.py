@@ -45,6 +45,7 @@ class Action(BaseModel):
         extra="ignore",
         alias_generator=to_camel,
         populate_by_name=True,
+        defer_build=True,
     )
 
     def to_json(self) -> dict[str, Any]:
