@@ -1,0 +1,179 @@
+"""Tables that are mostly log: many commits, or many files in a checkpoint, of a fixed seed.
+
+Their data files do not exist. What is measured on them is opening, listing and planning. They are
+written by hand or by deltalake, except where the name of the table says another writer, so that no
+layout of txlog's own makes its reading quick.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+SEED = 20260101
+REGIONS, DAYS = 20, 50
+"""Two partition columns, 1,000 partitions: one of them is 0.1% of all files."""
+ROWS_PER_FILE = 100_000
+NUMBERS = [f"n{k}" for k in range(5)]
+TEXTS = [f"t{k}" for k in range(3)]
+SPAN = 1000
+"""`id` and `n0` rise from file to file, this much each: a range of them keeps few files."""
+
+
+def schema_string() -> str:
+    kinds = {"region": "string", "day": "date", "id": "long", "at": "timestamp"}
+    kinds |= dict.fromkeys(NUMBERS, "long") | dict.fromkeys(TEXTS, "string")
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in kinds.items()
+    ]
+    return orjson.dumps({"type": "struct", "fields": fields}).decode()
+
+
+def first_lines(properties: dict[str, str]) -> list[dict[str, Any]]:
+    protocol: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    if properties.get("delta.checkpointPolicy") == "v2":
+        named = {"readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint"]}
+        protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **named}
+    return [
+        {"protocol": protocol},
+        {
+            "metaData": {
+                "id": "5f9f1c1e-6b1f-4d53-9b7e-000000000001",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": schema_string(),
+                "partitionColumns": ["region", "day"],
+                "configuration": properties,
+                "createdTime": 1_700_000_000_000,
+            }
+        },
+    ]
+
+
+def day_of(number: int) -> str:
+    return str(np.datetime64("2026-01-01") + number % DAYS)
+
+
+def adds(first: int, count: int) -> Iterator[dict[str, Any]]:
+    """Yield `count` actions of 700 to 900 bytes; the same number is always the same file."""
+    for number in range(first, first + count):
+        dice = (number * 2654435761) % 2**32
+        region, day = f"r{dice % REGIONS:02}", day_of(dice // REGIONS)
+        low: dict[str, Any] = {"id": number * SPAN, "at": f"2026-01-01T00:{number % 60:02}:00.000Z"}
+        high: dict[str, Any] = {
+            "id": number * SPAN + SPAN - 1,
+            "at": f"2026-01-02T00:{number % 60:02}:59.999Z",
+        }
+        for k, name in enumerate(NUMBERS):
+            low[name] = (number if k == 0 else dice >> k) * SPAN
+            high[name] = low[name] + SPAN - 1
+        for k, name in enumerate(TEXTS):
+            low[name] = f"a{dice >> k:010}"
+            high[name] = f"z{dice >> k:010}"
+        stats = {
+            "numRecords": ROWS_PER_FILE,
+            "minValues": low,
+            "maxValues": high,
+            "nullCount": dict.fromkeys(low, 0),
+        }
+        yield {
+            "path": f"region={region}/day={day}/part-{number:08}-{dice:08x}-c000.snappy.parquet",
+            "partitionValues": {"region": region, "day": day},
+            "size": 1_000_000 + dice % 1_000_000,
+            "modificationTime": 1_700_000_000_000 + number,
+            "dataChange": True,
+            "stats": orjson.dumps(stats).decode(),
+        }
+
+
+def write_commit(log: Path, version: int, actions: list[dict[str, Any]]) -> None:
+    lines = b"\n".join(orjson.dumps(action) for action in actions) + b"\n"
+    (log / f"{version:020}.json").write_bytes(lines)
+
+
+def info(version: int) -> dict[str, Any]:
+    told = {"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"}
+    return {"commitInfo": told | {"operationParameters": {"mode": "Append"}}}
+
+
+def write_commits(
+    root: Path, commits: int, per_commit: int, properties: dict[str, str] | None = None
+) -> None:
+    """Write a table of version `commits`, of which each version after 0 adds `per_commit` files."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    write_commit(log, 0, [info(0), *first_lines(properties or {})])
+    append_commits(root, 1, commits, per_commit)
+
+
+def append_commits(root: Path, first: int, count: int, per_commit: int) -> None:
+    for version in range(first, first + count):
+        files = adds((version - 1) * per_commit, per_commit)
+        write_commit(
+            root / "_delta_log", version, [info(version), *({"add": add} for add in files)]
+        )
+
+
+TRAILING = 20
+"""Commits after the checkpoint, of one file each."""
+
+
+def write_checkpointed(
+    root: Path,
+    files: int,
+    checkpoint: Callable[[Path], None],
+    properties: dict[str, str] | None = None,
+) -> None:
+    """Write `files` files into a checkpoint (its commits are taken away), and 20 commits."""
+    commits = 100
+    write_commits(root, commits, files // commits, properties)
+    checkpoint(root)
+    log = root / "_delta_log"
+    for version in range(commits):
+        (log / f"{version:020}.json").unlink()
+    for number in range(TRAILING):
+        version = commits + 1 + number
+        (add,) = adds(files + number, 1)
+        write_commit(log, version, [info(version), {"add": add}])
+
+
+def by_deltalake(root: Path) -> None:
+    from deltalake import DeltaTable
+
+    DeltaTable(root).create_checkpoint()
+
+
+def by_txlog(root: Path) -> None:
+    import txlog
+
+    txlog.Table(root).checkpoint()
+
+
+STRUCTS = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
+V2 = {"delta.checkpointPolicy": "v2"}
+
+TABLES: dict[str, Callable[[Path, int], None]] = {
+    "commits": lambda root, files: write_commits(root, files, 1),
+    "commits-of-10": lambda root, files: write_commits(root, files // 10, 10),
+    "checkpoint": lambda root, files: write_checkpointed(root, files, by_deltalake),
+    "checkpoint-structs": lambda root, files: write_checkpointed(root, files, by_deltalake, STRUCTS),
+    "checkpoint-v2": lambda root, files: write_checkpointed(root, files, by_txlog, V2),
+}
+
+
+def make(folder: Path, name: str, files: int) -> Path:
+    """Return the table, made unless it is there."""
+    root = folder / f"{name}-{files}"
+    if not root.exists():
+        print(f"making {root.name} …", flush=True)
+        part = root.with_name(root.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        TABLES[name](part, files)
+        part.rename(root)
+    return root
