@@ -8,9 +8,12 @@ fields, and a property test holds the two decodings equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import accumulate, chain
+from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txlog.actions.base import texts_of
 from txlog.actions.ndjson import decode_action
@@ -71,7 +74,9 @@ _UNREADABLE = (
     ValueError,
     OverflowError,
 )
-_REQUIRED = ("path", "partitionValues", "size", "modificationTime", "dataChange")
+_REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
+_INTEGERS = {int, type(None)}
+_VALUES = methodcaller("values")
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -98,66 +103,103 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
     LogCorruptError
         A field is missing or of a wrong type; the error names file, line and field.
     """
+    held = list(commits)
     versions: list[int] = []
     is_add: list[bool] = []
     bodies: list[dict[str, Any]] = []
-    places: list[tuple[str, int]] = []
-    for version, rows, name in commits:
-        for line, row in enumerate(rows, start=1):
-            for kind in ("add", "remove"):
-                body = row.get(kind)
-                if body is not None:
-                    versions.append(version)
-                    is_add.append(kind == "add")
-                    bodies.append(body)
-                    places.append((name, line))
+    for version, rows, _ in held:
+        before = len(bodies)
+        for row in rows:
+            if (body := row.get("add")) is not None:
+                bodies.append(body)
+                is_add.append(True)
+            if (body := row.get("remove")) is not None:
+                bodies.append(body)
+                is_add.append(False)
+        versions += [version] * (len(bodies) - before)
     if not bodies:
         return empty_rows()
     try:
         return _columns(versions, is_add, bodies)
     except _UNREADABLE as error:
-        # The models know the field at fault; where they accept, the columns must too.
-        for add, body, (name, line) in zip(is_add, bodies, places, strict=True):
-            decode_action("add" if add else "remove", body, path=name, line=line)
-        name, line = places[0]
-        raise LogCorruptError(
-            path=name, line=line, reason=f"a file action cannot be read: {error}"
-        ) from error
+        raise _at_fault(held, error) from error
+
+
+def _at_fault(
+    commits: list[tuple[int, list[dict[str, Any]], str]], error: Exception
+) -> LogCorruptError:
+    """Return what is wrong with actions that cannot be columns, and where.
+
+    The models know the field at fault; where they accept, the columns must too.
+    """
+    first: tuple[str | None, int | None] = (None, None)
+    for _, rows, name in commits:
+        for line, row in enumerate(rows, start=1):
+            for kind in ("add", "remove"):
+                if (body := row.get(kind)) is not None:
+                    first = (name, line) if first[0] is None else first
+                    try:
+                        decode_action(kind, body, path=name, line=line)
+                    except LogCorruptError as found:
+                        return found
+    return LogCorruptError(
+        path=first[0], line=first[1], reason=f"a file action cannot be read: {error}"
+    )
 
 
 def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any]]) -> pa.Table:
-    for add, body in zip(is_add, bodies, strict=True):
-        if body["path"] is None or (add and any(body[name] is None for name in _REQUIRED)):
-            raise KeyError("a required field is null")
+    there = set().union(*bodies)
+    count = len(bodies)
     columns: dict[str, pa.Array] = {
         "version": pa.array(versions, pa.int64()),
         "is_add": pa.array(is_add, pa.bool_()),
-        "partition_values": _maps([body.get("partitionValues") for body in bodies]),
-        "tags": _maps([body.get("tags") for body in bodies]),
     }
+    for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
+        columns[column] = (
+            _maps([body.get(name) for body in bodies])
+            if name in there
+            else pa.nulls(count, STRING_MAP)
+        )
     for name, column in FIELDS.items():
         kind = FILE_ROWS.field(column).type
+        if name not in there:
+            columns[column] = pa.nulls(count, kind)
+            continue
         values = [body.get(name) for body in bodies]
-        if pa.types.is_int64(kind) and any(type(v) not in (int, type(None)) for v in values):
+        if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, values)):
             raise TypeError(f"{name} is no integer")
         columns[column] = pa.array(values, kind)
+    _require_fields(columns)
     columns["data_change"] = columns["data_change"].fill_null(True)
-    vectors = [body.get("deletionVector") for body in bodies]
-    columns["deletion_vector"], columns["dv_id"] = _vectors(vectors)
+    vectors = [body.get("deletionVector") for body in bodies] if "deletionVector" in there else []
+    columns["deletion_vector"], columns["dv_id"] = (
+        _vectors(vectors) if any(vectors) else _no_vectors(count)
+    )
     return pa.table([columns[name] for name in FILE_ROWS.names], schema=FILE_ROWS)
+
+
+def _require_fields(columns: dict[str, pa.Array]) -> None:
+    """Refuse actions without a field that they must have."""
+    missing = columns["path"].null_count
+    for name in _REQUIRED:
+        column = columns[name]
+        if column.null_count:
+            missing += pc.sum(pc.and_(column.is_null(), columns["is_add"])).as_py()
+    if missing:
+        raise KeyError("a required field is null")
+
+
+def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
+    return pa.nulls(count, DELETION_VECTOR), pa.nulls(count, pa.string())
 
 
 def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
     """Return string maps column by column: offsets, keys, items."""
-    offsets: list[int | None] = []
-    keys: list[str] = []
-    items: list[str | None] = []
-    for value in values:
-        offsets.append(None if value is None else len(keys))
-        if value is not None:
-            keys.extend(value.keys())
-            items.extend(value.values())
-    offsets.append(len(keys))
+    there = [{} if value is None else value for value in values] if None in values else values
+    ends = list(accumulate(map(len, there), initial=0))  # type: ignore[arg-type]
+    offsets = [*(None if v is None else at for v, at in zip(values, ends, strict=False)), ends[-1]]
+    keys = list(chain.from_iterable(there))  # type: ignore[arg-type]
+    items = list(chain.from_iterable(map(_VALUES, there)))
     try:
         texts = pa.array(items, pa.string())
     except pa.ArrowException:
@@ -168,8 +210,6 @@ def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
 
 
 def _vectors(values: list[dict[str, Any] | None]) -> tuple[pa.Array, pa.Array]:
-    if not any(values):
-        return pa.nulls(len(values), DELETION_VECTOR), pa.nulls(len(values), pa.string())
     for value in values:
         if value is None:
             continue

@@ -28,6 +28,7 @@ ACTIONS: dict[str, type[Action]] = {
     "sidecar": Sidecar,
     "checkpointMetadata": CheckpointMetadata,
 }
+_OBJECT = {dict}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()}
 
@@ -77,11 +78,11 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
     Objects that stretch over several lines, which some writers leave, are read as well.
     """
     data = data.removeprefix(_BYTE_ORDER_MARK)
-    lines = [line for line in data.split(b"\n") if line and not line.isspace()]
+    text = data.strip()
     try:
         # One call for all lines is far faster than one for each.
-        found = orjson.loads(b"[" + b",".join(lines) + b"]")
-        if len(found) == len(lines) and all(type(row) is dict for row in found):
+        found = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
+        if len(found) == text.count(b"\n") + 1 and _OBJECT.issuperset(map(type, found)):
             return found  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         pass

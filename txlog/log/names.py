@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 LOG_FOLDER = "_delta_log"
 
 Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
 _NAME = re.compile(
     rf"""(?P<version>\d{{20}})\.(?:
         (?P<commit>json)
@@ -26,8 +26,7 @@ _NAME = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(NamedTuple):
     """A file of the log, by what its name says. Its version is the name's, never the content's."""
 
     name: str
@@ -39,7 +38,7 @@ class LogFile:
     part: int = 0  # Of a multi-part checkpoint, from 1; 0 for all others.
     parts: int = 1
     uuid: str | None = None  # A UUID-named checkpoint is of the V2 kind.
-    content: bytes | None = field(default=None, repr=False)  # Of a commit that is no file at all.
+    content: bytes | None = None  # Of a commit that is no file at all.
 
     @property
     def last_version(self) -> int:
@@ -54,6 +53,11 @@ class LogFile:
 
 def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | None:
     """Return what a name means, or None: everything else in the folder is ignored."""
+    if len(name) == _COMMIT_LENGTH and name.endswith(".json"):  # Most are.
+        digits = name[:-5]
+        if digits.isdigit() and digits.isascii():
+            return LogFile(name, "commit", int(digits), size, modified_ms)
+        return None
     found = _NAME.fullmatch(name)
     if found is None:
         return None

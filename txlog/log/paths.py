@@ -9,6 +9,7 @@ import re
 from posixpath import normpath
 from urllib.parse import quote, unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +20,10 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _WEB = re.compile(r"https?:", re.IGNORECASE)
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
+
+_PERCENT, _COLON, _SLASH = b"%:/"
+_FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
+_BLOCK = 1 << 20
 
 
 def decode_path(path: str) -> str:
@@ -69,13 +74,39 @@ def canonical_keys(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Ar
 
     Two spellings of one file (`file:/x` and `/x`, `%20` and a space) have one key.
     """
+    if isinstance(paths, pa.ChunkedArray):
+        return pa.chunked_array([_keys(part) for part in paths.chunks], pa.string())
+    return _keys(paths)
+
+
+def _keys(paths: pa.Array) -> pa.Array:
+    if _are_plain(paths):
+        return paths
     special = pc.match_substring_regex(paths, _SPECIAL)
     if not pc.any(special).as_py():
         return paths
     keys = [_key(path) for path in paths.filter(special).to_pylist()]
-    flat = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
-    mask = special.combine_chunks() if isinstance(special, pa.ChunkedArray) else special
-    return pc.replace_with_mask(flat, mask, pa.array(keys, pa.string()))
+    return pc.replace_with_mask(paths, special, pa.array(keys, pa.string()))
+
+
+def _are_plain(paths: pa.Array) -> bool:
+    """Return whether it is plain at a look at the bytes alone that no path is special."""
+    _, offsets, data = paths.buffers()
+    if len(paths) == 0 or data is None:
+        return True
+    places = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    held = np.frombuffer(data, np.uint8)
+    starts = places[:-1][places[:-1] < places[1:]]
+    if np.isin(held[starts], _FIRST).any():
+        return False
+    for start in range(int(places[0]), int(places[-1]), _BLOCK):
+        block = held[start : min(start + _BLOCK, int(places[-1])) + 1]
+        if (block == _PERCENT).any() or (block == _COLON).any():
+            return False
+        after = block[1:][block[:-1] == _SLASH]
+        if np.isin(after, _FIRST).any():
+            return False
+    return True
 
 
 def _key(path: str) -> str:

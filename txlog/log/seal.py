@@ -5,7 +5,6 @@ Rules: spec/reconcile.md, REC-9. Pure.
 
 from __future__ import annotations
 
-import re
 import zlib
 
 BLANK = "00000000"  # What a file must hold behind its mark where the seal is to be.
@@ -33,10 +32,10 @@ def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
 
     `within` is how far from the start to look for it, in bytes.
     """
-    pattern = re.compile(re.escape(mark) + rb"(.{8})", re.DOTALL)
-    found = pattern.search(data, 0, len(data) if within is None else within)
-    if found is None:
+    end = len(data) if within is None else within
+    start = data.find(mark, 0, end) + len(mark)
+    seal = data[start : start + len(_BLANK)]
+    if start < len(mark) or start + len(_BLANK) > end:
         return False
-    start, end = found.span(1)
-    crc = zlib.crc32(data[end:], zlib.crc32(_BLANK, zlib.crc32(data[:start])))
-    return found[1] != b"%08x" % crc
+    rest = zlib.crc32(_BLANK, zlib.crc32(data[:start]))
+    return seal != b"%08x" % zlib.crc32(data[start + len(_BLANK) :], rest)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions import flat
 from txlog.errors import LogCorruptError
 from txlog.log import canonical_keys, commit_name
+from txlog.reconcile.distinct import are_distinct, text_hashes
+
+_NOTHING = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,13 @@ def file_keys(rows: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(with_vector, paths)
 
 
+def are_different(keys: pa.ChunkedArray) -> bool:
+    """Return whether no key is there twice."""
+    if are_distinct(np.concatenate([text_hashes(part) for part in keys.chunks] or [_NOTHING])):
+        return True
+    return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))
+
+
 def newest(rows: pa.Table) -> pa.Table:
     """Keep, of every logical file, the row of its highest version.
 
@@ -47,12 +58,11 @@ def newest(rows: pa.Table) -> pa.Table:
     """
     if rows.num_rows < 2:
         return rows
+    keys = file_keys(rows)
+    if are_different(keys):
+        return rows
     keyed = pa.table(
-        {
-            "key": file_keys(rows),
-            "version": rows["version"],
-            "row": pa.array(range(rows.num_rows), pa.int64()),
-        }
+        {"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)}
     ).sort_by([("version", "descending")])
     groups = keyed.group_by("key", use_threads=False)  # One thread keeps the order.
     kept = groups.aggregate([("row", "first"), ("row", "count"), ("version", "count_distinct")])
@@ -92,7 +102,7 @@ def once(rows: pa.Table, *, path: str) -> pa.Table:
     """
     keyed = rows.select(["path", "dv_id"]).filter(rows["is_add"])  # No other column is copied.
     keys = file_keys(keyed)
-    if pc.count_distinct(keys).as_py() == keyed.num_rows:
+    if are_different(keys):
         return rows
     live = _split(rows).live
     first: dict[str, dict[str, Any]] = {}

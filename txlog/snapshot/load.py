@@ -28,9 +28,10 @@ from txlog.log import (
     ratified,
 )
 from txlog.protocol import is_stamped
-from txlog.reconcile import Controls, FileState, controls_of, overlay, reconcile_files
-from txlog.snapshot.commits import Commit, file_rows, read_commit
+from txlog.reconcile import Controls, FileState, controls_of, overlay
+from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
+from txlog.snapshot.tail import DamagedError, read_tail
 from txlog.store import Store
 
 
@@ -113,14 +114,14 @@ def load_snapshot(
     hint = read_hint(store)
     since = hint.version if hint and (version is None or hint.version <= version) else 0
     files = list_log(store, since=since, catalog=catalog)
-    passed_over: list[_UnusableError] = []
+    passed_over: list[DamagedError] = []
     relisted = False
     while True:
         names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
             segment = choose_segment(files, version=version, unusable=names)
             snapshot = _load(store, segment, files, catalog)
-        except _UnusableError as error:
+        except DamagedError as error:
             passed_over.append(error)
         except (NotFoundError, LogCorruptError) as error:
             if since:  # The hint led too far: look at the whole log.
@@ -160,7 +161,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
         except LogCorruptError as error:
             if not current.checkpoint:
                 raise
-            damage = _UnusableError(current.checkpoint, error)
+            damage = DamagedError(current.checkpoint, error)
             names.extend(damage.names)
             try:
                 current = load_snapshot(
@@ -192,15 +193,6 @@ def _require_partition_values(snapshot: Snapshot, live: pa.Table) -> None:
         )
 
 
-class _UnusableError(Exception):
-    """Files are damaged: choose a segment without them, if there is one."""
-
-    def __init__(self, files: Sequence[LogFile], cause: LogCorruptError) -> None:
-        self.names = [file.name for file in files]
-        super().__init__(*self.names)
-        self.cause = cause
-
-
 def _no_table(store: Store) -> NotFoundError:
     return NotFoundError(
         path=store.root,
@@ -213,23 +205,15 @@ def _load(
     store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
 ) -> Snapshot:
     base, sidecars = _load_checkpoint(store, segment)
-    commits: list[Commit] = []
-    for file in segment.deltas:
-        try:
-            commit = read_commit(store, file)
-            if file.kind == "compaction":  # Some writers leave what a later commit undid.
-                reconcile_files(file_rows([commit]))
-            commits.append(commit)
-        except LogCorruptError as error:
-            raise _UnusableError((file,), error) from error
-    controls = controls_of((pair for commit in commits for pair in commit.controls), base)
+    tail = read_tail(store, segment.deltas)
+    controls = controls_of(tail.controls, base)
     return make_snapshot(
         store.root,
         segment,
         controls,
         sidecars=sidecars,
-        tail=file_rows(commits),
-        timestamp_ms=_timestamp_ms(store, segment, files, commits, controls),
+        tail=tail.files,
+        timestamp_ms=_timestamp_ms(store, segment, files, tail.last, controls),
         head_ms=_head_ms(segment, files),
         catalog=catalog,
     )
@@ -244,7 +228,7 @@ def _load_checkpoint(store: Store, segment: Segment) -> tuple[Controls, tuple[Si
         at = segment.checkpoint_version
         return controls_of((at, action) for action in actions), sidecars
     except LogCorruptError as error:
-        raise _UnusableError(segment.checkpoint, error) from error
+        raise DamagedError(segment.checkpoint, error) from error
 
 
 def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | None) -> None:
@@ -269,7 +253,7 @@ def _say(text: str) -> None:
     warnings.warn(text, TxlogWarning, stacklevel=5)
 
 
-def _warn(damage: _UnusableError) -> None:
+def _warn(damage: DamagedError) -> None:
     _say(f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}")
 
 
@@ -289,7 +273,7 @@ def _timestamp_ms(
     store: Store,
     segment: Segment,
     files: list[LogFile],
-    commits: list[Commit],
+    last: Commit | None,
     controls: Controls,
 ) -> int:
     """Return when the version was made, from its own commit if that is still there."""
@@ -297,12 +281,12 @@ def _timestamp_ms(
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
     protocol, metadata = controls.protocol, controls.metadata
-    if commits and commits[-1].path == file.path:
-        return commits[-1].made_ms(protocol, metadata)
+    if last is not None and last.path == file.path:
+        return last.made_ms(protocol, metadata)
     if not is_stamped(protocol, metadata):
         return file.modified_ms
     try:
         return read_commit(store, file).made_ms(protocol, metadata)
     except LogCorruptError as error:  # The checkpoint is enough for all but the time.
-        _warn(_UnusableError((file,), error))
+        _warn(DamagedError((file,), error))
         return file.modified_ms

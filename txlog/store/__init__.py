@@ -3,6 +3,7 @@
 from txlog.store.base import ObjectInfo, Put, Store
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
+from txlog.store.many import read_many
 from txlog.store.memory import MemoryStore
 from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, require_allowed
 from txlog.store.paths import file_path, is_file_uri, scheme_of, without_secrets
@@ -21,6 +22,7 @@ __all__ = [
     "is_file_uri",
     "locate",
     "open_store",
+    "read_many",
     "require_allowed",
     "scheme_of",
     "without_secrets",

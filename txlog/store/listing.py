@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from operator import attrgetter
 
 from txlog.store.base import ObjectInfo
+
+_NAME = attrgetter("name")
 
 
 def list_files(folder: str, name: str) -> list[ObjectInfo]:
@@ -19,11 +22,13 @@ def list_files(folder: str, name: str) -> list[ObjectInfo]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name >= name and _is_file(entry):
-                    _add(found, entry, entry.name, follow=True)
+                at = entry.name
+                if at >= name and _is_file(entry):
+                    _add(found, entry, at, follow=True)
     except FileNotFoundError:
         return []
-    return sorted(found, key=lambda info: info.name)
+    found.sort(key=_NAME)
+    return found
 
 
 def list_below(folder: str) -> list[ObjectInfo]:
@@ -34,7 +39,8 @@ def list_below(folder: str) -> list[ObjectInfo]:
     found: list[ObjectInfo] = []
     for entry in _walk(folder):
         _add(found, entry, os.path.relpath(entry.path, folder).replace(os.sep, "/"), follow=False)
-    return sorted(found, key=lambda info: info.name)
+    found.sort(key=_NAME)
+    return found
 
 
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:

@@ -28,6 +28,7 @@ from txlog.store.sink import Sink
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _BUFFER_BYTES = 1 << 20
+_SHORT_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class LocalStore:
         """Return the absolute path of a file."""
         if is_file_uri(path):
             return file_path(path, decode=False)
-        return os.path.join(self.root, path) if path else self.root
+        if path[:1] == "/" or os.sep != "/":
+            return os.path.join(self.root, path)
+        return f"{self.root}/{path}" if path else self.root
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
@@ -71,10 +74,13 @@ class LocalStore:
             # Not to wait forever for a writer, should it be a pipe.
             descriptor = os.open(self.resolve(path), _READ)
             try:
+                data = os.read(descriptor, _SHORT_BYTES)
+                if 0 < len(data) < _SHORT_BYTES:
+                    return data  # A file on a disk gives less than was asked only at its end.
                 found = os.fstat(descriptor)
                 _require_file(found)
-                chunks = []
-                while chunk := os.read(descriptor, max(found.st_size + 1, 32 * 1024)):
+                chunks = [data]
+                while chunk := os.read(descriptor, max(found.st_size, _SHORT_BYTES)):
                     chunks.append(chunk)
                 return b"".join(chunks)
             finally:

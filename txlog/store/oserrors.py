@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
 
@@ -46,8 +44,7 @@ def store_error(error: OSError, operation: str, path: str) -> TxlogError:
     )
 
 
-@contextmanager
-def os_errors(operation: str, path: str) -> Iterator[None]:
+class os_errors:  # noqa: N801  # Used as a function: a class of its own costs a file less.
     """Raise what the operating system raises in a `with` as an error of ours.
 
     Raises
@@ -59,13 +56,23 @@ def os_errors(operation: str, path: str) -> Iterator[None]:
     StoreError
         Anything else; its remedy is chosen by the errno.
     """
-    try:
-        yield
-    except TxlogError:  # Some of ours are OSErrors or ValueErrors too.
-        raise
-    except OSError as error:
-        raise store_error(error, operation, path) from error
-    except ValueError as error:
-        raise InvalidInputError(
-            argument="path", reason=f"{path!r} cannot be the path of a file: {error}"
-        ) from error
+
+    __slots__ = ("operation", "path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self.operation = operation
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, TxlogError):  # Some of ours are OSErrors too.
+            return
+        if isinstance(error, OSError):
+            raise store_error(error, self.operation, self.path) from error
+        if isinstance(error, ValueError):
+            raise InvalidInputError(
+                argument="path",
+                reason=f"{self.path!r} cannot be the path of a file: {error}",
+            ) from error

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
 from txlog.store.backend import Backend, connect, info_of
@@ -24,6 +24,7 @@ class FsspecStore:
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     _backends: dict[int, Backend] = field(init=False, repr=False, compare=False)
+    reads_at_once: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_backends", {})
