@@ -1,4 +1,7 @@
-"""Actions on the table as a whole: `metaData`, `protocol`, `txn`, `domainMetadata`."""
+"""Actions on the table as a whole: `metaData`, `protocol`, `txn`, `domainMetadata`.
+
+Whoever opens a table needs them, so they are built at once.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from pydantic import Field
 from txlog.actions.base import Action, Integer, Long, Texts, or_default
 
 
-class Format(Action):
+class Format(Action, defer_build=False):
     """The encoding of data files. Only `parquet` is in use."""
 
     provider: Annotated[str, or_default(lambda: "parquet")] = "parquet"
     options: Annotated[Texts, or_default(dict)] = Field(default_factory=dict)
 
 
-class Metadata(Action):
+class Metadata(Action, defer_build=False):
     """Schema, partitioning and properties; each one replaces the former wholly."""
 
     id: str
@@ -31,7 +34,7 @@ class Metadata(Action):
     configuration: Annotated[Texts, or_default(dict)] = Field(default_factory=dict)
 
 
-class Protocol(Action):
+class Protocol(Action, defer_build=False):
     """What a client must support to read and to write the table."""
 
     min_reader_version: Integer
@@ -40,7 +43,7 @@ class Protocol(Action):
     writer_features: list[str] | None = None  # Present if the writer version is 7.
 
 
-class Txn(Action):
+class Txn(Action, defer_build=False):
     """How far an application got. The latest one seen counts, even if its version is lower."""
 
     app_id: str
@@ -48,7 +51,7 @@ class Txn(Action):
     last_updated: Long | None = None  # Milliseconds since the epoch, UTC.
 
 
-class DomainMetadata(Action):
+class DomainMetadata(Action, defer_build=False):
     """Configuration of a named domain; names that begin with `delta.` belong to the system."""
 
     domain: str

@@ -1,0 +1,209 @@
+"""File actions out of a Parquet file of a checkpoint, as batches of `FILE_ROWS` columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import DELETION_VECTOR, FILE_ROWS
+from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.checkpoint.opened import KEYS, Opened
+from txlog.schema import arrow_type, from_arrow
+from txlog.stats import format_partition_values
+
+_BATCH_ROWS = 65_536
+_LOGGED = {column: name for name, column in FIELDS.items()} | {
+    "partition_values": "partitionValues",
+    "tags": "tags",
+    "deletion_vector": "deletionVector",
+    "dv_id": "deletionVector",
+}
+STRUCTS = "stats_parsed"
+"""The column beside `FILE_ROWS` for statistics that are there as structs."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is wanted of each file action."""
+
+    columns: Collection[str] = tuple(FILE_ROWS.names)  # Of `FILE_ROWS`.
+    removes: bool = True  # Or the adds alone.
+    # Physical paths of the columns of which statistics are wanted, where these are structs. None
+    # for those of all columns, and only for files whose statistics are nothing else.
+    bounds_of: tuple[Path, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, in the order of `FILE_ROWS`; structs of statistics may come besides."""
+        return pa.schema([field for field in FILE_ROWS if field.name in self.columns])
+
+
+ALL = Wanted()
+
+
+def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Iterator[pa.Table]:
+    """Yield the file actions of a row group, with the columns that are wanted.
+
+    Raises
+    ------
+    ValueError, pyarrow.ArrowException
+        The file is not what its footer says, or a row holds what cannot be told.
+    """
+    kinds = [kind for kind in ("add", "remove") if kind in file.kinds]
+    counts = {kind: file.actions(group, kind) for kind in kinds}
+    read = [kind for kind in kinds if counts[kind] != 0 and (kind == "add" or wanted.removes)]
+    checked = _require_all_rows(file, group)
+    found = dict.fromkeys(read, 0)
+    columns = [leaf for kind in read for leaf in _leaves(file, group, kind, wanted)]
+    if not columns:
+        return
+    for batch in file.file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+        for kind in read:
+            rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
+            found[kind] += rows.num_rows
+            if rows.num_rows:
+                yield rows
+    for kind in read if checked else ():
+        if found[kind] != counts[kind]:
+            raise ValueError(
+                f"row group {group} has {found[kind]} actions {kind}, its footer says "
+                f"{counts[kind]}"
+            )
+
+
+def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
+    """Return which columns of a file to read; what is null in the whole row group is left out."""
+    there = {leaf.split(".")[1] for leaf in file.leaves if leaf.startswith(f"{kind}.")}
+    names = {KEYS[kind], *(_LOGGED[name] for name in wanted.columns if name in _LOGGED)}
+    found = [f"{kind}.{name}" for name in sorted(names & there)]
+    if file.values(group, f"{kind}.deletionVector.storageType") == 0:
+        found = [leaf for leaf in found if leaf != f"{kind}.deletionVector"]
+    if wanted != ALL and file.values(group, f"{kind}.tags.key_value.key") == 0:
+        found = [leaf for leaf in found if leaf != f"{kind}.tags"]
+    if kind == "remove":
+        return found
+    if "partition_values" in wanted.columns and "partitionValues" not in there:
+        found += [leaf for leaf in file.leaves if leaf.startswith("add.partitionValues_parsed.")]
+    if "stats" in wanted.columns and STRUCTS in there:
+        if wanted.bounds_of is None:
+            return [*found, f"add.{STRUCTS}"]
+        structs = _struct_leaves(file, wanted.bounds_of)
+        # Where all files have structs, nobody needs the text as well.
+        if file.values(group, f"add.{STRUCTS}.numRecords") == file.actions(group, "add"):
+            found = [leaf for leaf in found if leaf != "add.stats"]
+        found += structs
+    return found
+
+
+def _struct_leaves(file: Opened, paths: Collection[Path]) -> list[str]:
+    wanted = [f"add.{STRUCTS}.numRecords", f"add.{STRUCTS}.tightBounds"]
+    wanted += [
+        ".".join(("add", STRUCTS, side, *path))
+        for path in paths
+        for side in ("minValues", "maxValues", "nullCount")
+    ]
+    return [leaf for leaf in wanted if leaf in file.leaves]
+
+
+def _require_all_rows(file: Opened, group: int) -> bool:
+    """Refuse a row that is no action: its column is gone, or its values are.
+
+    Returns
+    -------
+    Whether the footer counts the actions.
+    """
+    if not set(file.file.schema_arrow.names) <= {*KEYS}:
+        return False  # Actions that nobody here knows of may be in other columns.
+    counts = [file.actions(group, kind) for kind in file.kinds]
+    if None not in counts and sum(filter(None, counts)) >= file.rows(group):
+        return True
+    leaves = [f"{kind}.{KEYS[kind]}" for kind in file.kinds]
+    table = file.file.read_row_group(group, columns=leaves)
+    found = sum(
+        len(table[kind]) - pc.struct_field(table[kind], KEYS[kind]).null_count
+        for kind in table.column_names
+    )
+    if found < file.rows(group):  # Rows may be empty, but not hold what cannot be told.
+        empty = reduce(pc.and_, (column.is_null() for column in table.columns))
+        missing = file.rows(group) - found - (pc.sum(empty).as_py() or 0)
+        if missing > 0:
+            raise ValueError(f"{missing} rows hold an action without its key")
+    return False
+
+
+def _present(structs: pa.StructArray) -> pa.StructArray:
+    return structs.filter(structs.is_valid()) if structs.null_count else structs
+
+
+def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Wanted) -> pa.Table:
+    """Return `add` or `remove` structs as columns of `FILE_ROWS`; what is not there is null."""
+    names = {field.name for field in structs.type}
+    paths = pc.struct_field(structs, "path")
+    if paths.null_count:
+        structs = structs.filter(paths.is_valid())
+    count = len(structs)
+    columns: dict[str, pa.Array] = {}
+    for field in wanted.schema:
+        name = _LOGGED.get(field.name)
+        if field.name == "version":
+            columns["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
+        elif field.name == "is_add":
+            columns["is_add"] = pa.repeat(pa.scalar(is_add), count)
+        elif name not in names:
+            columns[field.name] = pa.nulls(count, field.type)
+        elif name != "deletionVector":
+            columns[field.name] = pc.struct_field(structs, name).cast(field.type)
+    if "deletionVector" in names:
+        vectors, ids = _vectors(pc.struct_field(structs, "deletionVector"))
+        columns |= {
+            name: column
+            for name, column in (("deletion_vector", vectors), ("dv_id", ids))
+            if name in wanted.columns
+        }
+    values = columns.get("partition_values")
+    if is_add and values is not None and values.null_count and "partitionValues_parsed" in names:
+        parsed = _texts_of(pc.struct_field(structs, "partitionValues_parsed"))
+        columns["partition_values"] = pc.coalesce(values, parsed)
+    table = pa.table([columns[name] for name in wanted.schema.names], schema=wanted.schema)
+    if STRUCTS in names and (wanted.bounds_of is not None or columns["stats"].null_count):
+        table = table.append_column(STRUCTS, pc.struct_field(structs, STRUCTS))
+    return table
+
+
+def _texts_of(parsed: pa.StructArray) -> pa.Array:
+    """Return typed partition values as the maps of texts that they stand for."""
+    names = [field.name for field in parsed.type]
+    kinds = from_arrow(pa.schema(list(parsed.type))).fields
+    columns = [
+        format_partition_values(
+            pc.struct_field(parsed, name).cast(arrow_type(kind.type)), kind.type
+        )
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    return pa.array([list(zip(names, row, strict=True)) for row in rows], STRING_MAP)
+
+
+def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
+    """Return deletion vectors in our type, and their unique ids."""
+    names = {field.name for field in vectors.type}
+    children = {
+        field.name: pc.struct_field(vectors, field.name).cast(field.type)
+        if field.name in names
+        else pa.nulls(len(vectors), field.type)
+        for field in DELETION_VECTOR
+    }
+    # Some writers leave an empty struct where there is no vector.
+    absent = pc.is_null(children["storageType"])
+    typed = pa.StructArray.from_arrays(
+        list(children.values()), fields=list(DELETION_VECTOR), mask=absent
+    )
+    base = pc.binary_join_element_wise(children["storageType"], children["pathOrInlineDv"], "")
+    offset = children["offset"].cast(pa.string())
+    return typed, pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base)

@@ -1,0 +1,110 @@
+"""Parquet files of checkpoints, opened; and what their footers say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txlog.checkpoint.footer import read_footer
+from txlog.errors import LogCorruptError, NotFoundError
+from txlog.store import Store, locate
+
+# Of each action that a checkpoint may hold, a field that it always has.
+KEYS = {
+    "add": "path", "remove": "path", "protocol": "minReaderVersion", "metaData": "id",
+    "txn": "appId", "domainMetadata": "domain", "sidecar": "path",
+    "checkpointMetadata": "version",
+}  # fmt: skip
+REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
+_BUFFER_BYTES = 1 << 20
+
+
+@contextmanager
+def named(path: str) -> Any:
+    """Turn whatever a broken file makes readers raise into one error that names it."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise LogCorruptError(path=path, reason="the file is missing", remedy=REMEDY) from error
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, LogCorruptError):
+            raise
+        raise LogCorruptError(
+            path=path, reason=f"no readable checkpoint: {error}", remedy=REMEDY
+        ) from error
+
+
+class Opened:
+    """A Parquet file that is open for reading."""
+
+    def __init__(self, source: Any) -> None:
+        footer = read_footer(source)
+        # What is near is read as it is needed; of what is far, all columns of a row group at once.
+        near = isinstance(source, pa.NativeFile)
+        self.file = pq.ParquetFile(
+            source,
+            metadata=footer,
+            pre_buffer=not near,
+            buffer_size=_BUFFER_BYTES if near else 0,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+        )
+        schema = footer.schema
+        self.leaves = {schema.column(at).path: at for at in range(len(schema))}
+        self.kinds = [name for name in self.file.schema_arrow.names if name in KEYS]
+        """The actions that it has columns for."""
+
+    @property
+    def groups(self) -> range:
+        """The numbers of its row groups."""
+        return range(self.file.num_row_groups)
+
+    def rows(self, group: int) -> int:
+        """Return how many rows a row group has."""
+        return int(self.file.metadata.row_group(group).num_rows)
+
+    def values(self, group: int, leaf: str) -> int | None:
+        """Return how many values of a column are not null in a row group; None if it is not said.
+
+        `leaf` is its path in the file (`add.path`). A column that is not there has none.
+        """
+        if leaf not in self.leaves:
+            return 0
+        column = self.file.metadata.row_group(group).column(self.leaves[leaf])
+        statistics = column.statistics
+        if statistics is None or not statistics.has_null_count:
+            return None
+        return int(column.num_values - statistics.null_count)
+
+    def actions(self, group: int, kind: str) -> int | None:
+        """Return how many actions of a kind a row group has; None if it is not said.
+
+        Raises
+        ------
+        ValueError
+            Its column is not one of such actions.
+        """
+        if kind not in self.kinds:
+            return 0
+        key = f"{kind}.{KEYS[kind]}"
+        if key not in self.leaves:
+            raise ValueError(f"it has a column {kind}, but no {key} of a simple type")
+        return self.values(group, key)
+
+
+@contextmanager
+def opened(store: Store, path: str) -> Iterator[Opened]:
+    """Open a Parquet file of a checkpoint; its own checksums are verified where it has them.
+
+    Raises
+    ------
+    LogCorruptError
+        It is missing or no Parquet; or so is what is read of it in the `with`.
+    """
+    home, name = locate(store, path)
+    with named(path), home.open_input(name) as source:
+        yield Opened(source)
