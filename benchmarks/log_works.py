@@ -35,7 +35,7 @@ def txlog_about(root: Path) -> Any:
 def txlog_list(root: Path) -> Any:
     import txlog
 
-    files = txlog.Table(root).files()
+    files = txlog.Table(root).files(["path", "size_bytes"])
     return files.num_rows, files.column_names
 
 

@@ -66,29 +66,34 @@ def read_files(
 
 def read_sources(store: Store, sources: Sequence[Source], version: int) -> pa.Table:
     """Return the file actions of some sources of one checkpoint, as `read_files` does."""
-    tables = [empty_rows(), *file_batches(store, sources, version)]
+    tables = [empty_rows(), *(batch for _, batch in file_batches(store, sources, version))]
     return once(_united(tables), path=sources[0].path if sources else "")
 
 
 def file_batches(
     store: Store, sources: Sequence[Source], version: int, wanted: Wanted = ALL
-) -> Iterator[pa.Table]:
+) -> Iterator[tuple[Source, pa.Table]]:
     """Yield file actions of a checkpoint, batch by batch, with the columns that are wanted.
 
-    Whether a file is there twice is not looked at. Statistics that are structs are in a further
-    column, `stats_parsed`. Errors are those of `read_files`.
+    With each batch comes the row group that it is out of. Whether a file is there twice is not
+    looked at. Statistics that are structs are in a further column, `stats_parsed`. Errors are
+    those of `read_files`.
     """
     for source in sources:
         if source.path.endswith(".json"):
             with named(source.path):
                 data = store.read(source.path)
-            objects = rows(data, path=source.path)
-            yield decode_rows([(version, objects, source.path)]).select(wanted.schema.names)
+            found = decode_rows([(version, rows(data, path=source.path), source.path)])
+            if not wanted.removes:
+                found = found.filter(found["is_add"])
+            yield source, found.select(wanted.schema.names)
             continue
         with opened(store, source.path) as file:
             groups = file.groups if source.row_groups is None else source.row_groups
-            for group in groups:
-                yield from group_batches(file, group, version, wanted)
+            for at in groups:
+                group = Source(source.path, file.rows(at), (at,))
+                for batch in group_batches(file, at, version, wanted):
+                    yield group, batch
 
 
 def _united(tables: Sequence[pa.Table]) -> pa.Table:

@@ -21,9 +21,9 @@ _WEB = re.compile(r"https?:", re.IGNORECASE)
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 
-_PERCENT, _COLON, _SLASH = b"%:/"
+_PERCENT, _COLON, _SLASH, _DOT = b"%:/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 
 
 def decode_path(path: str) -> str:
@@ -101,10 +101,10 @@ def _are_plain(paths: pa.Array) -> bool:
         return False
     for start in range(int(places[0]), int(places[-1]), _BLOCK):
         block = held[start : min(start + _BLOCK, int(places[-1])) + 1]
-        if (block == _PERCENT).any() or (block == _COLON).any():
-            return False
-        after = block[1:][block[:-1] == _SLASH]
-        if np.isin(after, _FIRST).any():
+        after = block[1:]
+        odd = (after == _SLASH) | (after == _DOT)
+        odd &= block[:-1] == _SLASH
+        if ((block == _PERCENT) | (block == _COLON)).any() or odd.any():
             return False
     return True
 

@@ -3,7 +3,17 @@
 Rules: the Delta protocol, "Action Reconciliation"; spec/reconcile.md, REC-1 to REC-8.
 """
 
-from txlog.reconcile.files import FileState, file_keys, left_of, once, overlay, reconcile_files
+from txlog.reconcile.distinct import Hashes, are_distinct
+from txlog.reconcile.files import (
+    FileState,
+    file_keys,
+    key_hashes,
+    left_of,
+    newest,
+    once,
+    overlay,
+    reconcile_files,
+)
 from txlog.reconcile.state import ActionBatch, TableState, replay
 from txlog.reconcile.table import Controls, controls_of
 
@@ -11,10 +21,14 @@ __all__ = [
     "ActionBatch",
     "Controls",
     "FileState",
+    "Hashes",
     "TableState",
+    "are_distinct",
     "controls_of",
     "file_keys",
+    "key_hashes",
     "left_of",
+    "newest",
     "once",
     "overlay",
     "reconcile_files",

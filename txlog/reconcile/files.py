@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from txlog.actions import flat
 from txlog.errors import LogCorruptError
 from txlog.log import canonical_keys, commit_name
-from txlog.reconcile.distinct import are_distinct, text_hashes
+from txlog.reconcile.distinct import Hashes, are_distinct, text_hashes
 
 _NOTHING = np.zeros(0, np.uint64)
+_SHIFT = np.uint64(7)
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,25 @@ def file_keys(rows: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(with_vector, paths)
 
 
+def key_hashes(rows: pa.Table) -> Hashes:
+    """Return for each of `FILE_ROWS` a number: those of one logical file have the same.
+
+    Only the columns `path` and `dv_id` are looked at.
+    """
+    found = _hashes(canonical_keys(rows["path"]))
+    if rows["dv_id"].null_count < rows.num_rows:
+        found ^= _hashes(rows["dv_id"]) << _SHIFT
+    return found
+
+
+def _hashes(texts: pa.ChunkedArray) -> Hashes:
+    parts = [text_hashes(part) for part in texts.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
+
+
 def are_different(keys: pa.ChunkedArray) -> bool:
     """Return whether no key is there twice."""
-    if are_distinct(np.concatenate([text_hashes(part) for part in keys.chunks] or [_NOTHING])):
+    if are_distinct(_hashes(keys)):
         return True
     return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))
 

@@ -1,11 +1,13 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
+from txlog.scan.deferred import DeferredPlan, checkpoint_bytes, plan_snapshot
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, is_in_process, map_all
+from txlog.scan.explanation import Explanation
 from txlog.scan.files import as_fragments, files_at, live_fragments
+from txlog.scan.listing import list_files
 from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID, require_row_tracking
 from txlog.scan.plan import (
-    Explanation,
     FilePlan,
     ReadPlan,
     ScanPlan,
@@ -35,6 +37,7 @@ __all__ = [
     "ROW_ADDRESS",
     "ROW_ID",
     "ArrowStream",
+    "DeferredPlan",
     "Engine",
     "Explanation",
     "FilePlan",
@@ -47,12 +50,14 @@ __all__ = [
     "Threads",
     "as_fragments",
     "by_fragment",
+    "checkpoint_bytes",
     "choose_columns",
     "deletion_place",
     "files_at",
     "first_rows",
     "is_in_process",
     "limited",
+    "list_files",
     "live_fragments",
     "load_deletions",
     "map_all",
@@ -61,6 +66,7 @@ __all__ = [
     "plan_files",
     "plan_fragments",
     "plan_scan",
+    "plan_snapshot",
     "positions_of",
     "read_fragment",
     "require_row_tracking",

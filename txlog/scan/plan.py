@@ -14,6 +14,7 @@ from txlog.actions import empty_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, bind, columns_of, to_sql
 from txlog.fragments import FEATURE, Fragment, FragmentRows, fragment_rows, fragments_of
+from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
@@ -33,35 +34,6 @@ from txlog.stats import (
     physical_rows,
     require_same_partitions,
 )
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a plan reads and what it leaves out, and why."""
-
-    version: int
-    predicate: str | None
-    columns: tuple[str, ...]
-    files: int  # In the snapshot.
-    pruned_by_partition: int
-    pruned_by_statistics: int  # Or by the ids and addresses that their rows have.
-    files_to_read: int
-    files_with_deletions: int  # Of those to read.
-    bytes_to_read: int  # At most: row groups and columns are left out as well.
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"Scan of version {self.version}",
-                f"  columns: {', '.join(self.columns)}",
-                f"  where: {self.predicate or 'all rows'}",
-                f"  files: {self.files_to_read} of {self.files}",
-                f"    bytes at most: {self.bytes_to_read:,}",
-                f"    left out by partition values: {self.pruned_by_partition}",
-                f"    left out by statistics: {self.pruned_by_statistics}",
-                f"    with deleted rows: {self.files_with_deletions}",
-            ]
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,25 +133,30 @@ def plan_files(
     InvalidInputError
         A column is not in the table, or the predicate does not fit its schema.
     """
-    metadata = visible_metadata(snapshot)
-    schema = scan_schema(snapshot)
-    chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
-    bound = None if where is None else bind(where, schema)
-    needed = _needed(schema, chosen, bound)
-    if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
-        require_row_tracking(snapshot)
-    partitions, mode = snapshot.partition_columns, snapshot.mapping_mode
+    reading = read_plan(snapshot, columns=columns, where=where)
     rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
-    counts = physical_rows(rows)
     require_same_partitions(rows, snapshot.physical_partition_columns)
+    return plan_rows(snapshot, reading, rows)
+
+
+def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> FilePlan:
+    """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure."""
+    bound = reading.where
+    counts = physical_rows(rows)
     everything = pa.repeat(pa.scalar(True), len(counts))
     in_partition, kept, certain = everything, everything, everything
     if bound is not None:
+        metadata = visible_metadata(snapshot)
         bounds_of = partial(
-            fragment_bounds, rows, snapshot.schema, partitions, bound, mapping_mode=mode
+            fragment_bounds,
+            rows,
+            snapshot.schema,
+            snapshot.partition_columns,
+            bound,
+            mapping_mode=reading.mapping_mode,
         )
         in_partition = keep(bound, bounds_of(only_partitions=True))
-        known = metadata_bounds(rows.ids, counts, row_tracking(snapshot))
+        known = metadata_bounds(rows.ids, counts, reading.row_tracking)
         bounds = merged(
             bounds_of(),
             Bounds(counts, {(name,): held for name, held in known.items() if name in metadata}),
@@ -188,22 +165,14 @@ def plan_files(
         certain = always(bound, bounds)
     survivors = rows.filter(kept)
     return FilePlan(
-        root=snapshot.root,
-        version=snapshot.version,
-        columns=chosen,
-        needed=needed,
-        metadata_columns=frozenset(column.name for column in needed if column.name in metadata),
-        partition_columns=frozenset(partitions),
-        mapping_mode=mode,
-        where=bound,
-        row_tracking=row_tracking(snapshot),
+        **_reading(reading),
         rows=survivors,
         physical_rows=counts.filter(kept),
         certain=certain.filter(kept),
         explanation=Explanation(
-            version=snapshot.version,
+            version=reading.version,
             predicate=None if bound is None else to_sql(bound),
-            columns=tuple(column.name for column in chosen),
+            columns=tuple(column.name for column in reading.columns),
             files=len(counts),
             pruned_by_partition=len(counts) - _count(in_partition),
             pruned_by_statistics=_count(in_partition) - _count(kept),
@@ -217,6 +186,30 @@ def plan_files(
     )
 
 
+def read_plan(
+    snapshot: Snapshot, *, columns: list[str] | None = None, where: Expression | None = None
+) -> ReadPlan:
+    """Decide how the fragments of a snapshot are read; arguments and errors as `plan_files`."""
+    metadata = visible_metadata(snapshot)
+    schema = scan_schema(snapshot)
+    chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
+    bound = None if where is None else bind(where, schema)
+    needed = _needed(schema, chosen, bound)
+    if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
+        require_row_tracking(snapshot)
+    return ReadPlan(
+        root=snapshot.root,
+        version=snapshot.version,
+        columns=chosen,
+        needed=needed,
+        metadata_columns=frozenset(column.name for column in needed if column.name in metadata),
+        partition_columns=frozenset(snapshot.partition_columns),
+        mapping_mode=snapshot.mapping_mode,
+        where=bound,
+        row_tracking=row_tracking(snapshot),
+    )
+
+
 def plan_scan(
     snapshot: Snapshot,
     files: pa.Table,
@@ -225,7 +218,11 @@ def plan_scan(
     where: Expression | None = None,
 ) -> ScanPlan:
     """Decide which fragments a scan reads; arguments and errors as for `plan_files`. Pure."""
-    plan = plan_files(snapshot, files, columns=columns, where=where)
+    return as_scan_plan(plan_files(snapshot, files, columns=columns, where=where))
+
+
+def as_scan_plan(plan: FilePlan) -> ScanPlan:
+    """Return a plan with its fragments as values, ordered by id."""
     found = fragments_of(plan.rows, plan.physical_rows)
     # `fragments_of` orders by id; the certainty of each goes along.
     sure = dict(zip(plan.rows.ids.to_pylist(), plan.certain.to_pylist(), strict=True))

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from txlog.errors import InvalidInputError
 from txlog.fragments import Fragment
+from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.plan import Explanation, ReadPlan, ScanPlan
+from txlog.scan.explanation import Explanation
+from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
@@ -57,7 +59,7 @@ class Scan(ArrowStream):
     """
 
     store: Store
-    plan: ScanPlan
+    plan: ScanPlan | DeferredPlan
     engine: Engine = field(default_factory=Threads)
 
     @property
@@ -76,7 +78,7 @@ class Scan(ArrowStream):
         """
         for fragment in self.plan.fragments:
             yield from read_fragment(
-                self.store, self.plan, fragment, batch_rows=batch_rows, threads=True
+                self.store, self.plan.reading, fragment, batch_rows=batch_rows, threads=True
             )
 
     def to_arrow(self) -> pa.Table:

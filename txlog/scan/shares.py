@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from txlog.fragments import Fragment
+from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan
 from txlog.scan.ranges import RowRange
 
@@ -22,7 +23,7 @@ class Share:
     counted: bool  # Whether the log says that there are as many.
 
 
-def limited(plan: ScanPlan, rows: int) -> list[Share]:
+def limited(plan: ScanPlan | DeferredPlan, rows: int) -> list[Share]:
     """Return who reads the first rows of a scan, by fragment and position. Pure.
 
     A fragment of which the log counts the rows is a share of its own. From the first one on that

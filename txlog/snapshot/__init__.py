@@ -6,13 +6,12 @@ Rules: the Delta protocol, "Table Versioning", "In-Commit Timestamps" and "Versi
 from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
+from txlog.snapshot.files import fold_files, load_files, require_sound
 from txlog.snapshot.history import history
 from txlog.snapshot.load import (
     list_commits,
     list_log,
-    load_files,
     load_snapshot,
-    require_sound,
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
 from txlog.snapshot.snapshot import Snapshot, advance
@@ -32,6 +31,7 @@ __all__ = [
     "Snapshot",
     "advance",
     "file_rows",
+    "fold_files",
     "history",
     "list_commits",
     "list_log",

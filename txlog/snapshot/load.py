@@ -5,17 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from txlog.actions import Action, Sidecar
-from txlog.checkpoint import HINT_PATH, Hint, read_controls, read_files, read_hint
+from txlog.checkpoint import HINT_PATH, Hint, read_controls, read_hint
 from txlog.errors import (
     LogCorruptError,
     NotFoundError,
     StoreError,
     TxlogWarning,
 )
-from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.log import (
     LOG_FOLDER,
     CatalogCommits,
@@ -28,7 +25,7 @@ from txlog.log import (
     ratified,
 )
 from txlog.protocol import is_stamped
-from txlog.reconcile import Controls, FileState, controls_of, overlay
+from txlog.reconcile import Controls, controls_of
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
 from txlog.snapshot.tail import DamagedError, read_tail
@@ -136,61 +133,9 @@ def load_snapshot(
                 raise
         else:
             for damage in passed_over:
-                _warn(damage)
+                warn_of_damage(damage)
             _warn_of_oddities(files, segment, hint if relisted and not names else None)
             return snapshot
-
-
-def load_files(store: Store, snapshot: Snapshot) -> FileState:
-    """Return the live files and tombstones of a snapshot.
-
-    A checkpoint whose files cannot be read is passed over with a `TxlogWarning`, if other files
-    make it redundant.
-
-    Raises
-    ------
-    LogCorruptError
-        A checkpoint or sidecar is unreadable, or commits contradict themselves.
-    """
-    names: list[str] = []
-    current = snapshot
-    while True:
-        try:
-            base = read_files(store, current.checkpoint, current.sidecars)
-            found = overlay(base, current.tail)
-        except LogCorruptError as error:
-            if not current.checkpoint:
-                raise
-            damage = DamagedError(current.checkpoint, error)
-            names.extend(damage.names)
-            try:
-                current = load_snapshot(
-                    store, version=snapshot.version, unusable=names, catalog=snapshot.catalog
-                )
-            except (LogCorruptError, NotFoundError):
-                raise error from None
-            _warn(damage)
-        else:
-            require_sound(current, found.live)
-            return found
-
-
-def require_sound(snapshot: Snapshot, live: pa.Table) -> None:
-    """Refuse live `FILE_ROWS` of a snapshot that break its protocol; errors as `load_files`."""
-    require_fragments_feature(live, snapshot.supports(FEATURE), path=snapshot.root)
-    _require_partition_values(snapshot, live)
-
-
-def _require_partition_values(snapshot: Snapshot, live: pa.Table) -> None:
-    if snapshot.partition_columns and live["partition_values"].null_count:
-        at = live.filter(live["partition_values"].is_null())
-        raise LogCorruptError(
-            path=at["path"][0].as_py(),
-            version=snapshot.version,
-            field="partitionValues",
-            reason="a file of a partitioned table has no partition values",
-            remedy="The writer of this log is at fault",
-        )
 
 
 def _no_table(store: Store) -> NotFoundError:
@@ -253,7 +198,8 @@ def _say(text: str) -> None:
     warnings.warn(text, TxlogWarning, stacklevel=5)
 
 
-def _warn(damage: DamagedError) -> None:
+def warn_of_damage(damage: DamagedError) -> None:
+    """Say that files of the log are passed over, and why."""
     _say(f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}")
 
 
@@ -288,5 +234,5 @@ def _timestamp_ms(
     try:
         return read_commit(store, file).made_ms(protocol, metadata)
     except LogCorruptError as error:  # The checkpoint is enough for all but the time.
-        _warn(DamagedError((file,), error))
+        warn_of_damage(DamagedError((file,), error))
         return file.modified_ms

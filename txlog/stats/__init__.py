@@ -2,7 +2,13 @@
 
 from txlog.stats.bounds import Bounds, ColumnBounds, merged
 from txlog.stats.collect import StatsCollector, stats_json
-from txlog.stats.files import file_bounds, num_records, partition_texts, partition_values
+from txlog.stats.files import (
+    file_bounds,
+    num_records,
+    partition_texts,
+    partition_values,
+    physical_path,
+)
 from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
@@ -23,6 +29,7 @@ __all__ = [
     "parse_partition_values",
     "partition_texts",
     "partition_values",
+    "physical_path",
     "physical_rows",
     "require_same_partitions",
     "row_group_bounds",

@@ -20,7 +20,12 @@ _NUM_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d{1,18})\s*[,}]'
 
 
 def num_records(files: pa.Table) -> pa.Array:
-    """Return the number of physical rows that `FILE_ROWS` state; null where they do not."""
+    """Return the number of physical rows that `FILE_ROWS` state; null where they do not.
+
+    Nothing is known of them without the column `stats`.
+    """
+    if "stats" not in files.column_names:
+        return pa.nulls(files.num_rows, pa.int64())
     stats = flat(files["stats"])
     found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "rows").cast(pa.int64())
     # Elsewhere in the text, it may be a column of this very name; only parsing tells.
@@ -74,7 +79,7 @@ def file_bounds(
     others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
         return found
-    physical = {path: _physical(schema, path, mapping_mode) for path in others}
+    physical = {path: physical_path(schema, path, mapping_mode) for path in others}
     known = json_bounds(files["stats"], schema, others, physical)
     if "stats_parsed" in files.column_names:
         parsed = struct_bounds(files["stats_parsed"], schema, others, physical)
@@ -82,7 +87,7 @@ def file_bounds(
     return merged(found, known)
 
 
-def _physical(schema: StructType, path: Path, mode: str) -> Path:
+def physical_path(schema: StructType, path: Path, mode: str) -> Path:
     """Return a column's path by the names that data files and statistics use."""
     if mode == "none":
         return path

@@ -9,9 +9,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import Metadata, Protocol, flat
 from txlog.errors import InvalidInputError
-from txlog.fragments import FEATURE, fragment_rows
-from txlog.scan import live_fragments
-from txlog.scan.files import file_table
+from txlog.scan import list_files, live_fragments
 from txlog.schema import StructType, arrow_schema
 from txlog.snapshot import ChecksumReport, Snapshot, history, verify_checksum
 from txlog.store import Store
@@ -114,17 +112,24 @@ class About(Handle):
         """
         return capabilities(self._place.store, self._snapshot)
 
-    def files(self) -> pa.Table:
+    def files(self, columns: list[str] | None = None) -> pa.Table:
         """Return the data files of this version, one row each.
 
+        Parameters
+        ----------
+        columns
+            Of those below, the ones to return, in this order. Default: all. Of a large table,
+            `path`, `size_bytes`, `partition_values`, `modification_time`, `num_deleted` and
+            `deletion_vector` are quickly there, and without `fragment_id` in no order.
+
+        Notes
+        -----
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
         unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
         `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id), `fields` (of a file
         that gives a fragment further columns, their names; else null).
         """
-        return file_table(
-            fragment_rows(self._files().live, listed=self._snapshot.supports(FEATURE))
-        )
+        return list_files(self._place.store, self._snapshot, lambda: self._files().live, columns)
 
     def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.expressions import Expression, as_expression
 from txlog.feed import Changes, feed_range, plan_feed
-from txlog.scan import Scan, plan_scan, take_rows
+from txlog.scan import Scan, plan_scan, plan_snapshot, take_rows
 from txlog.table.handle import Handle
 
 Where = str | Expression | None
@@ -35,8 +35,12 @@ class Reading(Handle):
         InvalidInputError
             A column is not in the table, or the predicate does not fit it.
         """
-        plan = plan_scan(
-            self._snapshot, self._files().live, columns=columns, where=as_expression(where)
+        plan = plan_snapshot(
+            self._place.store,
+            self._snapshot,
+            lambda: self._files().live,
+            columns=columns,
+            where=as_expression(where),
         )
         return Scan(self._place.store, plan, self._place.engine)
 

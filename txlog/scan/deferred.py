@@ -1,0 +1,197 @@
+"""Plans of large tables: the log is read no further than an answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from operator import add
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.checkpoint import Source, Wanted
+from txlog.expressions import Expression, columns_of
+from txlog.fragments import FEATURE, Fragment, fragment_ids, fragment_rows, single_files
+from txlog.scan.explanation import Explanation
+from txlog.scan.plan import (
+    FilePlan,
+    ReadPlan,
+    ScanPlan,
+    as_scan_plan,
+    plan_rows,
+    plan_scan,
+    read_plan,
+)
+from txlog.snapshot import Snapshot, fold_files, load_files
+from txlog.stats import physical_path
+from txlog.store import Store
+
+LARGE_BYTES = 4 << 20
+"""Of checkpoints of fewer bytes, all is read at once."""
+NARROW = ("path", "size", "dv_id")
+_COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
+            "files_with_deletions", "bytes_to_read")  # fmt: skip
+
+Batches = Iterator[tuple[Source | None, pa.Table]]
+
+
+@dataclass(frozen=True)
+class _Survivors:
+    """The files that a predicate leaves: the `NARROW` columns, and where in the log they are."""
+
+    files: pa.Table
+    sources: tuple[Source, ...]
+    explanation: Explanation
+
+
+@dataclass(frozen=True)
+class DeferredPlan:
+    """A scan whose fragments are not looked for before they are asked for.
+
+    Which files survive is told from the few columns of the log that the predicate is about; the
+    rest is read of the survivors alone.
+    """
+
+    store: Store
+    snapshot: Snapshot
+    reading: ReadPlan
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return self.reading.schema
+
+    @property
+    def explanation(self) -> Explanation:
+        """What is read and what is left out."""
+        return self._survivors.explanation
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The fragments that survive, ordered by id."""
+        return self._planned.fragments
+
+    @property
+    def certain(self) -> tuple[bool, ...]:
+        """For each fragment, whether the predicate is true of all its rows."""
+        return self._planned.certain
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """For each fragment, how many of its rows are wanted; None where only reading tells."""
+        return self._planned.counts
+
+    def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
+        """Return the plan for some of its fragments."""
+        return self._planned.only(chosen)
+
+    @cached_property
+    def _survivors(self) -> _Survivors:
+        fold = partial(_survivors, self.snapshot, self.reading)
+        return fold_files(self.store, self.snapshot, wanted_by(self.snapshot, self.reading), fold)
+
+    @cached_property
+    def _planned(self) -> ScanPlan:
+        if self.reading.where is None:  # Then all of it is asked for.
+            live = load_files(self.store, self.snapshot).live
+            rows = fragment_rows(live, listed=False)
+            return as_scan_plan(plan_rows(self.snapshot, self.reading, rows))
+        found = self._survivors
+        files = self._whole(found)
+        plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
+        return as_scan_plan(replace(plan, explanation=found.explanation))
+
+    def _whole(self, found: _Survivors) -> pa.Table:
+        """Return all that the log says of the survivors, as `FILE_ROWS`."""
+        paths = pa.chunked_array(found.files["path"].chunks, pa.string()).combine_chunks()
+
+        def chosen(batches: Batches) -> pa.Table:
+            return pa.concat_tables(
+                [rows.filter(pc.is_in(rows["path"], value_set=paths)) for _, rows in batches],
+                promote_options="permissive",
+            )
+
+        return fold_files(self.store, self.snapshot, Wanted(), chosen, found.sources)
+
+    def _ids(self, files: pa.Table) -> pa.Array:
+        """Return the ids of some live files: without durable ones, they go by all paths."""
+
+        def all_ids(batches: Batches) -> pa.Array:
+            live = pa.concat_tables([rows.select(["path", "tags"]) for _, rows in batches])
+            at = pc.index_in(files["path"], value_set=live["path"].combine_chunks())
+            return fragment_ids(live).take(at.combine_chunks())
+
+        return fold_files(self.store, self.snapshot, Wanted(("path", "tags")), all_ids)
+
+
+def plan_snapshot(
+    store: Store,
+    snapshot: Snapshot,
+    files: Callable[[], pa.Table],
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+) -> ScanPlan | DeferredPlan:
+    """Return the plan of a scan; `files` gives the snapshot's live `FILE_ROWS`, if it is to.
+
+    The other arguments, and errors, are those of `plan_files`.
+    """
+    reading = read_plan(snapshot, columns=columns, where=where)
+    if is_deferred(snapshot, reading):
+        return DeferredPlan(store, snapshot, reading)
+    return plan_scan(snapshot, files(), columns=columns, where=where)
+
+
+def is_deferred(snapshot: Snapshot, reading: ReadPlan) -> bool:
+    """Return whether a scan of a snapshot is better planned when it is asked for."""
+    if snapshot.supports(FEATURE):  # Which file gives which column, only all of them tell.
+        return False
+    about = [] if reading.where is None else columns_of(reading.where)
+    if any(path[0] in reading.metadata_columns for path in about):  # Ids go by all paths.
+        return False
+    return checkpoint_bytes(snapshot) >= LARGE_BYTES
+
+
+def checkpoint_bytes(snapshot: Snapshot) -> int:
+    """Return the size of the checkpoint that a snapshot begins with."""
+    return sum(part.size for part in snapshot.checkpoint) + sum(
+        sidecar.size_in_bytes for sidecar in snapshot.sidecars
+    )
+
+
+def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
+    """Return which columns of the log tell the files that a scan can do without."""
+    paths = [] if reading.where is None else columns_of(reading.where)
+    partitions = [path for path in paths if path[0] in reading.partition_columns]
+    others = [path for path in paths if path not in partitions and snapshot.schema.get(path[0])]
+    columns = [*NARROW, *(["partition_values"] if partitions else [])]
+    if not others:
+        return Wanted(columns)
+    mode = reading.mapping_mode
+    physical = tuple(physical_path(snapshot.schema, path, mode) for path in others)
+    return Wanted((*columns, "stats"), bounds_of=physical)
+
+
+def _survivors(snapshot: Snapshot, reading: ReadPlan, batches: Batches) -> _Survivors:
+    """Return which files survive, of batches with the columns of `wanted_by`. Pure."""
+    tables: list[pa.Table] = []
+    sources: dict[Source, None] = {}
+    total: Explanation | None = None
+    for source, rows in batches:
+        # No predicate is about ids here, so any will do.
+        single = single_files(rows, pa.arange(0, rows.num_rows))
+        plan: FilePlan = plan_rows(snapshot, reading, single)
+        total = plan.explanation if total is None else _sum(total, plan.explanation)
+        found = plan.rows.primaries
+        tables.append(found.select(NARROW))
+        if source is not None and found.num_rows:
+            sources[source] = None
+    assert total is not None  # The tail is a batch, be it empty.
+    return _Survivors(pa.concat_tables(tables), tuple(sources), total)
+
+
+def _sum(one: Explanation, other: Explanation) -> Explanation:
+    return replace(
+        one, **{name: add(getattr(one, name), getattr(other, name)) for name in _COUNTED}
+    )

@@ -1,0 +1,121 @@
+"""The data files of a version, as people look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import flat
+from txlog.checkpoint import Wanted
+from txlog.errors import InvalidInputError
+from txlog.fragments import FEATURE, FragmentRows, fragment_rows
+from txlog.scan.deferred import LARGE_BYTES, checkpoint_bytes
+from txlog.snapshot import Snapshot, fold_files
+from txlog.stats import num_records
+from txlog.store import Store
+
+FILES = pa.schema(
+    [
+        pa.field("path", pa.string(), False),
+        pa.field("size_bytes", pa.int64(), False),
+        pa.field("num_records", pa.int64()),
+        pa.field("num_deleted", pa.int64(), False),
+        pa.field("partition_values", pa.map_(pa.string(), pa.string())),
+        pa.field("modification_time", pa.int64(), False),
+        pa.field("fragment_id", pa.int64(), False),
+        pa.field("stats", pa.string()),
+        pa.field("deletion_vector", pa.string()),
+        pa.field("fields", pa.list_(pa.string())),
+    ]
+)
+
+
+def _deleted(files: pa.Table) -> pa.Array:
+    return pc.fill_null(pc.struct_field(flat(files["deletion_vector"]), "cardinality"), 0)
+
+
+# Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
+_TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
+    "path": ("path", lambda files: files["path"]),
+    "size_bytes": ("size", lambda files: files["size"]),
+    "num_records": ("stats", num_records),
+    "num_deleted": ("deletion_vector", _deleted),
+    "partition_values": ("partition_values", lambda files: files["partition_values"]),
+    "modification_time": (
+        "modification_time",
+        lambda files: pc.fill_null(files["modification_time"], 0),
+    ),
+    "stats": ("stats", lambda files: files["stats"]),
+    "deletion_vector": ("dv_id", lambda files: files["dv_id"]),
+}
+
+
+def list_files(
+    store: Store,
+    snapshot: Snapshot,
+    files: Callable[[], pa.Table],
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return a snapshot's files in columns of `FILES`; all of them by default.
+
+    They are ordered by fragment id, but for large tables of which columns are asked that a file's
+    own row tells.
+
+    Parameters
+    ----------
+    files
+        Gives the live `FILE_ROWS`, if all of them are needed.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no column of a name.
+    """
+    names = FILES.names if columns is None else list(columns)
+    for name in names:
+        if name not in FILES.names:
+            raise InvalidInputError(
+                argument="columns",
+                field=str(name),
+                reason="files have no such column",
+                remedy=f"Choose from {', '.join(FILES.names)}",
+            )
+    if snapshot.supports(FEATURE) or checkpoint_bytes(snapshot) < LARGE_BYTES:
+        return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE))).select(names)
+    if not set(names) <= {*_TOLD}:
+        return file_table(fragment_rows(files(), listed=False)).select(names)
+
+    def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
+        return pa.concat_tables([_told(rows, names) for _, rows in batches])
+
+    return fold_files(store, snapshot, Wanted([_TOLD[name][0] for name in names]), told)
+
+
+def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:
+    return pa.table(
+        [_TOLD[name][1](files) for name in names],
+        schema=pa.schema([FILES.field(name) for name in names]),
+    )
+
+
+def file_table(rows: FragmentRows) -> pa.Table:
+    """Return the files of fragments in the columns of `FILES`, ordered by fragment id.
+
+    A fragment's primary file comes before those that give it columns.
+    """
+    owners = rows.columns.owners
+    fields = pa.array(rows.columns.fields(), FILES.field("fields").type)
+    parts = [
+        _described(rows.primaries, rows.ids, pa.nulls(rows.primaries.num_rows, fields.type)),
+        _described(rows.columns.rows, rows.ids.take(owners), fields),
+    ]
+    return pa.concat_tables(parts).sort_by("fragment_id")
+
+
+def _described(files: pa.Table, ids: pa.Array, fields: pa.Array) -> pa.Table:
+    own = {"fragment_id": ids, "fields": fields}
+    columns = [own[name] if name in own else _TOLD[name][1](files) for name in FILES.names]
+    return pa.table(columns, schema=FILES)
