@@ -15,7 +15,7 @@ from txlog.checkpoint.opened import KEYS, Opened
 from txlog.schema import arrow_type, from_arrow
 from txlog.stats import format_partition_values
 
-_BATCH_ROWS = 65_536
+_BATCH_ROWS = 16_384
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",

@@ -154,6 +154,7 @@ def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> File
             snapshot.partition_columns,
             bound,
             mapping_mode=reading.mapping_mode,
+            counts=counts,
         )
         in_partition = keep(bound, bounds_of(only_partitions=True))
         known = metadata_bounds(rows.ids, counts, reading.row_tracking)

@@ -10,8 +10,9 @@ from txlog.stats.files import (
     physical_path,
 )
 from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
+from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.partition import format_partition_values, parse_partition_values
-from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
+from txlog.stats.read import row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "merged",
     "num_records",
     "parse_partition_values",
+    "parsed_bounds",
     "partition_texts",
     "partition_values",
     "physical_path",

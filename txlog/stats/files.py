@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,10 +12,9 @@ from txlog.actions import flat
 from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructField, StructType
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
+from txlog.stats.json_bounds import json_bounds, json_counts
 from txlog.stats.partition import parse_partition_values
-from txlog.stats.read import bound_type, json_bounds, struct_bounds, struct_count
-
-_NUM_RECORDS = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d{1,18})\s*[,}]'
+from txlog.stats.read import bound_type, struct_bounds, struct_count
 
 
 def num_records(files: pa.Table) -> pa.Array:
@@ -26,26 +24,11 @@ def num_records(files: pa.Table) -> pa.Array:
     """
     if "stats" not in files.column_names:
         return pa.nulls(files.num_rows, pa.int64())
-    stats = flat(files["stats"])
-    found = pc.struct_field(pc.extract_regex(stats, _NUM_RECORDS), "rows").cast(pa.int64())
-    # Elsewhere in the text, it may be a column of this very name; only parsing tells.
-    elsewhere = pc.fill_null(pc.match_substring(stats, '"numRecords"'), False)
-    unclear = pc.and_(elsewhere, pc.is_null(found))
-    if pc.any(unclear).as_py():
-        parsed = [_parsed_rows(text) for text in stats.filter(unclear).to_pylist()]
-        found = pc.replace_with_mask(found, unclear, pa.array(parsed, pa.int64()))
+    found = json_counts(files["stats"])
     if "stats_parsed" in files.column_names:
         rows = struct_count(flat(files["stats_parsed"]), ("numRecords",))
         found = pc.coalesce(found, rows)
     return found
-
-
-def _parsed_rows(text: str) -> int | None:
-    try:
-        value = orjson.loads(text).get("numRecords")
-    except (orjson.JSONDecodeError, AttributeError):
-        return None
-    return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def file_bounds(
@@ -56,6 +39,7 @@ def file_bounds(
     *,
     mapping_mode: str = "none",
     only_partitions: bool = False,
+    counts: pa.Array | None = None,
 ) -> Bounds:
     """Return what the log knows of the columns that a bound predicate reads.
 
@@ -63,11 +47,13 @@ def file_bounds(
     ----------
     files
         `FILE_ROWS`, which the rows of the result belong to.
+    counts
+        Their `num_records`, if the caller has them.
     only_partitions
         Leave statistics aside: partition values alone.
     """
     paths = columns_of(where)
-    rows = num_records(files)
+    rows = num_records(files) if counts is None else counts
     in_partition = [path for path in paths if path[0] in partition_columns]
     found = Bounds(
         rows,
@@ -80,7 +66,7 @@ def file_bounds(
     if not others:
         return found
     physical = {path: physical_path(schema, path, mapping_mode) for path in others}
-    known = json_bounds(files["stats"], schema, others, physical)
+    known = json_bounds(files["stats"], schema, others, physical, rows)
     if "stats_parsed" in files.column_names:
         parsed = struct_bounds(files["stats_parsed"], schema, others, physical)
         known = merged(known, parsed)

@@ -78,6 +78,7 @@ def fragment_bounds(
     *,
     mapping_mode: str = "none",
     only_partitions: bool = False,
+    counts: pa.Array | None = None,
 ) -> Bounds:
     """Return what the log knows of the columns that a bound predicate reads, for each fragment.
 
@@ -85,7 +86,7 @@ def fragment_bounds(
     counts for nothing.
     """
 
-    def bounds_of(files: pa.Table) -> Bounds:
+    def bounds_of(files: pa.Table, counts: pa.Array | None = None) -> Bounds:
         return file_bounds(
             files,
             schema,
@@ -93,9 +94,10 @@ def fragment_bounds(
             where,
             mapping_mode=mapping_mode,
             only_partitions=only_partitions,
+            counts=counts,
         )
 
-    found = bounds_of(rows.primaries)
+    found = bounds_of(rows.primaries, counts)
     if only_partitions or not rows.columns.rows.num_rows:
         return found
     theirs = bounds_of(rows.columns.rows)

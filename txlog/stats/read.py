@@ -1,4 +1,4 @@
-"""Statistics of files as bounds: from the log's JSON, a checkpoint's structs, Parquet footers.
+"""Statistics of files as bounds: from a checkpoint's structs, Parquet footers, and JSON values.
 
 Reading is lenient: whatever is missing, odd or unparsable is unknown, never an error.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -57,38 +56,7 @@ def bound_type(kind: DataType) -> pa.DataType:
     return arrow_type(kind)
 
 
-def json_bounds(
-    stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
-) -> Bounds:
-    """Return the bounds that JSON statistics give.
-
-    Parameters
-    ----------
-    stats
-        JSON texts; null for a file without.
-    schema, paths
-        The table's schema, and the columns wanted, by their logical paths.
-    physical
-        Where each of them is in the text.
-    """
-    documents = [_document(text) for text in stats.to_pylist()]
-    rows = pa.array([_count(d.get("numRecords")) for d in documents], pa.int64())
-    columns = {}
-    for path in paths:
-        kind = kind_of(schema, path)
-        if kind is None:
-            continue
-        at = physical[path]
-        low, high = _readers(kind)
-        columns[path] = _without_contradictions(
-            _typed([_get(d.get("minValues"), at) for d in documents], low, kind),
-            _typed([_get(d.get("maxValues"), at) for d in documents], high, kind),
-            pa.array([_null_count(d, at) for d in documents], pa.int64()),
-        )
-    return Bounds(rows, columns)
-
-
-def _without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> ColumnBounds:
+def without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> ColumnBounds:
     """Return bounds without those of files whose least value is above their greatest."""
     wrong = pc.fill_null(pc.greater(low, high), False)
     if not pc.any(wrong).as_py():
@@ -96,39 +64,11 @@ def _without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> C
     return ColumnBounds(pc.if_else(wrong, None, low), pc.if_else(wrong, None, high), nulls)
 
 
-def _document(text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _get(node: Any, path: Path) -> Any:
-    for name in path:
-        if not isinstance(node, dict):
-            return None
-        node = node.get(name)
-    return node
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**63 else None
-
-
-def _null_count(document: dict[str, Any], path: Path) -> int | None:
-    """Return a null count; with wide bounds it means something only if none or all are null."""
-    count = _count(_get(document.get("nullCount"), path))
-    tight = document.get("tightBounds") in (None, True)
-    return count if tight or count in (0, document.get("numRecords")) else None
-
-
 Reader = Callable[[Any], Any]
 
 
-def _typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
+def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
+    """Return bounds in the type that they are held in; what cannot be read is null."""
     found = []
     for value in values:
         try:
@@ -142,7 +82,7 @@ def _typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
     return pa.array(found, target)
 
 
-def _readers(kind: DataType) -> tuple[Reader, Reader]:
+def readers(kind: DataType) -> tuple[Reader, Reader]:
     """Return how a type's lower and upper bounds are read from JSON values."""
     if isinstance(kind, DecimalType):
         return (
@@ -273,7 +213,7 @@ def struct_bounds(
         telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
         usable = pc.or_(tight, pc.fill_null(telling, False))
         low, high = _loosened(low, high, kind)
-        columns[path] = _without_contradictions(low, high, pc.if_else(usable, nulls, None))
+        columns[path] = without_contradictions(low, high, pc.if_else(usable, nulls, None))
     return Bounds(rows, columns)
 
 
@@ -301,7 +241,7 @@ def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Arra
             context.prec = 80
             return _fitted(_outwards(number, kind, up=up), kind, up=up)
 
-    return _typed(bounds.to_pylist(), moved, kind)
+    return typed(bounds.to_pylist(), moved, kind)
 
 
 def _loose_moments(bounds: pa.Array, zoned: bool, *, up: bool) -> pa.Array:
@@ -375,7 +315,7 @@ def row_group_bounds(
             continue
         statistics = [group.column(place).statistics for group in groups]
         floating = pa.types.is_floating(bound_type(kind))
-        found[path] = _without_contradictions(
+        found[path] = without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
             pa.array([_footer_nulls(s) for s in statistics], pa.int64()),

@@ -1,0 +1,133 @@
+"""Bounds read off the bytes of JSON texts, against those of a parser."""
+
+import json
+from importlib import import_module
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.schema import DecimalType, PrimitiveType, StructField, StructType
+from txlog.stats import Bounds, json_bounds, parsed_bounds
+
+MODULE = import_module("txlog.stats.json_bounds")
+KINDS = {
+    "n": PrimitiveType("long"),
+    "n0": PrimitiveType("integer"),
+    "d": PrimitiveType("double"),
+    "s": PrimitiveType("string"),
+    "day": PrimitiveType("date"),
+    "at": PrimitiveType("timestamp"),
+    "m": DecimalType(10, 2),
+    'odd"ü': PrimitiveType("long"),
+}
+SCHEMA = StructType(
+    (
+        *(StructField(name, kind) for name, kind in KINDS.items()),
+        StructField("nest", StructType((StructField("n", PrimitiveType("long")),))),
+    )
+)
+PATHS = [*((name,) for name in KINDS), ("nest", "n")]
+
+numbers = st.one_of(st.integers(-(2**70), 2**70), st.floats(), st.integers(0, 3))
+words = st.one_of(
+    st.text(alphabet='ab{}",\\:ü�', max_size=6),
+    st.sampled_from(["2026-01-02", "2026-01-02T03:04:05.678Z", "x" * 60, '"n":', "tightBounds"]),
+)
+scalars = st.one_of(st.none(), st.booleans(), numbers, words)
+values = st.one_of(scalars, st.lists(scalars, max_size=2))
+sections = st.dictionaries(st.sampled_from([*KINDS, "x"]), values, max_size=6).flatmap(
+    lambda held: (
+        st.just(held) | st.just({"nest": {"n": 1}, **held}) | st.just(held | {"nest": {"n": 7}})
+    )
+)
+documents = st.fixed_dictionaries(
+    {},
+    optional={
+        "numRecords": scalars,
+        "minValues": sections,
+        "maxValues": sections,
+        "nullCount": sections,
+        "tightBounds": st.sampled_from([True, False, None, 1]),
+        "more": sections,
+    },
+)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str | None:
+    document = draw(documents)
+    for name in draw(st.permutations(sorted(document))):
+        document[name] = document.pop(name)
+    text = _dumped(document)
+    match draw(st.integers(0, 9)):
+        case 0:
+            return None
+        case 1:
+            return json.dumps(orjson.loads(text))  # With spaces, and non-ASCII escaped.
+        case 3:
+            return draw(st.sampled_from(["", "null", "[]", " " + text, text + "\n"]))
+    return text
+
+
+def _dumped(document: Any) -> str:
+    return json.dumps(
+        json.loads(json.dumps(document), parse_constant=lambda _: None),
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def same(ours: Bounds, plain: Bounds) -> None:
+    assert ours.rows.equals(plain.rows)
+    for path, known in plain.columns.items():
+        found = ours.columns.get(path)
+        if found is None:  # There are no texts.
+            assert known.low.null_count == known.high.null_count == len(known.low)
+            assert known.nulls.null_count == len(known.nulls)
+            continue
+        for side in ("low", "high", "nulls"):
+            assert getattr(found, side).equals(getattr(known, side)), (path, side)
+
+
+@given(st.lists(texts(), max_size=5), st.integers(0, 2))
+def test_bytes_say_what_the_parser_says(found: list[str | None], cut: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MODULE, "_FEW", -1)
+        array = pa.array(found, pa.string()).slice(min(cut, len(found)))
+        column = pa.chunked_array([array])
+        physical = {path: path for path in PATHS}
+        ours = json_bounds(column, SCHEMA, PATHS, physical)
+        same(ours, parsed_bounds(column, SCHEMA, PATHS, physical))
+
+
+def test_plain_texts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '{"numRecords":3,"minValues":{"n":%d,"s":"a"},"maxValues":{"n":%d,"s":"b"},'
+        '"nullCount":{"n":0,"s":1},"tightBounds":true}'
+    )
+    column = pa.chunked_array([[text % (at, at * 1000) for at in range(200)]])
+    paths = [("n",), ("s",)]
+    physical = {path: path for path in paths}
+    plain = parsed_bounds(column, SCHEMA, paths, physical)
+
+    def refuse(_: Any) -> Any:
+        raise AssertionError("a text was parsed")
+
+    monkeypatch.setattr(MODULE, "_document", refuse)
+    same(json_bounds(column, SCHEMA, paths, physical), plain)
+
+
+@pytest.mark.parametrize("name", ["minValues", "nullCount", "numRecords"])
+def test_columns_with_the_names_of_statistics(name: str) -> None:
+    schema = StructType((StructField(name, PrimitiveType("long")),))
+    text = '{"numRecords":3,"minValues":{"%s":1},"maxValues":{"%s":2},"nullCount":{"%s":0}}'
+    column = pa.chunked_array([[text.replace("%s", name)] * 100])
+    paths = {(name,): (name,)}
+    same(
+        json_bounds(column, schema, list(paths), paths),
+        parsed_bounds(column, schema, list(paths), paths),
+    )

@@ -1,0 +1,226 @@
+"""A few numbers out of many JSON texts of statistics, without parsing the texts. Pure.
+
+A key is looked for in the bytes of all texts at once. Whatever is not plain to see there, such as
+nested objects, escapes or spaces, is reported as unclear, and is for a parser.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+OBJECTS = ("minValues", "maxValues", "nullCount")
+"""What statistics hold besides single values."""
+NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
+"""What statistics hold. Where a column has such a name, texts are not plain."""
+
+_WIDTH = 40
+_NUMBER_WIDTH = 24
+_WORD = 8
+_SAMPLE = 48
+"""Bytes of a value, at most, and of a number."""
+_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
+_NUMBER = np.zeros(256, np.bool_)
+_NUMBER[list(b"+-.0123456789eE")] = True
+_DIGIT = np.zeros(256, np.bool_)
+_DIGIT[list(b"0123456789")] = True
+_DIGITS = 18
+_TIGHT_NAME = b'"tightBounds"'
+_TIGHT = _TIGHT_NAME + b":true"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What texts say under a key."""
+
+    values: pa.Array  # The JSON of a number or string, as text; null where there is none.
+    unclear: Mask  # Of which texts only a parser knows.
+    whole: bool  # Whether all values are whole numbers of at most 18 digits.
+
+
+class Texts:
+    """JSON texts of statistics."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        """Take a `string` array, of any offset; of a null, all is unclear."""
+        count = len(texts)
+        _, offsets, data = texts.buffers()
+        places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + count + 1]
+        first, last = (int(places[0]), int(places[-1])) if count else (0, 0)
+        self._bytes = np.frombuffer(data or b"", np.uint8)[first:last]
+        self._starts: Places = places[:-1].astype(np.int64) - first
+        self._ends: Places = places[1:].astype(np.int64) - first
+
+    def values(self, section: str, name: str) -> Found:
+        """Return what the texts say under a name in an object of theirs, such as `minValues`."""
+        key = orjson.dumps(name) + b":"
+        begin, end = self._objects[section]
+        at = self._where(begin, end, key)
+        found = self._scalars(np.where(self._unclear | (at < 0), -1, at + len(key)))
+        return replace(found, unclear=self._unclear | found.unclear)
+
+    def first(self, name: str) -> Found:
+        """Return what the texts say under the name that they begin with."""
+        key = b'{"%b":' % name.encode()
+        begins = self._ends - self._starts > len(key)
+        places = self._starts[begins]
+        for back, byte in enumerate(key):
+            begins[begins] = fits = self._bytes[places + back] == byte
+            places = places[fits]
+        found = self._scalars(np.where(begins, self._starts + len(key), -1))
+        return replace(found, unclear=found.unclear | ~begins)
+
+    @cached_property
+    def loose(self) -> Mask:
+        """Which texts have bounds that are not tight, as far as they do not plainly say so."""
+        named = self._where(self._starts, self._ends, _TIGHT_NAME) >= 0
+        if not named.any():
+            return named
+        return named & (self._where(self._starts, self._ends, _TIGHT) < 0)
+
+    @cached_property
+    def _objects(self) -> dict[str, tuple[Places, Places]]:
+        """Where in each text an object begins, and where at most it ends.
+
+        If all braces that open are the text's own and those of objects that are found, then no
+        object is in another, and what is behind one before the next is no column.
+        """
+        needles = {name: b'"%b":{' % name.encode() for name in OBJECTS}
+        found = {
+            name: self._where(self._starts, self._ends, needle) for name, needle in needles.items()
+        }
+        ordered = np.sort(np.stack([*found.values(), self._ends]), axis=0)
+        objects = {}
+        for name, at in found.items():
+            following = (ordered <= at).sum(axis=0)
+            end = np.take_along_axis(ordered, following[None, :], 0)[0]
+            begin = at + len(needles[name])
+            objects[name] = (np.where(at < 0, 0, begin), np.where(at < 0, 0, end))
+        return objects
+
+    @cached_property
+    def _unclear(self) -> Mask:
+        """Which texts are not one object that holds the known ones, side by side, and no others."""
+        whole: Mask = self._ends - self._starts > 1
+        whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
+            self._bytes[self._ends[whole] - 1] == _CLOSE
+        )
+        begins = np.stack([begin for begin, _ in self._objects.values()])
+        known = (begins > 0).sum(axis=0) + 1
+        if self._text.count(b"{") == known[whole].sum() and whole.all():
+            return ~whole  # None has less than what is known of it, so none has more.
+        opened = [
+            self._text.count(b"{", start, end)
+            for start, end in zip(self._starts.tolist(), self._ends.tolist(), strict=True)
+        ]
+        unclear: Mask = ~whole | (np.array(opened, np.int64) != known)
+        return unclear
+
+    @cached_property
+    def _text(self) -> bytes:
+        return self._bytes.tobytes()
+
+    def _where(self, begin: Places, end: Places, needle: bytes) -> Places:
+        """Return where some bytes are, between two places in each text; -1 if nowhere.
+
+        The texts of a table are alike: mostly, it is as far from the beginning as in others.
+        """
+        found = np.full(len(begin), -1, np.int64)
+        left = np.flatnonzero(end - begin >= len(needle))
+        sample = left[:: len(left) // _SAMPLE + 1]
+        distances = Counter(
+            at - start
+            for start, stop in zip(begin[sample].tolist(), end[sample].tolist(), strict=True)
+            if (at := self._text.find(needle, start, stop)) >= 0
+        )
+        if not distances and needle not in self._text:
+            return found
+        for distance, _ in distances.most_common():
+            at = begin[left] + distance
+            fits = (at + len(needle) <= end[left]) & self._is_at(at, needle)
+            found[left[fits]] = at[fits]
+            left = left[~fits]
+        spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
+        for row, start, stop in spans:
+            found[row] = self._text.find(needle, start, stop)
+        return found
+
+    def _is_at(self, places: Places, needle: bytes) -> Mask:
+        """Return at which places some bytes are; at the very end, they may be missed."""
+        words = self._words
+        if len(needle) < _WORD:
+            whole = (1 << 8 * len(needle)) - 1
+            wanted = np.uint64(int.from_bytes(needle, "little"))
+            short: Mask = words[np.minimum(places, len(words) - 1)] & np.uint64(whole) == wanted
+            return short & (places < len(words))
+        last = len(needle) - _WORD
+        found: Mask = places + last < len(words)
+        for step in (0, last):
+            wanted = np.uint64(int.from_bytes(needle[step : step + _WORD], "little"))
+            found &= words[np.minimum(places + step, len(words) - 1)] == wanted
+        return found
+
+    @cached_property
+    def _words(self) -> NDArray[np.uint64]:
+        """All runs of eight bytes, wherever they begin."""
+        text = self._text.ljust(_WORD, b"\0")
+        return np.ndarray((len(text) - _WORD + 1,), np.dtype("<u8"), buffer=text, strides=(1,))
+
+    def _scalars(self, places: Places) -> Found:
+        """Return the numbers and strings that begin at places (-1: none), and what is neither."""
+        asked = np.flatnonzero(places >= 0)
+        is_text = self._bytes[np.minimum(places[asked], len(self._bytes) - 1)] == _QUOTE
+        width = _WIDTH if is_text.any() else _NUMBER_WIDTH
+        window = _windows(self._bytes, places[asked], width)
+        length = (~_NUMBER[window]).argmax(1)
+        inside = np.arange(width)[None, :] < length[:, None]
+        if is_text.any():
+            closing = window == _QUOTE
+            closing[:, 0] = False
+            length = np.where(is_text, closing.argmax(1) + 1, length)
+            inside = np.arange(width)[None, :] < length[:, None]
+            escaped = ((window == _BACKSLASH) & inside).any(1)
+            length = np.where(escaped | (is_text & (length < 2)), 0, length)
+        after = window[np.arange(len(asked)), np.minimum(length, width - 1)]
+        whole = (length > 0) & (length < width) & ((after == _COMMA) | (after == _CLOSE))
+        odd = np.zeros(len(places), np.bool_)
+        odd[asked[~whole]] = True
+        inside &= whole[:, None]
+        digits = _DIGIT[window]
+        digits[:, 0] |= (window[:, 0] == _MINUS) & digits[:, 1]
+        all_whole = bool((digits | ~inside).all() and (length <= _DIGITS).all())
+        lengths = np.zeros(len(places), np.int32)
+        lengths[asked] = np.where(whole, length, 0)
+        offsets = np.zeros(len(places) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        valid = np.packbits(lengths > 0, bitorder="little")
+        buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(window[inside])]
+        return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd, all_whole)
+
+
+def _windows(data: Bytes, places: Places, width: int) -> Bytes:
+    """Return so many bytes from each place on; behind the last one there are zeros."""
+    nothing = np.zeros(width, np.uint8)
+    if len(data) < width:
+        data = np.concatenate([data, nothing])
+    last = len(data) - width
+    found: Bytes = _sliding(data, width)[np.minimum(places, last)]
+    late = np.flatnonzero(places > last)
+    if len(late):
+        near_end = np.concatenate([data[last:], nothing])
+        found[late] = _sliding(near_end, width)[places[late] - last]
+    return found
+
+
+def _sliding(data: Bytes, width: int) -> Bytes:
+    return np.lib.stride_tricks.sliding_window_view(data, width)
