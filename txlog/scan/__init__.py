@@ -1,5 +1,6 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
+from txlog.scan.calendar import is_legacy
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, is_in_process, map_all
 from txlog.scan.files import as_fragments, files_at, live_fragments
@@ -52,6 +53,7 @@ __all__ = [
     "files_at",
     "first_rows",
     "is_in_process",
+    "is_legacy",
     "limited",
     "live_fragments",
     "load_deletions",

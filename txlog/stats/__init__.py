@@ -1,8 +1,10 @@
 """File statistics, and which files a predicate cannot skip. Pure."""
 
 from txlog.stats.bounds import Bounds, ColumnBounds, merged
-from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.collect import Extent, StatsCollector, leaf_types, stats_json
+from txlog.stats.document import lacking, with_columns
 from txlog.stats.files import file_bounds, num_records, partition_texts, partition_values
+from txlog.stats.footer import footer_extents
 from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
@@ -11,13 +13,17 @@ from txlog.stats.skip import always, keep
 __all__ = [
     "Bounds",
     "ColumnBounds",
+    "Extent",
     "StatsCollector",
     "always",
     "file_bounds",
+    "footer_extents",
     "format_partition_values",
     "fragment_bounds",
     "json_bounds",
     "keep",
+    "lacking",
+    "leaf_types",
     "merged",
     "num_records",
     "parse_partition_values",
@@ -28,4 +34,5 @@ __all__ = [
     "row_group_bounds",
     "stats_json",
     "struct_bounds",
+    "with_columns",
 ]

@@ -108,8 +108,8 @@ class About(Handle):
         """Return for each verb whether this version of the table lets it be done.
 
         The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
-        `delete`, `compact`, `restore`, `add_columns`, `replace_columns`, `drop_columns` and
-        `checkpoint`. Each capability is true or false, and says of a verb that
+        `delete`, `compact`, `compute_statistics`, `restore`, `add_columns`, `replace_columns`,
+        `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
         return capabilities(self._place.store, self._snapshot)
