@@ -88,15 +88,9 @@ def test_three_ways_to_read_give_the_same_rows(spark: SparkSession, case: Case) 
     judge(spark, case)
 
 
-def golden() -> list[Case]:
-    """The tables that Delta's own tests are held against, and those of its acceptance tests."""
-    sources = ("delta_golden", "dat_v0.0.2", "dat_2022")
-    return [case for case in readable() if case.index["source"] in sources]
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("case", golden(), ids=lambda case: case.name)
-def test_three_ways_to_read_the_golden_tables(spark: SparkSession, case: Case) -> None:
+@pytest.mark.parametrize("case", readable(), ids=lambda case: case.name)
+def test_three_ways_to_read_the_corpus(spark: SparkSession, case: Case) -> None:
     judge(spark, case)
 
 
