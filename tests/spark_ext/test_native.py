@@ -18,6 +18,7 @@ import pytest
 from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
+from txlog.expressions import quote_name
 from txlog.spark_ext import read
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def in_words(frame: DataFrame) -> pa.Table:
     from pyspark.sql import functions as F  # noqa: N812
 
     columns = [
-        F.to_json(F.struct(F.col(f"`{field.name}`"))).alias(field.name)
+        F.to_json(F.struct(F.col(quote_name(field.name)))).alias(field.name)
         if "variant" in field.dataType.simpleString()
-        else F.col(f"`{field.name}`")
+        else F.col(quote_name(field.name))
         for field in frame.schema.fields
     ]
     return frame.select(columns).toArrow()
