@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.maintain import compact, restore
+from txlog.maintain import compact, compute_statistics, restore
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.writing import Done, Place, append, delete, overwrite
 
@@ -47,6 +47,10 @@ VERBS: dict[str, tuple[Verb, Oracle]] = {
         lambda place, seen, n: compact(place, seen, partition(seen, n)),
         lambda held, _: held[-1],
     ),
+    "statistics": (
+        lambda place, seen, n: compute_statistics(place, seen, ["x"], where=partition(seen, n)),
+        lambda held, _: held[-1],
+    ),
     "restore": (
         lambda place, seen, n: restore(place, seen, n % 2),
         lambda held, n: held[n % 2],
@@ -57,16 +61,17 @@ steps = st.lists(
 )
 
 
-@pytest.mark.spec("FRG-30", "FRG-34", "FRG-35")
-@settings(max_examples=25)
-@given(st.booleans(), st.sampled_from([(), ("p",)]), steps)
+@pytest.mark.spec("FRG-30", "FRG-34", "FRG-35", "FRG-39")
+@settings(max_examples=30)
+@given(st.booleans(), st.sampled_from([(), ("p",)]), st.sampled_from(["0", "32"]), steps)
 def test_all_land_one_after_the_other(
-    vectors: bool, partition_by: tuple[str, ...], found: list[tuple[str, int]]
+    vectors: bool, partition_by: tuple[str, ...], indexed: str, found: list[tuple[str, int]]
 ) -> None:
     with TemporaryDirectory() as folder:
         root = Path(folder) / "t"
         properties = {
             "delta.enableRowTracking": "true",
+            "delta.dataSkippingNumIndexedCols": indexed,
             "delta.enableDeletionVectors": str(vectors).lower(),
         }
         table = txlog.Table.create(root, SCHEMA, list(partition_by), properties)

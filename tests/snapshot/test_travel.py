@@ -79,6 +79,50 @@ def test_times_that_stand_still_or_go_back(make: Make, log: Path) -> None:
         at(table, T0 + 4)
 
 
+def check_times(table: txlog.Table, versions: int) -> None:
+    """Whatever time is shown of a version leads to it."""
+    history = txlog.Table(table.uri).history()
+    assert [entry["version"] for entry in history] == list(range(versions))[::-1]
+    for entry in history:
+        version, shown = entry["version"], entry["timestamp"]
+        assert at(table, shown) == version
+        assert txlog.Table(table.uri, version=version).timestamp_ms == shown
+    assert history == txlog.Table(table.uri).history(limit=versions)
+    assert history[:1] == txlog.Table(table.uri).history(limit=1)
+
+
+@pytest.mark.parametrize(
+    "after", [(0, 10, 20, 30), (0, 0, 0, 0), (0, 0, -5, 0), (9, 3, 50, 50), (7, 7, 8, 9)]
+)
+def test_a_time_that_is_shown_leads_back(make: Make, log: Path, after: tuple[int, ...]) -> None:
+    table = make(4)
+    set_times(log, *(T0 + ms for ms in after))
+    check_times(table, 4)
+    table.checkpoint()
+    assert table.timestamp_ms == txlog.Table(table.uri).history()[0]["timestamp"]
+    check_times(table, 4)
+
+
+def test_a_writer_knows_the_time_of_its_own_commit(make: Make, log: Path) -> None:
+    table = make(3)
+    ahead = table.timestamp_ms + 10**7
+    set_times(log, ahead, ahead, ahead)
+    table.refresh()
+    assert table.restore(0).version == 3
+    assert table.timestamp_ms == ahead + 3 == table.history()[0]["timestamp"]
+    assert at(table, ahead + 3) == 3
+    assert table.restore(timestamp=ahead + 1).version == 4
+    assert txlog.Table(table.uri, version=4).files() == txlog.Table(table.uri, version=1).files()
+
+
+def test_writers_say_another_time(make: Make, log: Path) -> None:
+    table = make(2)
+    set_times(log, T0, T0 + 10)
+    said = [orjson.loads((log / f"{v:020d}.json").read_bytes().splitlines()[0]) for v in (1, 0)]
+    assert all(line["commitInfo"]["timestamp"] > T0 + 10 for line in said)
+    assert [entry["timestamp"] for entry in table.history()] == [T0 + 10, T0]
+
+
 def test_what_cannot_be_rebuilt_has_no_time(make: Make, log: Path) -> None:
     table = make(4)
     set_times(log, T0, T0 + 10, T0 + 20, T0 + 30)
@@ -145,6 +189,10 @@ def test_versions_before_in_commit_timestamps_go_by_file_times(make: Make, log: 
     set_times(log, T0, T0 + 10, T0 + 900, T0 + 901)
     wanted = {0: 0, 10: 1, 19: 1, 20: 2, 29: 2, 30: 3}
     assert {after: at(table, T0 + after) for after in wanted} == wanted
+    set_times(log, T0, T0, T0 + 900, T0 + 901)
+    shown = [(entry["version"], entry["timestamp"]) for entry in txlog.Table(table.uri).history()]
+    assert shown == [(3, T0 + 30), (2, T0 + 20), (1, T0 + 1), (0, T0)]
+    assert [at(table, time) for _, time in shown] == [3, 2, 1, 0]
 
 
 def test_only_versions_up_to_the_snapshot_count(make: Make, log: Path) -> None:

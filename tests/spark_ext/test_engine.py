@@ -217,11 +217,16 @@ def change_compact(held: txlog.Table) -> None:
     held.compact(max_rows_per_file=16, max_deleted_fraction=0)
 
 
+def change_statistics(held: txlog.Table) -> None:
+    held.compute_statistics(["x", "g"])
+
+
 CHANGES = {
     "delete": (change_delete, {}),
     "delete by rewriting": (change_delete, {"delta.enableDeletionVectors": "false"}),
     "columns": (change_columns, {}),
     "compact": (change_compact, {}),
+    "statistics": (change_statistics, {"delta.dataSkippingNumIndexedCols": "0"}),
 }
 
 
@@ -240,6 +245,9 @@ def test_verbs_do_the_same_on_executors(spark: "SparkSession", tmp_path: Path, n
     assert len(found.files()) == len(expected.files())
     for one, other in zip(found.history(), expected.history(), strict=True):
         assert one["operation"] == other["operation"]
+    if name == "statistics":
+        assert found.files()["stats"] == expected.files()["stats"]
+        assert found.scan(where="x = 33").explain().files_to_read == 1
     if name == "delete by rewriting":  # As another library reads it.
         numbers = DeltaTable(str(tmp_path / "there")).to_pyarrow_table()["x"].to_pylist()
         assert sorted(numbers) == [n for n in range(FILES * 10) if n % 3]
@@ -345,6 +353,7 @@ def work_of(path: Path, files: int) -> Weighed:
     """Return what the verbs hand to workers, of a table of so many files."""
     held, engine = made(path, files), Weighed()
     held = opened(path, engine)
+    held.compute_statistics(recompute=True)
     change_columns(held)
     change_compact(held)
     held.to_arrow(where="x > 3")

@@ -38,6 +38,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "overwrite": lambda table: table.overwrite(DATA),
     "delete": lambda table: table.delete("a = 1"),
     "compact": lambda table: table.compact(),
+    "compute_statistics": lambda table: table.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
     "add_columns": lambda table: table.add_columns({"more": "a + 1"}),
     "replace_columns": lambda table: table.replace_columns({"a": "a + 1"}),
@@ -45,7 +46,9 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "checkpoint": lambda table: table.checkpoint(),
 }
 COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
-WRITING = {"append", "overwrite", "delete", "compact", "restore", "checkpoint"}
+WRITING = {
+    "append", "overwrite", "delete", "compact", "compute_statistics", "restore", "checkpoint",
+}  # fmt: skip
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.
     "plain": ([], {}, set(), ""),

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from txlog.actions import Add
 from txlog.commit import Intent, run
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, columns_of, to_sql
+from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import Fragment
+from txlog.maintain.partitions import require_partition_columns
 from txlog.scan import FragmentReader, files_at, map_all, plan_scan
 from txlog.snapshot import Snapshot, load_files
 from txlog.writing import (
@@ -172,7 +173,7 @@ def compact(
         written.clear()
         files = load_files(place.store, base).live
         plan = plan_scan(base, files, columns=[], where=predicate)
-        _require_partition_columns(plan.where, base)
+        require_partition_columns(plan.where, base)
         groups = choose_groups(plan.fragments, wanted)
         gone: list[Fragment] = []
         for group, adds in _rewrite_all(place, plan_rewrite(base, options), groups):
@@ -205,17 +206,6 @@ def compact(
             place.store, snapshot, build, effects=place.effects, deadline_s=_DEADLINE_S
         )
     return done("OPTIMIZE", after, committed, skipped=False)
-
-
-def _require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:
-    for path in () if where is None else columns_of(where):
-        if path[0] not in snapshot.partition_columns:
-            raise InvalidInputError(
-                argument="where",
-                field=".".join(path),
-                reason="files are chosen by partition, and this is no partition column",
-                remedy=f"Use {', '.join(snapshot.partition_columns) or 'no predicate'}",
-            )
 
 
 def _rewrite_all(

@@ -1,5 +1,6 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
+from txlog.scan.calendar import is_legacy
 from txlog.scan.deferred import DeferredPlan, checkpoint_bytes, plan_snapshot
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, is_in_process, map_all
@@ -56,6 +57,7 @@ __all__ = [
     "files_at",
     "first_rows",
     "is_in_process",
+    "is_legacy",
     "limited",
     "list_files",
     "live_fragments",

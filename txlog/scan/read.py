@@ -36,11 +36,14 @@ class FragmentReader:
         self._plan = plan
         self._fragment = fragment
 
+    def footer(self) -> pq.FileMetaData:
+        """Return the primary file's footer."""
+        with ExitStack() as stack:
+            return self._open(stack, self._fragment.files[0]).metadata
+
     def count_rows(self) -> int:
         """Return the number of physical rows, from the primary file's footer."""
-        with ExitStack() as stack:
-            parquet = self._open(stack, self._fragment.files[0])
-            return int(parquet.metadata.num_rows)
+        return int(self.footer().num_rows)
 
     def deletions(self) -> BitMap64 | None:
         """Return the positions of deleted rows, or None; errors as in `load_deletions`."""

@@ -15,6 +15,7 @@ from txlog.snapshot.load import (
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
 from txlog.snapshot.snapshot import Snapshot, advance
+from txlog.snapshot.times import made_ms
 from txlog.snapshot.travel import (
     OutOfRange,
     parse_timestamp,
@@ -37,6 +38,7 @@ __all__ = [
     "list_log",
     "load_files",
     "load_snapshot",
+    "made_ms",
     "newer_commits",
     "parse_timestamp",
     "pick_version",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from txlog.log import LogFile
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.times import file_times
 from txlog.store import Store
 
 
@@ -15,17 +17,20 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     """Return what `commitInfo` says of each commit up to a snapshot's version, newest first.
 
     Each entry has `version` and `timestamp` (milliseconds since the epoch), whatever the writer
-    left out. Versions whose commits were cleaned up are not in the list.
+    said: the time by which time travel finds this version. Versions whose commits were cleaned up
+    are not in the list.
     """
-    return [_entry(store, file) for file in list_commits(store, snapshot)[::-1][:limit]]
+    commits = list_commits(store, snapshot)
+    times = file_times(snapshot, commits)
+    return [_entry(store, snapshot, file, times) for file in commits[::-1][:limit]]
 
 
-def _entry(store: Store, file: LogFile) -> dict[str, Any]:
+def _entry(
+    store: Store, snapshot: Snapshot, file: LogFile, times: Mapping[int, int]
+) -> dict[str, Any]:
     commit = read_commit(store, file)
+    made_ms = times.get(file.version)
+    if made_ms is None:
+        made_ms = commit.made_ms(snapshot.protocol, snapshot.metadata)
     info = commit.info.to_json() if commit.info else {}
-    stamp = info.get("inCommitTimestamp", info.get("timestamp"))
-    return {
-        **info,
-        "version": file.version,
-        "timestamp": file.modified_ms if stamp is None else stamp,
-    }
+    return {**info, "version": file.version, "timestamp": made_ms}

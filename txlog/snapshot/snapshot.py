@@ -32,7 +32,7 @@ class Snapshot:
 
     root: str
     version: int
-    timestamp_ms: int  # When the version was made, milliseconds since the epoch.
+    timestamp_ms: int  # In-commit timestamp, else the time of its file: see `times.made_ms`.
     head_ms: int  # When its commit's file was written, by the store; 0 if that is gone.
     protocol: Protocol
     metadata: Metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -12,6 +12,7 @@ from txlog.schema.moments import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.times import ascending, stamped_from
 from txlog.store import Store
 
 OutOfRange = Literal["error", "nearest"]
@@ -66,18 +67,12 @@ def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | No
     stand still or go back; each counts as at least a millisecond after the one before it.
     """
     picked = None
-    for version, stamp in _ascending(commits):
-        if stamp > moment_ms:
+    times = ascending(stamp for _, stamp in commits)
+    for (version, _), made in zip(commits, times, strict=True):
+        if made > moment_ms:
             break
         picked = version
     return picked
-
-
-def _ascending(commits: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    floor = None
-    for version, stamp in commits:
-        floor = stamp if floor is None else max(stamp, floor + 1)
-        yield version, floor
 
 
 def version_at(
@@ -179,8 +174,7 @@ def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
     """Return the last moment that is not after the latest version."""
     if latest.is_active("inCommitTimestamp"):
         return latest.timestamp_ms
-    stamps = _ascending([(file.version, file.modified_ms) for file in commits])
-    return max(latest.timestamp_ms, *(stamp for _, stamp in stamps))
+    return max(latest.timestamp_ms, *ascending(file.modified_ms for file in commits))
 
 
 def _contiguous(commits: list[LogFile]) -> list[LogFile]:
@@ -194,11 +188,10 @@ def _contiguous(commits: list[LogFile]) -> list[LogFile]:
 
 
 def _pick(store: Store, latest: Snapshot, commits: list[LogFile], moment_ms: int) -> int | None:
-    properties = latest.properties
-    if not latest.is_active("inCommitTimestamp"):
+    enabled_at = stamped_from(latest)
+    if enabled_at is None:
         return pick_version([(file.version, file.modified_ms) for file in commits], moment_ms)
-    enabled_at = properties.get("delta.inCommitTimestampEnablementVersion") or 0
-    enabled_ms = properties.get("delta.inCommitTimestampEnablementTimestamp")
+    enabled_ms = latest.properties.get("delta.inCommitTimestampEnablementTimestamp")
     stamped = [file for file in commits if file.version >= enabled_at]
     if enabled_ms is not None and moment_ms < enabled_ms:
         older = [file for file in commits if file.version < enabled_at]

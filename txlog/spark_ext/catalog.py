@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _FORMATS = ("delta", "txlog")
-_NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE")  # What Spark says then.
+# What Spark says then; the last is said by 4.2.
+_NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE", "Nested databases")
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*(\.|$)")
 
 

@@ -1,7 +1,8 @@
 """File statistics, and which files a predicate cannot skip. Pure."""
 
 from txlog.stats.bounds import Bounds, ColumnBounds, merged
-from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.collect import Extent, StatsCollector, leaf_types, stats_json
+from txlog.stats.document import lacking, with_columns
 from txlog.stats.files import (
     file_bounds,
     num_records,
@@ -9,6 +10,7 @@ from txlog.stats.files import (
     partition_values,
     physical_path,
 )
+from txlog.stats.footer import footer_extents
 from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
 from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.partition import format_partition_values, parse_partition_values
@@ -18,13 +20,17 @@ from txlog.stats.skip import always, keep
 __all__ = [
     "Bounds",
     "ColumnBounds",
+    "Extent",
     "StatsCollector",
     "always",
     "file_bounds",
+    "footer_extents",
     "format_partition_values",
     "fragment_bounds",
     "json_bounds",
     "keep",
+    "lacking",
+    "leaf_types",
     "merged",
     "num_records",
     "parse_partition_values",
@@ -37,4 +43,5 @@ __all__ = [
     "row_group_bounds",
     "stats_json",
     "struct_bounds",
+    "with_columns",
 ]

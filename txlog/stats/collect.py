@@ -1,4 +1,4 @@
-"""Statistics of a file that is being written.
+"""Statistics of a file, from its rows or from what its footer tells.
 
 Rules: the Delta protocol, "Per-file Statistics"; bounds by Spark's order of values.
 """
@@ -6,7 +6,7 @@ Rules: the Delta protocol, "Per-file Statistics"; bounds by Spark's order of val
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,19 @@ _FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
 _UNBOUNDED = frozenset({"binary", "boolean", "void", "variant"})
 
 
+@dataclass(frozen=True)
+class Extent:
+    """What is known of a column over all rows of a file.
+
+    Bounds are those of Arrow's values: days, microseconds, Decimals; None if all rows are null, or
+    the type has none.
+    """
+
+    nulls: int
+    low: Any = None
+    high: Any = None
+
+
 @dataclass
 class _Leaf:
     """A column without children, and what was seen of it so far."""
@@ -34,11 +47,21 @@ class _Leaf:
     high: Any = None
     has_nan: bool = False
 
-    @property
-    def has_bounds(self) -> bool:
-        if isinstance(self.kind, PrimitiveType):
-            return self.kind.name not in _UNBOUNDED
-        return isinstance(self.kind, DecimalType)
+
+def has_bounds(kind: DataType) -> bool:
+    """Return whether txlog writes bounds of a type's values."""
+    if isinstance(kind, PrimitiveType):
+        return kind.name not in _UNBOUNDED
+    return isinstance(kind, DecimalType)
+
+
+def leaf_types(schema: StructType, *, indexed: int = -1) -> dict[Path, DataType]:
+    """Return the types of the columns without children, by their paths, in the schema's order.
+
+    `indexed` says how many of them; -1 for all.
+    """
+    found = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
+    return found if indexed < 0 else dict(list(found.items())[:indexed])
 
 
 class StatsCollector:
@@ -50,22 +73,46 @@ class StatsCollector:
         The columns of the file, by the names that the statistics are to bear.
     indexed
         How many leaf columns, in the schema's order, get bounds and null counts; -1 for all.
+    only
+        Of these, the ones that do.
     """
 
-    def __init__(self, schema: StructType, *, indexed: int = 32) -> None:
-        leaves = list(_leaves(schema, ()))
-        self._leaves = leaves if indexed < 0 else leaves[:indexed]
+    def __init__(
+        self, schema: StructType, *, indexed: int = 32, only: Collection[Path] | None = None
+    ) -> None:
+        paths = leaf_types(schema, indexed=indexed)
+        self._leaves = [
+            _Leaf(path, kind) for path, kind in paths.items() if only is None or path in only
+        ]
+        self._open = self._leaves
         self._rows = 0
+        self._counts = True
+
+    @property
+    def open_columns(self) -> frozenset[str]:
+        """The columns of the schema whose values `update` has still to see."""
+        return frozenset(leaf.path[0] for leaf in self._open)
+
+    def settle(self, rows: int, known: Mapping[Path, Extent]) -> None:
+        """Take over what is known of some columns, and the number of rows, before any is seen.
+
+        `update` then looks at the other columns alone.
+        """
+        self._rows, self._counts = rows, False
+        for leaf in self._leaves:
+            if (extent := known.get(leaf.path)) is not None:
+                leaf.nulls, leaf.low, leaf.high = extent.nulls, extent.low, extent.high
+        self._open = [leaf for leaf in self._leaves if leaf.path not in known]
 
     def update(self, data: pa.Table | pa.RecordBatch) -> None:
         """Take more rows into account."""
-        self._rows += data.num_rows
-        for leaf in self._leaves:
+        self._rows += data.num_rows if self._counts else 0
+        for leaf in self._open:
             column = data.column(leaf.path[0])
             if len(leaf.path) > 1:
                 column = pc.struct_field(column, list(leaf.path[1:]))
             leaf.nulls += column.null_count
-            if leaf.has_bounds and column.null_count < len(column):
+            if has_bounds(leaf.kind) and column.null_count < len(column):
                 _widen(leaf, column)
 
     def finish(self) -> dict[str, Any]:
@@ -74,11 +121,11 @@ class StatsCollector:
         high: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
         for leaf in self._leaves:
-            _put(nulls, leaf.path, leaf.nulls)
+            put(nulls, leaf.path, leaf.nulls)
             if leaf.low is not None:
                 least, greatest = _json_bounds(leaf)
-                _put(low, leaf.path, least)
-                _put(high, leaf.path, greatest)
+                put(low, leaf.path, least)
+                put(high, leaf.path, greatest)
         return {
             "numRecords": self._rows,
             "minValues": low,
@@ -102,7 +149,8 @@ def _leaves(kind: StructType, above: Path) -> Iterator[_Leaf]:
             yield _Leaf(path, field.type)
 
 
-def _put(node: dict[str, Any], path: Path, value: Any) -> None:
+def put(node: dict[str, Any], path: Path, value: Any) -> None:
+    """Put a column's value into an object of statistics, unless it is None."""
     if value is None:
         return
     for name in path[:-1]:

@@ -11,7 +11,7 @@ from txlog.actions import Metadata, Protocol, flat
 from txlog.errors import InvalidInputError
 from txlog.scan import list_files, live_fragments
 from txlog.schema import StructType, arrow_schema
-from txlog.snapshot import ChecksumReport, Snapshot, history, verify_checksum
+from txlog.snapshot import ChecksumReport, Snapshot, history, made_ms, verify_checksum
 from txlog.store import Store
 from txlog.table.handle import Handle
 from txlog.table_fragment import TableFragment
@@ -33,8 +33,14 @@ class About(Handle):
 
     @property
     def timestamp_ms(self) -> int:
-        """When this version was made, milliseconds since the epoch, UTC."""
-        return self._snapshot.timestamp_ms
+        """When this version was made, milliseconds since the epoch, UTC: as in `history`.
+
+        A table that is opened at this time is at this version. Without in-commit timestamps, the
+        log is listed when this is asked for first.
+        """
+        if self._made_ms is None:
+            self._made_ms = made_ms(self._place.store, self._snapshot)
+        return self._made_ms
 
     @property
     def schema(self) -> pa.Schema:
@@ -79,8 +85,9 @@ class About(Handle):
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return what each commit up to this version says of itself, newest first.
 
-        Each entry has `version` and `timestamp` (milliseconds since the epoch), and what its
-        writer noted: `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+        Each entry has `version` and `timestamp` (milliseconds since the epoch: the time by which
+        `Table(uri, timestamp=…)` and `restore` find this version), and what its writer noted:
+        `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
         """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
@@ -106,8 +113,8 @@ class About(Handle):
         """Return for each verb whether this version of the table lets it be done.
 
         The verbs are `scan`, `stable_row_ids`, `changes`, `refresh`, `append`, `overwrite`,
-        `delete`, `compact`, `restore`, `add_columns`, `replace_columns`, `drop_columns` and
-        `checkpoint`. Each capability is true or false, and says of a verb that
+        `delete`, `compact`, `compute_statistics`, `restore`, `add_columns`, `replace_columns`,
+        `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
         return capabilities(self._place.store, self._snapshot)

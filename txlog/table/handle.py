@@ -14,10 +14,12 @@ class Handle:
     _outcome: Outcome | None
     _snapshot: Snapshot
     _file_state: FileState | None
+    _made_ms: int | None
 
     def _move(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._file_state: FileState | None = None
+        self._file_state = None
+        self._made_ms = None
 
     def _files(self) -> FileState:
         if self._file_state is None:

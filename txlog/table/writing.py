@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from txlog.maintain import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, compact, restore
+from txlog.maintain import (
+    MAX_COLUMN_FILES,
+    MAX_DELETED_FRACTION,
+    compact,
+    compute_statistics,
+    restore,
+)
 from txlog.table.handle import Handle
 from txlog.table.reading import Where
 from txlog.writing import (
@@ -170,6 +177,54 @@ class Writing(Handle):
                 min_file_bytes=min_file_bytes,
                 max_deleted_fraction=max_deleted_fraction,
                 max_column_files=max_column_files,
+                options=options,
+            )
+        )
+
+    def compute_statistics(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Where = None,
+        recompute: bool = False,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give files the statistics that their writers left out; no row changes.
+
+        Row counts, null counts and bounds come from the footers of the files, or from the rows
+        where a footer does not tell them: of floating-point columns, which may hold NaN, and of
+        lists and maps. Files are logged again under their paths; streams and the change data feed
+        see nothing of it. If no file lacks anything, the outcome has no version.
+
+        Parameters
+        ----------
+        columns
+            Which columns, nested ones with dots. Default: the first
+            `delta.dataSkippingNumIndexedCols` (32), as when files are written. What the log says
+            of other columns stays.
+        where
+            Only files of the partitions of which this is true; a predicate over partition
+            columns alone.
+        recompute
+            Compute them for all files, not only for those that lack some: where the log is wrong.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column in files, or the predicate is not over partition columns alone.
+        UnsupportedFeatureError
+            The table may not be written by txlog.
+        DataFileError
+            A file is missing, unreadable, or other than the log says.
+        """
+        options = write_options(None, None, user_metadata)
+        return self._finish(
+            compute_statistics(
+                self._place,
+                self._latest(),
+                columns,
+                where=where,
+                recompute=recompute,
                 options=options,
             )
         )

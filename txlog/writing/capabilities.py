@@ -77,6 +77,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
     yield "delete", deletable
     yield "compact", compactable
+    yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
     yield "add_columns", lambda: columns(replaces=False)
     yield "replace_columns", lambda: columns(replaces=True)
