@@ -154,14 +154,19 @@ def by_txlog(root: Path) -> None:
     txlog.Table(root).checkpoint()
 
 
-STRUCTS = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
+STRUCTS = {
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpoint.writeStatsAsJson": "false",
+}
 V2 = {"delta.checkpointPolicy": "v2"}
 
 TABLES: dict[str, Callable[[Path, int], None]] = {
     "commits": lambda root, files: write_commits(root, files, 1),
     "commits-of-10": lambda root, files: write_commits(root, files // 10, 10),
     "checkpoint": lambda root, files: write_checkpointed(root, files, by_deltalake),
-    "checkpoint-structs": lambda root, files: write_checkpointed(root, files, by_deltalake, STRUCTS),
+    "checkpoint-structs": lambda root, files: write_checkpointed(
+        root, files, by_deltalake, STRUCTS
+    ),
     "checkpoint-v2": lambda root, files: write_checkpointed(root, files, by_txlog, V2),
 }
 

@@ -6,11 +6,10 @@ Each takes the table's folder, and returns an answer that must be the same for a
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-from log_tables import REGIONS, SPAN
+from log_tables import SPAN
 
 Work = Callable[[Path], Any]
 LOW, HIGH = 500 * SPAN, 600 * SPAN - 1
