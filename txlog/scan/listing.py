@@ -91,7 +91,10 @@ def list_files(
     def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_told(rows, names) for _, rows in batches])
 
-    return fold_files(store, snapshot, Wanted([_TOLD[name][0] for name in names]), told)
+    # For the text, statistics as structs are no substitute; for counts they are.
+    bounds_of = None if "stats" in names else ()
+    wanted = Wanted([_TOLD[name][0] for name in names], bounds_of=bounds_of)
+    return fold_files(store, snapshot, wanted, told)
 
 
 def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:

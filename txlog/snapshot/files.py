@@ -19,6 +19,9 @@ from txlog.store import Store
 
 Result = TypeVar("Result")
 
+ANYWHERE = Source("", 0)
+"""Where files are that nobody knows a row group of."""
+
 # To tell files apart, and to see what the protocol must list.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
@@ -59,10 +62,11 @@ def fold_files(
         The columns that it needs; more may come.
     fold
         Gets each live file once, in batches of `FILE_ROWS` columns, in no order. With each batch
-        comes the row group of the checkpoint that it is out of, or None. It may be called again,
-        from the beginning, should a checkpoint turn out to be damaged.
+        comes the row group of the checkpoint that it is out of, `ANYWHERE`, or None for what the
+        commits after it say. It may be called again, from the beginning, should a checkpoint turn
+        out to be damaged.
     sources
-        Of the checkpoint, those row groups alone.
+        Of the checkpoint, those row groups alone; with `ANYWHERE` among them, all.
 
     Raises
     ------
@@ -71,14 +75,15 @@ def fold_files(
     """
 
     def read(current: Snapshot) -> Result:
-        of_this = sources if current.checkpoint == snapshot.checkpoint else None
+        all_of_it = current.checkpoint != snapshot.checkpoint or ANYWHERE in (sources or ())
+        of_this = None if all_of_it else sources
         return fold(_live_batches(store, current, wanted, of_this))
 
     try:
         return _from_sound_files(store, snapshot, read)
     except _TwiceError:  # Perhaps: only a look at all of them tells.
         live = load_files(store, snapshot).live
-        return fold(iter([(None, live)]))
+        return fold(iter([(ANYWHERE, live)]))
 
 
 class _TwiceError(Exception):
@@ -91,7 +96,7 @@ def _live_batches(
     wanted = Wanted(
         (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
         removes=False,
-        bounds_of=() if wanted.bounds_of is None else wanted.bounds_of,
+        bounds_of=wanted.bounds_of,
     )
     tail = newest(snapshot.tail)
     live = tail.filter(tail["is_add"])
