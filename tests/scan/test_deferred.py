@@ -51,6 +51,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compare the two ways; return how many plans were compared."""
     table = txlog.Table(path)
     whole = table.files(QUICK)
+    unfiltered = table.scan().plan.count()
     plans = {}
     try:
         found = list(predicates(table))
@@ -58,7 +59,8 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         found = []
     for where in found:
         try:
-            plans[where] = (table.scan(where=where).explain(), table.scan(where=where).fragments())
+            scan = table.scan(where=where)
+            plans[where] = (scan.explain(), scan.fragments(), scan.plan.count())
         except TxlogError:
             continue
     with monkeypatch.context() as patch:
@@ -66,13 +68,14 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         patch.setattr(LISTING, "LARGE_BYTES", 0)
         table = txlog.Table(path)
         assert sorted_rows(table.files(QUICK)) == sorted_rows(whole)
-        for where, (explanation, fragments) in plans.items():
+        for where, (explanation, fragments, count) in plans.items():
             scan = table.scan(where=where)
-            assert isinstance(scan.plan, DeferredPlan) is not table.snapshot.supports(
-                "txlog.fragments"
-            )
+            assert isinstance(scan.plan, DeferredPlan)
+            assert (scan.plan.live is None) is not table.snapshot.supports("txlog.fragments")
             assert scan.explain() == explanation
             assert scan.fragments() == fragments
+            assert scan.plan.count() == count
+        assert table.scan().plan.count() == unfiltered
     return len(plans)
 
 

@@ -197,7 +197,7 @@ def test_a_plan_is_read_elsewhere(table: txlog.Table) -> None:
     found = [
         batch
         for fragment in scan.fragments()
-        for batch in read_fragment(scan.store, scan.plan, fragment)
+        for batch in read_fragment(scan.store, scan.plan.reading, fragment)
     ]
     assert pa.Table.from_batches(found) == table.to_arrow(["t"], "x > 2")
 

@@ -20,7 +20,7 @@ def rows_of(scan: Scan, ranges: list[RowRange | None]) -> pa.Table:
     batches = [
         batch
         for one in ranges
-        for batch in read_fragment(scan.store, scan.plan, fragment, rows=one)
+        for batch in read_fragment(scan.store, scan.plan.reading, fragment, rows=one)
     ]
     return pa.Table.from_batches(batches, schema=scan.schema)
 

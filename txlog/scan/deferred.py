@@ -1,30 +1,31 @@
-"""Plans of large tables: the log is read no further than an answer needs."""
+"""Plans that go no further than an answer needs: not in the log of a large table, nor to values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import add
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.checkpoint import Source, Wanted
 from txlog.expressions import Expression, columns_of
-from txlog.fragments import FEATURE, Fragment, fragment_ids, fragment_rows, single_files
+from txlog.fragments import FEATURE, Fragment, fragment_ids, fragments_of, single_files
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
     FilePlan,
     ReadPlan,
     ScanPlan,
     as_scan_plan,
+    plan_live,
     plan_rows,
-    plan_scan,
     read_plan,
 )
 from txlog.snapshot import Snapshot, fold_files, load_files
-from txlog.stats import physical_path
+from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
 LARGE_BYTES = 4 << 20
@@ -32,6 +33,8 @@ LARGE_BYTES = 4 << 20
 NARROW = ("path", "size", "dv_id")
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
+
+_COUNTS = Wanted(("stats",), bounds_of=())
 
 Batches = Iterator[tuple[Source | None, pa.Table]]
 
@@ -49,13 +52,14 @@ class _Survivors:
 class DeferredPlan:
     """A scan whose fragments are not looked for before they are asked for.
 
-    Which files survive is told from the few columns of the log that the predicate is about; the
-    rest is read of the survivors alone.
+    Of a large table, which files survive is told from the few columns of the log that the
+    predicate is about; the rest is read of the survivors alone.
     """
 
     store: Store
     snapshot: Snapshot
     reading: ReadPlan
+    live: pa.Table | None = field(default=None, repr=False)  # `FILE_ROWS`; None: not read yet.
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,7 +69,7 @@ class DeferredPlan:
     @property
     def explanation(self) -> Explanation:
         """What is read and what is left out."""
-        return self._survivors.explanation
+        return (self._files if self.live is not None else self._survivors).explanation
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -91,16 +95,34 @@ class DeferredPlan:
         fold = partial(_survivors, self.snapshot, self.reading)
         return fold_files(self.store, self.snapshot, wanted_by(self.snapshot, self.reading), fold)
 
+    def count(self) -> tuple[int, tuple[Fragment, ...]]:
+        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        if self.live is None and self.reading.where is None:
+            counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
+            if counted is not None:
+                return counted, ()
+        plan = self._files
+        counts = _counts(plan.physical_rows, plan.rows.primaries)
+        known = pc.and_(plan.certain, counts.is_valid())
+        unknown = pc.invert(known)
+        rest = plan.rows.filter(unknown)
+        fragments = fragments_of(rest, plan.physical_rows.filter(unknown))
+        return pc.sum(counts.filter(known)).as_py() or 0, tuple(fragments)
+
     @cached_property
     def _planned(self) -> ScanPlan:
-        if self.reading.where is None:  # Then all of it is asked for.
-            live = load_files(self.store, self.snapshot).live
-            rows = fragment_rows(live, listed=False)
-            return as_scan_plan(plan_rows(self.snapshot, self.reading, rows))
-        found = self._survivors
-        files = self._whole(found)
-        plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
-        return as_scan_plan(replace(plan, explanation=found.explanation))
+        return as_scan_plan(self._files)
+
+    @cached_property
+    def _files(self) -> FilePlan:
+        """The fragments that survive, as columns."""
+        if self.live is None and self.reading.where is not None:
+            found = self._survivors
+            files = self._whole(found)
+            plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
+            return replace(plan, explanation=found.explanation)
+        live = load_files(self.store, self.snapshot).live if self.live is None else self.live
+        return plan_live(self.snapshot, self.reading, live)
 
     def _whole(self, found: _Survivors) -> pa.Table:
         """Return all that the log says of the survivors, as `FILE_ROWS`."""
@@ -132,19 +154,17 @@ def plan_snapshot(
     *,
     columns: list[str] | None = None,
     where: Expression | None = None,
-) -> ScanPlan | DeferredPlan:
+) -> DeferredPlan:
     """Return the plan of a scan; `files` gives the snapshot's live `FILE_ROWS`, if it is to.
 
     The other arguments, and errors, are those of `plan_files`.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
-    if is_deferred(snapshot, reading):
-        return DeferredPlan(store, snapshot, reading)
-    return plan_scan(snapshot, files(), columns=columns, where=where)
+    return DeferredPlan(store, snapshot, reading, None if is_large(snapshot, reading) else files())
 
 
-def is_deferred(snapshot: Snapshot, reading: ReadPlan) -> bool:
-    """Return whether a scan of a snapshot is better planned when it is asked for."""
+def is_large(snapshot: Snapshot, reading: ReadPlan) -> bool:
+    """Return whether a scan is better planned without all that the log says of files."""
     if snapshot.supports(FEATURE):  # Which file gives which column, only all of them tell.
         return False
     about = [] if reading.where is None else columns_of(reading.where)
@@ -189,6 +209,24 @@ def _survivors(snapshot: Snapshot, reading: ReadPlan, batches: Batches) -> _Surv
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.
     return _Survivors(pa.concat_tables(tables), tuple(sources), total)
+
+
+def _counted(batches: Batches) -> int | None:
+    """Return how many rows files have, or None if the log does not say it of all of them."""
+    total = 0
+    for _, rows in batches:
+        counts = _counts(num_records(rows), rows)
+        if counts.null_count:
+            return None
+        total += pc.sum(counts).as_py() or 0
+    return total
+
+
+def _counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
+    """Return how many rows of files are not deleted; null where the log does not say that."""
+    deleted = pc.struct_field(flat(files["deletion_vector"]), "cardinality")
+    left = pc.subtract(physical_rows, pc.fill_null(deleted, 0))
+    return pc.if_else(pc.greater_equal(left, 0), left, None)
 
 
 def _sum(one: Explanation, other: Explanation) -> Explanation:

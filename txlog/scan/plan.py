@@ -80,6 +80,12 @@ class ScanPlan(ReadPlan):
             )
         )
 
+    def count(self) -> tuple[int, tuple[Fragment, ...]]:
+        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        pairs = list(zip(self.fragments, self.counts, strict=True))
+        known = sum(count for _, count in pairs if count is not None)
+        return known, tuple(fragment for fragment, count in pairs if count is None)
+
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
         kept = [pair for pair in zip(self.fragments, self.certain, strict=True) if chosen(pair[0])]
@@ -133,7 +139,11 @@ def plan_files(
     InvalidInputError
         A column is not in the table, or the predicate does not fit its schema.
     """
-    reading = read_plan(snapshot, columns=columns, where=where)
+    return plan_live(snapshot, read_plan(snapshot, columns=columns, where=where), files)
+
+
+def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> FilePlan:
+    """Decide which of a snapshot's live `FILE_ROWS` can hold rows that a scan wants. Pure."""
     rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
     require_same_partitions(rows, snapshot.physical_partition_columns)
     return plan_rows(snapshot, reading, rows)

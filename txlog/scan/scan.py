@@ -126,13 +126,7 @@ class Scan(ArrowStream):
 
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""
-        total = 0
-        unknown = []
-        for fragment, count in zip(self.plan.fragments, self.plan.counts, strict=True):
-            if count is None:
-                unknown.append(fragment)
-            else:
-                total += count
+        total, unknown = self.plan.count()
         return total + sum(self.engine.map(partial(_count, self.store, self.plan.reading), unknown))
 
     def explain(self) -> Explanation:
