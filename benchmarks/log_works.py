@@ -1,24 +1,25 @@
-"""Opening, listing and planning, by txlog and by its peers: a function for each.
+"""Opening, listing, planning and refreshing, by txlog and by its peers: a function for each.
 
-Each takes the table's folder, and returns an answer that must be the same for all.
+Each takes the table's folder, and returns an answer that must be the same for all. polars-deltalake
+has no call that lists files: its plan is timed until it opens the first file, which is not there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from log_tables import SPAN
+from log_tables import SPAN, TRAILING, append_commits
 
 Work = Callable[[Path], Any]
 LOW, HIGH = 500 * SPAN, 600 * SPAN - 1
 """A range of `n0` that 100 files hold."""
 REGION, DAY = "r01", "2026-01-03"
-
-
-def known(root: Path) -> int:
-    return int(root.name.rpartition("-")[2])
+IN_PARTITION = f"region = '{REGION}' AND day = '{DAY}'"
+IN_RANGE = f"n0 BETWEEN {LOW} AND {HIGH}"
 
 
 # -- txlog
@@ -34,8 +35,7 @@ def txlog_about(root: Path) -> Any:
 def txlog_list(root: Path) -> Any:
     import txlog
 
-    files = txlog.Table(root).files(["path", "size_bytes"])
-    return files.num_rows, files.column_names
+    return txlog.Table(root).files(["path", "size_bytes"]).num_rows
 
 
 def txlog_plan(where: str) -> Work:
@@ -45,6 +45,19 @@ def txlog_plan(where: str) -> Work:
         return txlog.Table(root).scan(where=where).explain().files_to_read
 
     return plan
+
+
+def txlog_refresh(root: Path) -> Callable[[], Any]:
+    import txlog
+
+    table = txlog.Table(root)
+    append_commits(root, table.version + 1, 1, 1)
+
+    def work() -> Any:
+        table.refresh()
+        return table.version
+
+    return work
 
 
 # -- deltalake
@@ -75,3 +88,76 @@ def delta_range(root: Path) -> Any:
 
     held = (ds.field("n0") >= LOW) & (ds.field("n0") <= HIGH)
     return len(list(DeltaTable(str(root)).to_pyarrow_dataset().get_fragments(held)))
+
+
+def delta_refresh(root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(root))
+    append_commits(root, table.version() + 1, 1, 1)
+
+    def work() -> Any:
+        table.update_incremental()
+        return table.version()
+
+    return work
+
+
+# -- polars-deltalake, the kernel
+
+
+def kernel_about(root: Path) -> Any:
+    import polars_deltalake
+
+    state = polars_deltalake.TableState(str(root))
+    return len(state.schema())
+
+
+def kernel_plan(**conditions: Any) -> Work:
+    def plan(root: Path) -> Any:
+        import polars as pl
+        import polars_deltalake
+
+        scan = polars_deltalake.TableScan(polars_deltalake.TableState(str(root)))
+        held = [
+            pl.col(name).is_between(*found) if isinstance(found, tuple) else pl.col(name) == found
+            for name, found in conditions.items()
+        ]
+        scan.configure(["id"], None if held else 1, pl.all_horizontal(held) if held else None)
+        with contextlib.suppress(Exception):  # The first file is not there.
+            return scan.next()
+
+    return plan
+
+
+# -- floors: the same bytes, read and parsed, and nothing done with them
+
+
+def floor_commits(root: Path) -> Any:
+    import orjson
+
+    log = root / "_delta_log"
+    count = 0
+    for path in sorted(log.iterdir()):
+        file = os.open(path, os.O_RDONLY)
+        data = os.read(file, 1 << 20)
+        os.close(file)
+        count += sum(
+            "add" in row for row in orjson.loads(b"[" + data.strip().replace(b"\n", b",") + b"]")
+        )
+    return count
+
+
+def floor_columns(*names: str) -> Work:
+    def read(root: Path) -> Any:
+        import pyarrow.parquet as pq
+
+        (part,) = (root / "_delta_log").glob("*.checkpoint*.parquet")
+        found = 0
+        for batch in pq.ParquetFile(part, pre_buffer=False, buffer_size=1 << 20).iter_batches(
+            16_384, columns=[f"add.{name}" for name in names]
+        ):
+            found += batch.num_rows - batch.column(0).null_count
+        return found + TRAILING
+
+    return read
