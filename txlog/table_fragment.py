@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import empty_rows
 from txlog.expressions import Expression, as_expression
 from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
 from txlog.scan import Scan, plan_fragments, take_offsets
 from txlog.schema import arrow_schema
-from txlog.snapshot import Snapshot
+from txlog.snapshot import NO_TAIL, Snapshot
 from txlog.writing import (
     Place,
     delete_from_fragment,
@@ -65,7 +64,7 @@ class TableFragment:
         # Without what the snapshot knows of other files: it may be as large as the table's log.
         return {
             **self.__dict__,
-            "_snapshot": replace(self._snapshot, tail=empty_rows(), sidecars=()),
+            "_snapshot": replace(self._snapshot, newer=NO_TAIL, sidecars=()),
             "_live": self._rows(),
             "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
         }

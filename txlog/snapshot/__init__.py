@@ -15,7 +15,8 @@ from txlog.snapshot.load import (
     require_sound,
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
-from txlog.snapshot.snapshot import Snapshot, advance
+from txlog.snapshot.snapshot import Snapshot, advance, advance_by_own
+from txlog.snapshot.tail import NO_TAIL, Tail
 from txlog.snapshot.travel import (
     OutOfRange,
     parse_timestamp,
@@ -26,11 +27,14 @@ from txlog.snapshot.travel import (
 )
 
 __all__ = [
+    "NO_TAIL",
     "ChecksumReport",
     "Commit",
     "OutOfRange",
     "Snapshot",
+    "Tail",
     "advance",
+    "advance_by_own",
     "file_rows",
     "history",
     "list_commits",

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions import Add, Metadata, empty_rows
+from txlog.actions import Add, Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
-from txlog.snapshot import Snapshot
+from txlog.snapshot import NO_TAIL, Snapshot
 from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
@@ -118,7 +118,7 @@ def plan_target(
         request=request,
         plan=plan_write(metadata, final, request.options, replaced=request.where),
         metadata=metadata,
-        base=None if table is None else replace(table, tail=empty_rows(), sidecars=()),
+        base=None if table is None else replace(table, newer=NO_TAIL, sidecars=()),
     )
 
 
