@@ -101,17 +101,20 @@ def delta_actions(first: int, count: int) -> list[Any]:
 
 
 def delta_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:
-    from deltalake import DeltaTable, Schema
+    from deltalake import CommitProperties, DeltaTable, Schema
 
     if first == 0:
         write_commits(root, 0, 0)
     actions = delta_actions(first, count)
     schema = Schema.from_json(schema_string())
+    patient = CommitProperties(max_commit_retries=10_000)  # Others may win often.
 
     def work() -> Any:
         table = DeltaTable(root)
         for action in actions:
-            table.create_write_transaction([action], "append", schema, ["region", "day"])
+            table.create_write_transaction(
+                [action], "append", schema, ["region", "day"], commit_properties=patient
+            )
             table.update_incremental()  # Else each commit is checked against all before it.
         return table.version()
 

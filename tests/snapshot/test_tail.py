@@ -80,6 +80,14 @@ def agrees(held: Tail, commits: list[Commit]) -> None:
     assert held.rows.equals(rows)
 
 
+def test_ids_that_are_written_as_numbers_count() -> None:
+    body = b'"path":"a","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true'
+    data = b'{"add":{' + body + b',"tags":{"txlog.fragmentId":7}}}'
+    held = Tail(empty_rows())
+    assert held.highest_id == -1
+    assert held.plus(parse_commit(data, LogFile(commit_name(0), "commit", 0))).highest_id == 7
+
+
 def test_a_tail_that_branched_off_is_not_told_of_later_versions() -> None:
     old = Tail(empty_rows()).plus(commit(0, [Remove(path="a", data_change=True)]))
     assert old.first_version("a") == 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from txlog.actions import decode_action
 from txlog.actions import rows as log_rows
+from txlog.commit.blind import passes_blindly
 from txlog.commit.encode import encode_commit, txn_id_of
 from txlog.commit.intent import Intent
 from txlog.commit.judge import Verdict, judge, refusal, worse
@@ -33,7 +34,7 @@ from txlog.reconcile import controls_of
 from txlog.snapshot import (
     Snapshot,
     advance,
-    advance_by_own,
+    advance_lazily,
     load_files,
     load_snapshot,
     newer_commits,
@@ -138,7 +139,7 @@ def commit(
                 remedy="Write less often, or in larger batches, and try again",
             )
         if attempts > 2:
-            effects.sleep_s(_wait_s(attempts) * effects.jitter())
+            effects.sleep_s(_wait_s(attempts - 3) * effects.jitter())
 
 
 def _wait_s(attempts: int) -> float:
@@ -272,6 +273,11 @@ def _pass_winners(
         winner = read_commit(store, file)
         passed.append(winner)
         # All are judged: an operation must not be run again on top of a commit that forbids it.
+        # Read by whoever judges: a winner that cannot be read stops every writer.
+        few = intent.kind == "append" and _is_readable_as_models(winner)
+        if few and passes_blindly(intent, winner):
+            current = advance_lazily(current, winner)
+            continue
         files = file_rows([winner])
         verdict = judge(intent, winner, files, snapshot)
         if verdict.outcome != "ok" and (bad is None or worse(verdict, bad)):
@@ -282,8 +288,8 @@ def _pass_winners(
 
 def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
     if snapshot is not None:
-        few = len(mine.rows) <= _FEW_FILES and _read_as_models(mine)
-        return advance_by_own(snapshot, mine) if few else advance(snapshot, [mine])
+        lazily = _is_readable_as_models(mine)
+        return advance_lazily(snapshot, mine) if lazily else advance(snapshot, [mine])
     controls = controls_of(mine.controls)
     return make_snapshot(
         store.root,
@@ -296,12 +302,17 @@ def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
     )
 
 
-def _read_as_models(mine: Commit) -> bool:
-    """Read a commit's file actions as every reader will; what they break is an error."""
-    for line, row in enumerate(mine.rows, start=1):
+def _is_readable_as_models(found: Commit) -> bool:
+    """Read a commit's file actions one by one, if they are few; a wrong one is an error.
+
+    Columns may then wait until somebody asks for them: they accept what the models do.
+    """
+    if len(found.rows) > _FEW_FILES:
+        return False
+    for line, row in enumerate(found.rows, start=1):
         for name in ("add", "remove"):
             if (body := row.get(name)) is not None:
-                decode_action(name, body, path=mine.path, line=line)
+                decode_action(name, body, path=found.path, line=line)
     return True
 
 

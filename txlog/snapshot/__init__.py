@@ -15,7 +15,7 @@ from txlog.snapshot.load import (
     require_sound,
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
-from txlog.snapshot.snapshot import Snapshot, advance, advance_by_own
+from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily
 from txlog.snapshot.tail import NO_TAIL, Tail
 from txlog.snapshot.travel import (
     OutOfRange,
@@ -34,7 +34,7 @@ __all__ = [
     "Snapshot",
     "Tail",
     "advance",
-    "advance_by_own",
+    "advance_lazily",
     "file_rows",
     "history",
     "list_commits",

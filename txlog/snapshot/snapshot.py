@@ -227,7 +227,7 @@ def advance(
     return _advanced(snapshot, commits, file_rows(commits) if files is None else files)
 
 
-def advance_by_own(snapshot: Snapshot, commit: Commit) -> Snapshot:
+def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
     """Return what `advance` does, of a commit whose file actions were read as models already."""
     return _advanced(snapshot, [commit], commit)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions import empty_rows
+from txlog.actions.base import texts_of
 from txlog.fragments import ID_TAG, highest_id, valid_id
 from txlog.log import canonical_key, canonical_keys
 from txlog.snapshot.commits import Commit, file_rows
@@ -121,7 +122,7 @@ def _actions(commit: Commit) -> Iterable[Mapping[str, Any]]:
 def _highest_of(part: Commit | pa.Table) -> int:
     if not isinstance(part, Commit):
         return highest_id(part, None)
-    texts = ((body.get("tags") or {}).get(ID_TAG) for body in _actions(part))
+    texts = (texts_of(body.get("tags") or {}).get(ID_TAG) for body in _actions(part))
     return max((int(text) for text in texts if text and valid_id(text)), default=-1)
 
 
