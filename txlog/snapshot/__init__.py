@@ -16,7 +16,7 @@ from txlog.snapshot.load import (
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily
-from txlog.snapshot.tail import NO_TAIL, Tail
+from txlog.snapshot.tail import Tail
 from txlog.snapshot.travel import (
     OutOfRange,
     parse_timestamp,
@@ -27,7 +27,6 @@ from txlog.snapshot.travel import (
 )
 
 __all__ = [
-    "NO_TAIL",
     "ChecksumReport",
     "Commit",
     "OutOfRange",

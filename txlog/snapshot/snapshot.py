@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.actions import Metadata, Protocol, Sidecar
+from txlog.actions import Metadata, Protocol, Sidecar, empty_rows
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments import FEATURE
 from txlog.log import CatalogCommits, LogFile, Segment
@@ -78,6 +78,10 @@ class Snapshot:
         if find not in held:
             held[find] = find(self)
         return held[find]  # type: ignore[no-any-return]
+
+    def without_files(self) -> Snapshot:
+        """Return what the version is apart from its files, to be sent elsewhere."""
+        return replace(self, newer=Tail(empty_rows()), sidecars=())
 
     @property
     def tail(self) -> pa.Table:

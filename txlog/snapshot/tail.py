@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import empty_rows
 from txlog.actions.base import texts_of
 from txlog.fragments import ID_TAG, highest_id, valid_id
 from txlog.log import canonical_key, canonical_keys
@@ -131,6 +130,3 @@ def _keys(part: Commit | pa.Table) -> Iterable[tuple[str, int]]:
         return [(canonical_key(body["path"]), part.version) for body in _actions(part)]
     keys = canonical_keys(part["path"]).to_pylist()
     return zip(keys, part["version"].to_pylist(), strict=True)
-
-
-NO_TAIL = Tail(empty_rows())

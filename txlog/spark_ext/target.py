@@ -6,7 +6,7 @@ Rules: spec/streaming.md, STR-40 to STR-48.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from txlog.actions import Add, Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
-from txlog.snapshot import NO_TAIL, Snapshot
+from txlog.snapshot import Snapshot
 from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
@@ -118,7 +118,7 @@ def plan_target(
         request=request,
         plan=plan_write(metadata, final, request.options, replaced=request.where),
         metadata=metadata,
-        base=None if table is None else replace(table, newer=NO_TAIL, sidecars=()),
+        base=None if table is None else table.without_files(),
     )
 
 
