@@ -13,7 +13,13 @@ from txlog.checkpoint.sidecars import (
     write_manifest,
     write_part,
 )
-from txlog.checkpoint.write import action_rows, checkpoint_rows, control_rows, write_checkpoint
+from txlog.checkpoint.write import (
+    Structs,
+    action_rows,
+    checkpoint_rows,
+    control_rows,
+    write_checkpoint,
+)
 
 __all__ = [
     "HINT_PATH",
@@ -21,6 +27,7 @@ __all__ = [
     "Hint",
     "Part",
     "Source",
+    "Structs",
     "action_rows",
     "checkpoint_rows",
     "choose_parts",

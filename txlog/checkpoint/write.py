@@ -6,7 +6,8 @@ own, so that a reader that wants no files reads none; files are sorted by partit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +24,9 @@ from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
 from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
 from txlog.reconcile import Controls, FileState, TableState
+from txlog.schema import StructField, arrow_type
 from txlog.schema.moments import format_date, format_moment
+from txlog.stats import typed_partition_values, typed_stats
 from txlog.store import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
@@ -84,6 +87,32 @@ _TYPES: dict[str, pa.DataType] = {
     ),
 }
 SCHEMA = pa.schema(list(_TYPES.items()))
+
+
+@dataclass(frozen=True)
+class Structs:
+    """How a table wants statistics and partition values as structs in its checkpoints."""
+
+    stats: pa.StructType  # As `stats_type` makes it.
+    partitions: tuple[StructField, ...]
+    mapping_mode: str = "none"
+
+
+def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
+    """Return the schema of a checkpoint's rows."""
+    if structs is None:
+        return SCHEMA
+    fields = list(_TYPES["add"])
+    if structs.partitions:
+        names = [column.name_in_files(structs.mapping_mode) for column in structs.partitions]
+        kinds = [arrow_type(column.type) for column in structs.partitions]
+        fields.append(
+            pa.field("partitionValues_parsed", pa.struct(list(zip(names, kinds, strict=True))))
+        )
+    fields.append(pa.field("stats_parsed", structs.stats))
+    return SCHEMA.set(SCHEMA.get_field_index("add"), pa.field("add", pa.struct(fields)))
+
+
 _ROW_GROUP = 50_000
 _COLUMNS = {
     **FIELDS,
@@ -100,41 +129,68 @@ def checkpoint_rows(
     file_retention_ms: int,
     txn_retention_ms: int | None = None,
     with_stats: bool = True,
+    structs: Structs | None = None,
 ) -> list[pa.Table]:
     """Return the rows of a classic checkpoint, one table for each kind of row group.
 
     Pure. Tombstones past their retention, removed domains and expired transactions are left out,
-    and so are statistics without `with_stats`.
+    and so are statistics as JSON without `with_stats`, and as structs without `structs`.
     """
     return [
-        control_rows(state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms),
+        control_rows(
+            state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms, structs=structs
+        ),
         *action_rows(
-            state.files, now_ms=now_ms, file_retention_ms=file_retention_ms, with_stats=with_stats
+            state.files,
+            now_ms=now_ms,
+            file_retention_ms=file_retention_ms,
+            with_stats=with_stats,
+            structs=structs,
         ),
     ]
 
 
 def action_rows(
-    files: FileState, *, now_ms: int, file_retention_ms: int, with_stats: bool = True
+    files: FileState,
+    *,
+    now_ms: int,
+    file_retention_ms: int,
+    with_stats: bool = True,
+    structs: Structs | None = None,
 ) -> list[pa.Table]:
     """Return the rows of files as a checkpoint has them: those that are live, then tombstones."""
     live = _sorted(files.live)
-    if not with_stats:
-        live = _without_stats(live)
+    gone = _kept_tombstones(files.tombstones, now_ms, file_retention_ms)
+    schema = checkpoint_schema(structs)
+    parsed = {} if structs is None else _parsed(live, structs)
+    live = _with_json_stats(live) if with_stats else _without_stats(live)
     return [
-        _file_structs(live, "add"),
-        _file_structs(_kept_tombstones(files.tombstones, now_ms, file_retention_ms), "remove"),
+        _file_structs(live, "add", schema, parsed),
+        _file_structs(gone, "remove", schema),
     ]
 
 
+def _parsed(live: pa.Table, structs: Structs) -> dict[str, pa.Array]:
+    found: dict[str, pa.Array] = {"stats_parsed": typed_stats(live, structs.stats)}
+    if structs.partitions:
+        found["partitionValues_parsed"] = typed_partition_values(
+            live["partition_values"], structs.partitions, mapping_mode=structs.mapping_mode
+        )
+    return found
+
+
 def control_rows(
-    controls: Controls, *, now_ms: int, txn_retention_ms: int | None = None
+    controls: Controls,
+    *,
+    now_ms: int,
+    txn_retention_ms: int | None = None,
+    structs: Structs | None = None,
 ) -> pa.Table:
     """Return the rows of a checkpoint that are no file actions."""
     kinds = {Protocol, Metadata, Txn, DomainMetadata}
     kept = _kept_controls(controls, now_ms, txn_retention_ms)
     rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=checkpoint_schema(structs))
 
 
 def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint:
@@ -225,20 +281,25 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.take(pc.sort_indices(rows["path"])) if rows.num_rows > 1 else rows
 
 
-def _file_structs(rows: pa.Table, name: str) -> pa.Table:
-    kind = _TYPES[name]
-    rows = _with_json_stats(rows).combine_chunks()
+def _file_structs(
+    rows: pa.Table, name: str, schema: pa.Schema, parsed: Mapping[str, pa.Array] | None = None
+) -> pa.Table:
+    kind = schema.field(name).type
+    rows = rows.combine_chunks()
     count = rows.num_rows
     children = []
     for field in kind:
+        if parsed and field.name in parsed:
+            children.append(parsed[field.name])
+            continue
         column = rows[_COLUMNS[field.name]].combine_chunks()
         if field.name == "dataChange":
             column = pa.repeat(pa.scalar(False), count)
         children.append(column.cast(field.type))
     structs = pa.StructArray.from_arrays(children, fields=list(kind))
     return pa.table(
-        [structs if field.name == name else pa.nulls(count, field.type) for field in SCHEMA],
-        schema=SCHEMA,
+        [structs if field.name == name else pa.nulls(count, field.type) for field in schema],
+        schema=schema,
     )
 
 

@@ -7,6 +7,7 @@ from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_p
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import json_bounds, row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
+from txlog.stats.typed import stats_type, typed_partition_values, typed_stats
 
 __all__ = [
     "Bounds",
@@ -27,5 +28,8 @@ __all__ = [
     "require_same_partitions",
     "row_group_bounds",
     "stats_json",
+    "stats_type",
     "struct_bounds",
+    "typed_partition_values",
+    "typed_stats",
 ]

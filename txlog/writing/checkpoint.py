@@ -12,6 +12,7 @@ from txlog.checkpoint import (
     PART_ROWS,
     Part,
     Source,
+    Structs,
     action_rows,
     checkpoint_rows,
     choose_parts,
@@ -23,11 +24,13 @@ from txlog.checkpoint import (
     write_manifest,
     write_part,
 )
-from txlog.errors import LogCorruptError, TxlogWarning, UnsupportedFeatureError
+from txlog.errors import LogCorruptError, TxlogWarning
 from txlog.log import CatalogCommits, LogFile
 from txlog.reconcile import FileState, TableState, left_of, reconcile_files
 from txlog.scan import map_all
+from txlog.schema import StructType
 from txlog.snapshot import Snapshot, load_files, load_snapshot, require_sound
+from txlog.stats import stats_type
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, require_table_writable
 
@@ -71,7 +74,26 @@ def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
         "now_ms": now_ms,
         "file_retention_ms": snapshot.properties.get("delta.deletedFileRetentionDuration"),
         "with_stats": snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
+        "structs": structs_of(snapshot),
     }
+
+
+def structs_of(snapshot: Snapshot) -> Structs | None:
+    """Return how a table wants statistics as structs in its checkpoints; None if it does not."""
+    if not snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
+        return None
+    # A list of columns may name any of them.
+    listed = snapshot.metadata.configuration.get("delta.dataSkippingStatsColumns") is not None
+    indexed = -1 if listed else snapshot.properties.get("delta.dataSkippingNumIndexedCols")
+    names = snapshot.partition_columns
+    columns = {field.name: field for field in snapshot.schema.fields}
+    stored = tuple(field for name, field in columns.items() if name not in names)
+    mode = snapshot.mapping_mode
+    return Structs(
+        stats_type(StructType(stored), indexed=indexed, mapping_mode=mode),
+        tuple(columns[name] for name in names),
+        mode,
+    )
 
 
 @dataclass(frozen=True)
@@ -147,14 +169,6 @@ def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
     """Refuse a checkpoint that txlog cannot write as the table wants it; errors as above."""
     store.require_writable()
     require_table_writable(snapshot, removes_rows=False)
-    if snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
-        raise UnsupportedFeatureError(
-            path=snapshot.root,
-            features=("delta.checkpoint.writeStatsAsStruct",),
-            reason="the table wants statistics as structs in its checkpoints, "
-            "which txlog does not write",
-            remedy="Set the property to false, or let another engine write checkpoints",
-        )
 
 
 def maintain(place: Place, done: Done) -> None:
