@@ -181,3 +181,23 @@ def txlog_writers(root: Path) -> Callable[[], Any]:
 
 def delta_writers(root: Path) -> Callable[[], Any]:
     return in_processes(delta_commits, root)
+
+
+# -- checkpoints, of a copy of a table that log_tables made
+
+
+def txlog_checkpoint(root: Path) -> Callable[[], Any]:
+    import txlog
+
+    return lambda: txlog.Table(root).checkpoint()
+
+
+def delta_checkpoint(root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable
+
+    def work() -> Any:
+        table = DeltaTable(root)
+        table.create_checkpoint()
+        return table.version()
+
+    return work

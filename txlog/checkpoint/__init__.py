@@ -5,10 +5,12 @@ Rules: the Delta protocol, "Checkpoints" and "Last Checkpoint File".
 
 from txlog.checkpoint.hint import HINT_PATH, Hint, encode_hint, read_hint
 from txlog.checkpoint.read import Source, list_sources, read_controls, read_files, read_sources
+from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
 from txlog.checkpoint.sidecars import (
     PART_ROWS,
     Part,
     choose_parts,
+    reused,
     sidecar_path,
     write_manifest,
     write_part,
@@ -17,6 +19,7 @@ from txlog.checkpoint.write import (
     Structs,
     action_rows,
     checkpoint_rows,
+    checkpoint_schema,
     control_rows,
     write_checkpoint,
 )
@@ -30,14 +33,20 @@ __all__ = [
     "Structs",
     "action_rows",
     "checkpoint_rows",
+    "checkpoint_schema",
+    "choose_merged",
     "choose_parts",
     "control_rows",
     "encode_hint",
+    "is_reusable",
+    "layout_of",
     "list_sources",
     "read_controls",
     "read_files",
     "read_hint",
     "read_sources",
+    "read_stamp",
+    "reused",
     "sidecar_path",
     "write_checkpoint",
     "write_manifest",
