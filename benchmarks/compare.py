@@ -3,7 +3,8 @@
     python benchmarks/compare.py --small    # Two minutes.
     python benchmarks/compare.py            # All of it, about two hours.
 
-Each run is a process of its own, and the engines take turns. Imports are timed by themselves. Memory is what the process held at most, less what it held before the work.
+Each run is a process of its own, and the engines take turns. Imports are timed by themselves.
+Memory is what the process held at most, less what it held before the work.
 """
 
 from __future__ import annotations

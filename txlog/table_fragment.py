@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import empty_rows
 from txlog.expressions import Expression, as_expression
 from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
 from txlog.scan import Scan, plan_fragments, take_offsets
@@ -65,7 +63,7 @@ class TableFragment:
         # Without what the snapshot knows of other files: it may be as large as the table's log.
         return {
             **self.__dict__,
-            "_snapshot": replace(self._snapshot, tail=empty_rows(), sidecars=()),
+            "_snapshot": self._snapshot.without_files(),
             "_live": self._rows(),
             "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
         }

@@ -262,7 +262,7 @@ def test_text_wins_over_a_struct() -> None:
 
 def test_the_hint_never_goes_back() -> None:
     store = open_store(f"memory://{uuid4()}")
-    groups = checkpoint_rows(state(), now_ms=0, file_retention_ms=0)
+    groups = list(checkpoint_rows(state(), now_ms=0, file_retention_ms=0))
     for version, hinted in ((5, 5), (3, 5), (5, 5), (7, 7)):
         write(store, version, groups)
         hint = read_hint(store)

@@ -13,6 +13,7 @@ from txlog.actions import (
     Add,
     CommitInfo,
     DeletionVectorDescriptor,
+    DomainMetadata,
     Metadata,
     Protocol,
     Remove,
@@ -21,9 +22,10 @@ from txlog.actions import (
     encode,
 )
 from txlog.commit import Intent, Reads, Verdict, judge
+from txlog.commit.blind import passes_blindly
 from txlog.commit.intent import Isolation
 from txlog.expressions import Expression, bind, parse_sql
-from txlog.fragments import ID_APP
+from txlog.fragments import FIELDS_TAG, ID_APP
 from txlog.log import LogFile, Segment, commit_name
 from txlog.reconcile import Controls
 from txlog.schema import PrimitiveType, StructField, StructType, schema_json
@@ -84,7 +86,10 @@ BASE = make_snapshot(
 
 
 def verdict(intent: Intent, winner: Commit) -> Verdict:
-    return judge(intent, winner, file_rows([winner]), BASE)
+    found = judge(intent, winner, file_rows([winner]), BASE)
+    if passes_blindly(intent, winner):
+        assert found == Verdict("ok", "CON-9")
+    return found
 
 
 APPEND = Intent("WRITE", 4, "append", adds=(add("mine"),))
@@ -196,6 +201,37 @@ def test_who_reads_nothing_always_passes() -> None:
     assert verdict(DELETE, commit_of()) == Verdict("ok", "CON-9")
     snapshot = replace(DELETE, isolation="SnapshotIsolation")
     assert verdict(snapshot, commit_of(add("b", 11, 11))) == Verdict("ok", "CON-9")
+
+
+own = st.lists(st.sampled_from(["a", "b", "c%20c", "c c", "./a"]), unique=True, max_size=3)
+theirs = st.one_of(
+    st.builds(add, st.sampled_from(["a", "b", "c%20c", "c c", "d"])),
+    st.builds(remove, st.sampled_from(["a", "d"])),
+    st.builds(Txn, app_id=st.sampled_from(["job", "other", ID_APP]), version=st.just(2)),
+    st.sampled_from([METADATA, PROTOCOL, DomainMetadata(domain="d", configuration="")]),
+    st.just(add("f").model_copy(update={"tags": {FIELDS_TAG: '["x"]'}})),
+)
+
+
+@given(
+    own,
+    st.lists(theirs, max_size=3, unique_by=repr),
+    st.sampled_from([None, Txn(app_id="job", version=1)]),
+    st.sampled_from([(), (DomainMetadata(domain="d", configuration="e"),)]),
+    st.sampled_from([None, True, False]),
+)
+def test_appends_are_passed_quickly_only_where_they_pass(
+    paths: list[str], actions: list[Action], txn: Txn | None, domains: Any, blind: bool | None
+) -> None:
+    mine = Intent("WRITE", 4, "append", tuple(map(add, paths)), txn=txn, domains=domains)
+    verdict(mine, commit_of(*actions, blind=blind))
+
+
+def test_two_appends_pass_quickly() -> None:
+    given_ids = Txn(app_id=ID_APP, version=2)
+    assert passes_blindly(APPEND, commit_of(given_ids, add("b"), blind=True))
+    assert not passes_blindly(APPEND, commit_of(add("./mine"), blind=True))
+    assert not passes_blindly(DELETE, commit_of(add("b"), blind=True))
 
 
 files = st.lists(st.sampled_from("abcd"), unique=True, max_size=3)

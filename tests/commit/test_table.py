@@ -23,6 +23,7 @@ from txlog.actions import (
     encode,
 )
 from txlog.commit import Intent, Kind, Reads, Verdict, judge
+from txlog.commit.blind import passes_blindly
 from txlog.commit.table import TABLE
 from txlog.commit.winner import Effect
 from txlog.expressions import Expression, bind, parse_sql
@@ -133,7 +134,10 @@ def commit_of(*actions: Action, blind: bool | None = None) -> Commit:
 
 
 def verdict(intent: Intent, winner: Commit, base: Snapshot = BASE) -> Verdict:
-    return judge(intent, winner, file_rows([winner]), base)
+    found = judge(intent, winner, file_rows([winner]), base)
+    if passes_blindly(intent, winner):
+        assert found == Verdict("ok", "CON-9")
+    return found
 
 
 # Ours: the file `old`, fragment 1, has rows of x > 10; others have not. We know of column z.

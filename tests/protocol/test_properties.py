@@ -12,7 +12,7 @@ DAY_MS = 86_400_000
     ("name", "default"),
     [
         ("delta.appendOnly", False),
-        ("delta.checkpointInterval", 10),
+        ("delta.checkpointInterval", 100),
         ("delta.columnMapping.mode", "none"),
         ("delta.dataSkippingNumIndexedCols", 32),
         ("delta.deletedFileRetentionDuration", 7 * DAY_MS),

@@ -62,8 +62,7 @@ CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
                 {"delete", "compact"}, "rowTracking"),
     "a feed": (["changeDataFeed"], {"delta.enableChangeDataFeed": "true"}, WRITING,
                "changeDataFeed"),
-    "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, {"checkpoint"},
-                "delta.checkpoint.writeStatsAsStruct"),
+    "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, set(), ""),
     "SQL": (["checkConstraints"], {"delta.constraints.x": "my_udf(a) > 0"},
             {"append", "overwrite"}, ""),
 }  # fmt: skip

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import txlog
 
@@ -36,14 +35,13 @@ def test_statistics_are_left_out_where_the_table_says_so(tmp_path: Path) -> None
     assert txlog.Table(tmp_path).count() == 1
 
 
-def test_statistics_as_structs_are_refused_and_the_commit_stands(tmp_path: Path) -> None:
+def test_statistics_as_structs_are_written_when_a_checkpoint_is_due(tmp_path: Path) -> None:
     properties = {
         "delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpointInterval": "1"
     }  # fmt: skip
     table = txlog.write(tmp_path, ROWS, properties=properties)
-    with pytest.raises(txlog.UnsupportedFeatureError, match="writeStatsAsStruct"):
-        table.checkpoint()
-    with pytest.warns(txlog.TxlogWarning, match="version 1 is committed"):
-        assert table.append(ROWS).version == 1
-    assert checkpoints(tmp_path) == []
+    assert table.append(ROWS).version == 1
+    held = pq.read_table(tmp_path / "_delta_log" / "00000000000000000001.checkpoint.parquet")
+    found = [add["stats_parsed"]["numRecords"] for add in held["add"].to_pylist() if add]
+    assert found == [1, 1]
     assert txlog.Table(tmp_path).count() == 2

@@ -53,6 +53,12 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txlog.checkpoint.write._ROW_GROUP", 3)
 
 
+@pytest.fixture
+def _every_part_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    verb = import_module("txlog.writing.checkpoint")
+    monkeypatch.setattr(verb, "is_reusable", lambda *_, **__: False)
+
+
 def data(*numbers: int) -> pa.Table:
     return pa.table({"x": list(numbers)})
 
@@ -92,6 +98,7 @@ def without_commits(path: Path, version: int) -> None:
         file.unlink()
 
 
+@pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-2", "ENG-5")
 def test_the_parts_are_together_what_the_log_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +185,7 @@ class FailingOnce(Threads):
             yield function(item)
 
 
+@pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-3")
 def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
@@ -240,6 +248,7 @@ class Elsewhere(Threads):
             yield self.results[-1]
 
 
+@pytest.mark.usefixtures("_every_part_anew")
 @pytest.mark.spec("ENG-5")
 def test_a_worker_that_finds_another_checkpoint_writes_nothing(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)

@@ -14,15 +14,24 @@ from txlog.checkpoint.read import (
     read_sources,
     sources_of,
 )
+from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
 from txlog.checkpoint.sidecars import (
     PART_ROWS,
     Part,
     choose_parts,
+    reused,
     sidecar_path,
     write_manifest,
     write_part,
 )
-from txlog.checkpoint.write import action_rows, checkpoint_rows, control_rows, write_checkpoint
+from txlog.checkpoint.write import (
+    Structs,
+    action_rows,
+    checkpoint_rows,
+    checkpoint_schema,
+    control_rows,
+    write_checkpoint,
+)
 
 __all__ = [
     "HINT_PATH",
@@ -31,18 +40,25 @@ __all__ = [
     "Hint",
     "Part",
     "Source",
+    "Structs",
     "Wanted",
     "action_rows",
     "checkpoint_rows",
+    "checkpoint_schema",
+    "choose_merged",
     "choose_parts",
     "control_rows",
     "encode_hint",
     "file_batches",
+    "is_reusable",
+    "layout_of",
     "list_sources",
     "read_controls",
     "read_files",
     "read_hint",
     "read_sources",
+    "read_stamp",
+    "reused",
     "sidecar_path",
     "sources_of",
     "write_checkpoint",

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from txlog.log import FOOTER_MARK, is_broken
 
-_TAIL = 8  # The footer's length, and the magic.
+FOOTER_END = 8  # The footer's length, and the magic.
 _MAGIC = b"PAR1"
 _GUESS = 65_536  # Most footers are shorter, so that one read is enough.
 
@@ -23,9 +23,9 @@ def footer_start(tail: bytes, size: int) -> int:
     ValueError
         These are not the last bytes of a Parquet file.
     """
-    if len(tail) < _TAIL or tail[-4:] != _MAGIC:
+    if len(tail) < FOOTER_END or tail[-4:] != _MAGIC:
         raise ValueError("it does not end as Parquet does, so it was torn")
-    start = size - _TAIL - int(struct.unpack("<I", tail[-_TAIL:-4])[0])
+    start = size - FOOTER_END - int(struct.unpack("<I", tail[-FOOTER_END:-4])[0])
     if start < len(_MAGIC):
         raise ValueError("the footer is longer than the file")
     return start

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ def read_hint(store: Store) -> Hint | None:
     return found
 
 
+@lru_cache(maxsize=16)  # Every commit looks at it, and it is mostly the same.
 def decode_hint(data: bytes) -> Hint | None:
     """Return what the file says, or None: a hint is never worth an error."""
     try:

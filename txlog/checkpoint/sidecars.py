@@ -14,11 +14,12 @@ from txlog.actions import Sidecar
 from txlog.actions.columns import STRING_MAP
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.read import Source
+from txlog.checkpoint.reuse import Stamp, stamp_for
 from txlog.checkpoint.write import SCHEMA, encode_groups, leave_hint
 from txlog.log import log_path
 from txlog.store import Store
 
-PART_ROWS = 1_000_000  # File actions of one sidecar: some 100 MB, and as many seconds' reading.
+PART_ROWS = 50_000  # File actions of one sidecar: so few that one is written again quickly.
 
 _MARKS = pa.schema(
     [
@@ -41,7 +42,7 @@ _FILES = ["add", "remove"]
 
 @dataclass(frozen=True)
 class Part:
-    """A sidecar that was written."""
+    """A sidecar of a new checkpoint."""
 
     sidecar: Sidecar
     num_adds: int
@@ -71,13 +72,26 @@ def sidecar_path(part: Part) -> str:
     return log_path(f"_sidecars/{part.sidecar.path}")
 
 
-def write_part(store: Store, groups: Sequence[pa.Table], *, uuid: str, now_ms: int) -> Part | None:
+def reused(sidecar: Sidecar, stamp: Stamp) -> Part:
+    """Return a sidecar of an older checkpoint as a part of a new one."""
+    return Part(sidecar, stamp.adds, stamp.rows)
+
+
+def write_part(
+    store: Store, groups: Sequence[pa.Table], *, uuid: str, now_ms: int, layout: str
+) -> Part | None:
     """Write a sidecar of rows as `action_rows` gives them; None if there are none."""
     adds, removes = (group.select(_FILES) for group in groups)
     if not adds.num_rows + removes.num_rows:
         return None
     data = encode_groups([adds, removes])
-    sidecar = Sidecar(path=f"{uuid}.parquet", size_in_bytes=len(data), modification_time=now_ms)
+    stamp = stamp_for(adds, removes, layout)
+    sidecar = Sidecar(
+        path=f"{uuid}.parquet",
+        size_in_bytes=len(data),
+        modification_time=now_ms,
+        tags=None if stamp is None else stamp.to_tags(),
+    )
     part = Part(sidecar, adds.num_rows, adds.num_rows + removes.num_rows)
     store.write_new(sidecar_path(part), data)
     return part

@@ -6,8 +6,11 @@ own, so that a reader that wants no files reads none; files are sorted by partit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from io import SEEK_END, BytesIO
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -18,12 +21,14 @@ import pyarrow.parquet as pq
 from txlog.actions import DELETION_VECTOR, Action, DomainMetadata, Metadata, Protocol, Txn
 from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.actions.ndjson import NAMES
-from txlog.checkpoint.footer import footer_start
+from txlog.checkpoint.footer import FOOTER_END, footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
 from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
 from txlog.reconcile import Controls, FileState, TableState
+from txlog.schema import StructField, arrow_type
 from txlog.schema.moments import format_date, format_moment
+from txlog.stats import typed_partition_values, typed_stats
 from txlog.store import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
@@ -84,6 +89,32 @@ _TYPES: dict[str, pa.DataType] = {
     ),
 }
 SCHEMA = pa.schema(list(_TYPES.items()))
+
+
+@dataclass(frozen=True)
+class Structs:
+    """How a table wants statistics and partition values as structs in its checkpoints."""
+
+    stats: pa.StructType  # As `stats_type` makes it.
+    partitions: tuple[StructField, ...]
+    mapping_mode: str = "none"
+
+
+def checkpoint_schema(structs: Structs | None = None) -> pa.Schema:
+    """Return the schema of a checkpoint's rows."""
+    if structs is None:
+        return SCHEMA
+    fields = list(_TYPES["add"])
+    if structs.partitions:
+        names = [column.name_in_files(structs.mapping_mode) for column in structs.partitions]
+        kinds = [arrow_type(column.type) for column in structs.partitions]
+        fields.append(
+            pa.field("partitionValues_parsed", pa.struct(list(zip(names, kinds, strict=True))))
+        )
+    fields.append(pa.field("stats_parsed", structs.stats))
+    return SCHEMA.set(SCHEMA.get_field_index("add"), pa.field("add", pa.struct(fields)))
+
+
 _ROW_GROUP = 50_000
 _COLUMNS = {
     **FIELDS,
@@ -100,54 +131,85 @@ def checkpoint_rows(
     file_retention_ms: int,
     txn_retention_ms: int | None = None,
     with_stats: bool = True,
-) -> list[pa.Table]:
-    """Return the rows of a classic checkpoint, one table for each kind of row group.
+    structs: Structs | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a classic checkpoint, one table for each row group, some of them empty.
 
     Pure. Tombstones past their retention, removed domains and expired transactions are left out,
-    and so are statistics without `with_stats`.
+    and so are statistics as JSON without `with_stats`, and as structs without `structs`. No more
+    than one table is held at once, besides the state.
     """
-    return [
-        control_rows(state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms),
-        *action_rows(
-            state.files, now_ms=now_ms, file_retention_ms=file_retention_ms, with_stats=with_stats
-        ),
-    ]
+    yield control_rows(
+        state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms, structs=structs
+    )
+    schema = checkpoint_schema(structs)
+    for live in _in_order(state.files.live):
+        yield _adds(live, with_stats, structs)
+    gone = _kept_tombstones(state.files.tombstones, now_ms, file_retention_ms)
+    yield _file_structs(gone, "remove", schema)
 
 
 def action_rows(
-    files: FileState, *, now_ms: int, file_retention_ms: int, with_stats: bool = True
+    files: FileState,
+    *,
+    now_ms: int,
+    file_retention_ms: int,
+    with_stats: bool = True,
+    structs: Structs | None = None,
 ) -> list[pa.Table]:
     """Return the rows of files as a checkpoint has them: those that are live, then tombstones."""
-    live = _sorted(files.live)
-    if not with_stats:
-        live = _without_stats(live)
+    schema = checkpoint_schema(structs)
+    adds = [_adds(live, with_stats, structs) for live in _in_order(files.live)]
+    gone = _kept_tombstones(files.tombstones, now_ms, file_retention_ms)
     return [
-        _file_structs(live, "add"),
-        _file_structs(_kept_tombstones(files.tombstones, now_ms, file_retention_ms), "remove"),
+        pa.concat_tables(adds) if adds else schema.empty_table(),
+        _file_structs(gone, "remove", schema),
     ]
 
 
+def _adds(live: pa.Table, with_stats: bool, structs: Structs | None) -> pa.Table:
+    parsed = {} if structs is None else _parsed(live, structs)
+    live = _with_json_stats(live) if with_stats else _without_stats(live)
+    return _file_structs(live, "add", checkpoint_schema(structs), parsed)
+
+
+def _parsed(live: pa.Table, structs: Structs) -> dict[str, pa.Array]:
+    found: dict[str, pa.Array] = {"stats_parsed": typed_stats(live, structs.stats)}
+    if structs.partitions:
+        found["partitionValues_parsed"] = typed_partition_values(
+            live["partition_values"], structs.partitions, mapping_mode=structs.mapping_mode
+        )
+    return found
+
+
 def control_rows(
-    controls: Controls, *, now_ms: int, txn_retention_ms: int | None = None
+    controls: Controls,
+    *,
+    now_ms: int,
+    txn_retention_ms: int | None = None,
+    structs: Structs | None = None,
 ) -> pa.Table:
     """Return the rows of a checkpoint that are no file actions."""
     kinds = {Protocol, Metadata, Txn, DomainMetadata}
     kept = _kept_controls(controls, now_ms, txn_retention_ms)
     rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=checkpoint_schema(structs))
 
 
-def write_checkpoint(store: Store, version: int, groups: list[pa.Table]) -> Hint:
+def write_checkpoint(store: Store, version: int, groups: Iterable[pa.Table]) -> Hint:
     """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
     path = log_path(f"{version:020d}.checkpoint.parquet")
-    data = encode_groups(groups)
+    counts = [0, 0]
+
+    def counted() -> Iterator[pa.Table]:
+        for group in groups:
+            counts[0] += group.num_rows
+            counts[1] += group.num_rows - group["add"].null_count
+            yield group
+
+    data = encode_groups(counted())
     store.replace(path, data)  # Any two checkpoints of a version say the same.
-    hint = Hint(
-        version,
-        sum(group.num_rows for group in groups),
-        size_in_bytes=len(data),
-        num_of_add_files=len(groups[1]),
-    )
+    hint = Hint(version, counts[0], size_in_bytes=len(data), num_of_add_files=counts[1])
     leave_hint(store, hint)
     return hint
 
@@ -162,27 +224,34 @@ def leave_hint(store: Store, hint: Hint) -> None:
         store.replace(HINT_PATH, encode_hint(hint))
 
 
-def encode_groups(groups: Sequence[pa.Table]) -> bytes:
+def encode_groups(groups: Iterable[pa.Table]) -> bytes:
     """Return the file of a checkpoint: its pages have checksums, and its footer has a seal.
 
     Each of the groups, which have one schema, begins a row group.
     """
-    sink = pa.BufferOutputStream()
+    remaining = iter(groups)
+    first = next(remaining)
+    sink = BytesIO()
     with pq.ParquetWriter(
         sink,
-        groups[0].schema,
+        first.schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
         write_page_checksum=True,
     ) as writer:
         writer.add_key_value_metadata({"txlog": FOOTER_MARK.decode() + BLANK})
-        for group in groups:
+        for group in chain([first], remaining):
             if group.num_rows:
                 writer.write_table(group, row_group_size=_ROW_GROUP)
-    data: bytes = sink.getvalue().to_pybytes()
-    start = footer_start(data, len(data))
-    return data[:start] + sealed(data[start:], FOOTER_MARK)
+    # In place: the file may be large, and a seal is as long as what it replaces.
+    size = sink.seek(0, SEEK_END)
+    sink.seek(size - FOOTER_END)
+    start = sink.seek(footer_start(sink.read(), size))
+    footer = sealed(sink.read(), FOOTER_MARK)
+    sink.seek(start)
+    sink.write(footer)
+    return sink.getvalue()
 
 
 def _has_checkpoint(store: Store, version: int) -> bool:
@@ -220,25 +289,56 @@ def _without_stats(rows: pa.Table) -> pa.Table:
     return rows.set_column(at, "stats", pa.nulls(rows.num_rows, pa.string()))
 
 
-def _sorted(rows: pa.Table) -> pa.Table:
+def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows by path, a row group at a time."""
     # Paths of partitioned tables begin with the partition, so one sort serves both.
-    return rows.take(pc.sort_indices(rows["path"])) if rows.num_rows > 1 else rows
+    order = pc.sort_indices(rows["path"])
+    is_ordered = order.equals(pa.array(range(len(order)), order.type))
+    batches = rows.to_batches()
+    for start in range(0, len(order), _ROW_GROUP):
+        if is_ordered:
+            yield rows.slice(start, _ROW_GROUP)
+        else:
+            yield _gathered(batches, order.slice(start, _ROW_GROUP))
 
 
-def _file_structs(rows: pa.Table, name: str) -> pa.Table:
-    kind = _TYPES[name]
-    rows = _with_json_stats(rows).combine_chunks()
+def _gathered(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
+    """Return the rows of these numbers, in this order; no other row is copied."""
+    found, places = [], []
+    start = 0
+    for batch in batches:
+        stop = start + batch.num_rows
+        inside = pc.and_(pc.greater_equal(rows, start), pc.less(rows, stop))
+        taken = rows.filter(inside)
+        if len(taken):
+            found.append(batch.take(pc.subtract(taken, start)))
+            places.append(pc.indices_nonzero(inside))
+        start = stop
+    table = pa.Table.from_batches(found)
+    if len(found) == 1:
+        return table
+    return table.combine_chunks().take(pc.sort_indices(pa.concat_arrays(places)))
+
+
+def _file_structs(
+    rows: pa.Table, name: str, schema: pa.Schema, parsed: Mapping[str, pa.Array] | None = None
+) -> pa.Table:
+    kind = schema.field(name).type
+    rows = rows.combine_chunks()
     count = rows.num_rows
     children = []
     for field in kind:
+        if parsed and field.name in parsed:
+            children.append(parsed[field.name])
+            continue
         column = rows[_COLUMNS[field.name]].combine_chunks()
         if field.name == "dataChange":
             column = pa.repeat(pa.scalar(False), count)
         children.append(column.cast(field.type))
     structs = pa.StructArray.from_arrays(children, fields=list(kind))
     return pa.table(
-        [structs if field.name == name else pa.nulls(count, field.type) for field in SCHEMA],
-        schema=SCHEMA,
+        [structs if field.name == name else pa.nulls(count, field.type) for field in schema],
+        schema=schema,
     )
 
 

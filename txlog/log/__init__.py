@@ -5,7 +5,13 @@ Rules: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Log Compactio
 
 from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
-from txlog.log.paths import canonical_keys, decode_path, encode_path, require_inside
+from txlog.log.paths import (
+    canonical_key,
+    canonical_keys,
+    decode_path,
+    encode_path,
+    require_inside,
+)
 from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 
@@ -17,6 +23,7 @@ __all__ = [
     "CatalogCommits",
     "LogFile",
     "Segment",
+    "canonical_key",
     "canonical_keys",
     "choose_segment",
     "commit_name",

@@ -20,6 +20,7 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _WEB = re.compile(r"https?:", re.IGNORECASE)
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
+_IS_SPECIAL = re.compile(_SPECIAL)
 
 _PERCENT, _COLON, _SLASH, _DOT = b"%:/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
@@ -67,6 +68,11 @@ def require_inside(path: str) -> str:
 def encode_path(path: str) -> str:
     """Return a path relative to the table as the log holds it: percent-encoded."""
     return quote(path, safe="/=:!$&'()*+,;@~-._")
+
+
+def canonical_key(path: str) -> str:
+    """Return what `canonical_keys` has for one path."""
+    return _key(path) if _IS_SPECIAL.search(path) else path
 
 
 def canonical_keys(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:

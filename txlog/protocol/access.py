@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from txlog.actions import Metadata, Protocol
@@ -17,10 +18,13 @@ _WRITERS = (1, 2, 3, 4, 5, 6, 7)
 
 def features_of(protocol: Protocol) -> frozenset[str]:
     """Return the names of all features that the protocol lists or implies."""
-    reader, writer = protocol.min_reader_version, protocol.min_writer_version
-    listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    implied = {row.name for row in FEATURES.values() if _is_implied(row, reader, writer)}
-    return frozenset(listed | implied)
+    implied = _implied(protocol.min_reader_version, protocol.min_writer_version)
+    return implied.union(protocol.reader_features or (), protocol.writer_features or ())
+
+
+@lru_cache(maxsize=64)
+def _implied(reader: int, writer: int) -> frozenset[str]:
+    return frozenset(row.name for row in FEATURES.values() if _is_implied(row, reader, writer))
 
 
 def _is_implied(row: Feature, reader: int, writer: int) -> bool:

@@ -77,7 +77,7 @@ def _codec(text: str) -> str:
 # Property → how its text is read, and its default.
 _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
-    "delta.checkpointInterval": (_positive, 10),
+    "delta.checkpointInterval": (_positive, 100),  # Of delta-rs; Spark, which opens slowly, has 10.
     "delta.checkpointPolicy": (_checkpoint_policy, "classic"),
     "delta.checkpoint.writeStatsAsJson": (_flag, True),
     "delta.checkpoint.writeStatsAsStruct": (_flag, False),

@@ -14,7 +14,8 @@ from txlog.snapshot.load import (
     load_snapshot,
 )
 from txlog.snapshot.newer import newer_commits, refresh, require_refreshable
-from txlog.snapshot.snapshot import Snapshot, advance
+from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily
+from txlog.snapshot.tail import Tail
 from txlog.snapshot.times import made_ms
 from txlog.snapshot.travel import (
     OutOfRange,
@@ -30,7 +31,9 @@ __all__ = [
     "Commit",
     "OutOfRange",
     "Snapshot",
+    "Tail",
     "advance",
+    "advance_lazily",
     "file_rows",
     "fold_files",
     "history",

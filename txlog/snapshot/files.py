@@ -13,8 +13,8 @@ from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.reconcile import FileState, Hashes, are_distinct, key_hashes, left_of, newest, overlay
 from txlog.snapshot.load import load_snapshot, warn_of_damage
+from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.tail import DamagedError
 from txlog.store import Store
 
 Result = TypeVar("Result")

@@ -27,8 +27,8 @@ from txlog.log import (
 from txlog.protocol import is_stamped
 from txlog.reconcile import Controls, controls_of
 from txlog.snapshot.commits import Commit, read_commit
+from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
-from txlog.snapshot.tail import DamagedError, read_tail
 from txlog.store import Store
 
 
@@ -150,7 +150,7 @@ def _load(
     store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
 ) -> Snapshot:
     base, sidecars = _load_checkpoint(store, segment)
-    tail = read_tail(store, segment.deltas)
+    tail = read_deltas(store, segment.deltas)
     controls = controls_of(tail.controls, base)
     return make_snapshot(
         store.root,

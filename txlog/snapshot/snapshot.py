@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.actions import Metadata, Protocol, Sidecar
+from txlog.actions import Metadata, Protocol, Sidecar, empty_rows
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments import FEATURE
 from txlog.log import CatalogCommits, LogFile, Segment
@@ -24,6 +25,24 @@ from txlog.reconcile import Controls, controls_of
 from txlog.schema import StructType, parse_schema
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.tail import Tail
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(eq=False)
+class _Facts:
+    """What was found to follow from a protocol and metadata."""
+
+    protocol: Protocol
+    metadata: Metadata
+    found: dict[Callable[..., Any], Any] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Facts, (self.protocol, self.metadata)
+
+    def are_of(self, protocol: Protocol, metadata: Metadata) -> bool:
+        return self.protocol is protocol and self.metadata is metadata
 
 
 @dataclass(frozen=True)
@@ -40,8 +59,34 @@ class Snapshot:
     controls: Controls
     checkpoint: tuple[LogFile, ...]
     sidecars: tuple[Sidecar, ...]
-    tail: pa.Table = field(repr=False, compare=False)  # `FILE_ROWS` newer than the checkpoint.
+    newer: Tail = field(repr=False, compare=False)  # Than the checkpoint.
     catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
+    _facts: _Facts | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        facts = self._facts
+        if facts is None or not facts.are_of(self.protocol, self.metadata):
+            object.__setattr__(self, "_facts", _Facts(self.protocol, self.metadata))
+
+    def once(self, find: Callable[[Snapshot], _Found]) -> _Found:
+        """Return what follows from protocol and metadata alone, found once for both.
+
+        An error is not remembered.
+        """
+        assert self._facts is not None
+        held = self._facts.found
+        if find not in held:
+            held[find] = find(self)
+        return held[find]  # type: ignore[no-any-return]
+
+    def without_files(self) -> Snapshot:
+        """Return what the version is apart from its files, to be sent elsewhere."""
+        return replace(self, newer=Tail(empty_rows()), sidecars=())
+
+    @property
+    def tail(self) -> pa.Table:
+        """The `FILE_ROWS` that are newer than the checkpoint."""
+        return self.newer.rows
 
     @cached_property
     def properties(self) -> Properties:
@@ -99,7 +144,7 @@ def make_snapshot(
     controls: Controls,
     *,
     sidecars: Sequence[Sidecar],
-    tail: pa.Table,
+    tail: pa.Table | Tail,
     timestamp_ms: int,
     head_ms: int,
     catalog: CatalogCommits | None = None,
@@ -144,7 +189,7 @@ def make_snapshot(
         controls=controls,
         checkpoint=segment.checkpoint,
         sidecars=tuple(sidecars),
-        tail=tail,
+        newer=tail if isinstance(tail, Tail) else Tail(tail),
         catalog=catalog,
     )
 
@@ -173,18 +218,30 @@ def _check_columns(schema: StructType, partition_columns: list[str], root: str) 
             )
 
 
-def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
+def advance(
+    snapshot: Snapshot, commits: Sequence[Commit], *, files: pa.Table | None = None
+) -> Snapshot:
     """Return the snapshot that the next commits, in order and without a gap, lead to.
 
     Nothing is replayed: the cost is that of the new commits. Errors as for opening the table.
+    `files` are the file actions of the commits as `FILE_ROWS`, where they are known already.
     """
     if not commits:
         return snapshot
+    return _advanced(snapshot, commits, file_rows(commits) if files is None else files)
+
+
+def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
+    """Return what `advance` does, of a commit whose file actions were read as models already."""
+    return _advanced(snapshot, [commit], commit)
+
+
+def _advanced(snapshot: Snapshot, commits: Sequence[Commit], part: Commit | pa.Table) -> Snapshot:
     controls = controls_of(
         (pair for commit in commits for pair in commit.controls), snapshot.controls
     )
     last = commits[-1]
-    tail = pa.concat_tables([snapshot.tail, file_rows(commits)])
+    newer = snapshot.newer.plus(part)
     if (controls.protocol, controls.metadata) == (snapshot.protocol, snapshot.metadata):
         return replace(
             snapshot,
@@ -192,14 +249,14 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
             timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
             head_ms=last.modified_ms,
             controls=controls,
-            tail=tail,
+            newer=newer,
         )
     return make_snapshot(
         snapshot.root,
         Segment(last.version, snapshot.checkpoint),
         controls,
         sidecars=snapshot.sidecars,
-        tail=tail,
+        tail=newer,
         timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
     )

@@ -1,101 +1,132 @@
-"""The commits and compactions after a checkpoint, read together."""
+"""The file actions of the commits after a checkpoint: kept as they came, columns when asked for.
+
+A writer that only appends asks for none of them, so its commits need not pay for those before.
+"""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import Action, empty_rows
-from txlog.errors import LogCorruptError, NotFoundError
-from txlog.log import LogFile
-from txlog.reconcile import reconcile_files
-from txlog.snapshot.commits import Commit, file_rows, gone, parse_commit
-from txlog.store import Store, read_many
+from txlog.actions.base import texts_of
+from txlog.fragments import ID_TAG, highest_id, valid_id
+from txlog.log import canonical_key, canonical_keys
+from txlog.snapshot.commits import Commit, file_rows
 
-_ROWS_AT_ONCE = 8192
+_UNFOLDED = 512  # Parts, before they are made one: each asking then costs little more.
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
+class _Paths:
+    """The first version of each path of a line of tails, of which the newest was asked last."""
+
+    first: dict[str, int] = field(default_factory=dict)
+    parts: int = 0  # Of the line, how many are in it.
+
+
 class Tail:
-    """What the log files after a checkpoint hold."""
+    """`FILE_ROWS` of versions in ascending order. A value; it pickles.
 
-    controls: tuple[tuple[int, Action], ...]
-    files: pa.Table  # `FILE_ROWS`.
-    last: Commit | None
-
-
-class DamagedError(Exception):
-    """Files of the log are damaged: they are to be done without, if others make them good."""
-
-    def __init__(self, files: Sequence[LogFile], cause: LogCorruptError) -> None:
-        self.names = [file.name for file in files]
-        super().__init__(*self.names)
-        self.cause = cause
-
-
-def read_tail(store: Store, files: Sequence[LogFile]) -> Tail:
-    """Return what commits and compactions hold, in the order given.
-
-    Of what their JSON becomes, a bounded part is held at a time.
-
-    Raises
-    ------
-    DamagedError
-        One of them is missing, is no commit, or breaks the protocol.
+    Parameters
+    ----------
+    rows
+        Those that are columns already.
     """
-    controls: list[tuple[int, Action]] = []
-    tables = [empty_rows()]
-    waiting: list[Commit] = []
-    rows, commit = 0, None
-    with _collector_paused():
-        for file, data in zip(files, _contents(store, files), strict=True):
-            try:
-                commit = parse_commit(data, file)
-                if file.kind == "compaction":  # Some writers leave what a later commit undid.
-                    reconcile_files(file_rows([commit]))
-            except LogCorruptError as error:
-                raise DamagedError((file,), error) from error
-            controls += commit.controls
-            waiting.append(commit)
-            rows += len(commit.rows)
-            if rows >= _ROWS_AT_ONCE:
-                tables.append(_decoded(waiting, files))
-                waiting, rows = [], 0
-        tables.append(_decoded(waiting, files))
-    return Tail(tuple(controls), pa.concat_tables(tables), commit)
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._folded = rows
+        self._newer: tuple[Commit | pa.Table, ...] = ()
+        self._count = 1  # Parts of the whole line, folded ones included.
+        self._highest_id: int | None = None
+        self._paths: _Paths | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tail, (self.rows,)
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """All of them."""
+        if not self._newer:
+            return self._folded
+        return pa.concat_tables([self._folded, *_tables(self._newer)])
+
+    @property
+    def highest_id(self) -> int:
+        """The highest fragment id in the tags of the files; -1 for none."""
+        if self._highest_id is None:
+            self._highest_id = highest_id(self.rows, None)
+        return self._highest_id
+
+    def first_version(self, path: str) -> int | None:
+        """Return the first version that names a file, however its path is spelled, or None.
+
+        It may be above those of this tail, if a later one was asked before.
+        """
+        if self._paths is None:
+            self._paths = _Paths()
+        known = self._paths
+        for part in self._parts_after(known.parts):
+            # Versions do not change, so whoever comes first puts what all others would.
+            for key, version in _keys(part):
+                known.first[key] = min(version, known.first.get(key, version))
+        known.parts = max(known.parts, self._count)
+        return known.first.get(canonical_key(path))
+
+    def plus(self, part: Commit | pa.Table) -> Tail:
+        """Return the tail with the next version: its commit, or `FILE_ROWS`."""
+        after = Tail(self._folded)
+        after._newer = (*self._newer, part)
+        after._count = self._count + 1
+        after._paths = self._paths
+        if self._highest_id is not None:
+            after._highest_id = max(self._highest_id, _highest_of(part))
+        if len(after._newer) >= _UNFOLDED:
+            newer = pa.concat_tables(_tables(after._newer)).combine_chunks()
+            after._folded, after._newer = pa.concat_tables([self._folded, newer]), ()
+        return after
+
+    def _parts_after(self, known: int) -> Iterable[Commit | pa.Table]:
+        new = self._count - known
+        if new <= len(self._newer):
+            return self._newer[len(self._newer) - max(new, 0) :]
+        return (self._folded, *self._newer)
 
 
-def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
-    found = read_many(store, [file.path for file in files if file.content is None])
-    for file in files:
-        if file.content is not None:
-            yield file.content
+def _tables(parts: Iterable[Commit | pa.Table]) -> list[pa.Table]:
+    """Return parts as columns; neighbours that are commits become one table."""
+    tables: list[pa.Table] = []
+    commits: list[Commit] = []
+    for part in parts:
+        if isinstance(part, Commit):
+            commits.append(part)
             continue
-        try:
-            yield next(found)
-        except NotFoundError as error:
-            raise DamagedError((file,), gone(file)) from error
+        if commits:
+            tables.append(file_rows(commits))
+            commits = []
+        tables.append(part)
+    return [*tables, file_rows(commits)] if commits else tables
 
 
-def _decoded(commits: Sequence[Commit], files: Sequence[LogFile]) -> pa.Table:
-    try:
-        return file_rows(commits)
-    except LogCorruptError as error:
-        damaged = [file for file in files if file.path == error.path]
-        raise DamagedError(damaged, error) from error
+def _actions(commit: Commit) -> Iterable[Mapping[str, Any]]:
+    for row in commit.rows:
+        for kind in ("add", "remove"):
+            if (body := row.get(kind)) is not None:
+                yield body
 
 
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Do without garbage collection: parsed JSON is many objects, and none of it is garbage."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def _highest_of(part: Commit | pa.Table) -> int:
+    if not isinstance(part, Commit):
+        return highest_id(part, None)
+    texts = (texts_of(body.get("tags") or {}).get(ID_TAG) for body in _actions(part))
+    return max((int(text) for text in texts if text and valid_id(text)), default=-1)
+
+
+def _keys(part: Commit | pa.Table) -> Iterable[tuple[str, int]]:
+    if isinstance(part, Commit):
+        return [(canonical_key(body["path"]), part.version) for body in _actions(part)]
+    keys = canonical_keys(part["path"]).to_pylist()
+    return zip(keys, part["version"].to_pylist(), strict=True)

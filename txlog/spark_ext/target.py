@@ -6,7 +6,7 @@ Rules: spec/streaming.md, STR-40 to STR-48.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions import Add, Metadata, empty_rows
+from txlog.actions import Add, Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError
 from txlog.expressions import Expression
@@ -118,7 +118,7 @@ def plan_target(
         request=request,
         plan=plan_write(metadata, final, request.options, replaced=request.where),
         metadata=metadata,
-        base=None if table is None else replace(table, tail=empty_rows(), sidecars=()),
+        base=None if table is None else table.without_files(),
     )
 
 

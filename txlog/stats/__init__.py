@@ -16,6 +16,7 @@ from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
+from txlog.stats.typed import stats_type, typed_partition_values, typed_stats
 
 __all__ = [
     "Bounds",
@@ -42,6 +43,9 @@ __all__ = [
     "require_same_partitions",
     "row_group_bounds",
     "stats_json",
+    "stats_type",
     "struct_bounds",
+    "typed_partition_values",
+    "typed_stats",
     "with_columns",
 ]

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import Sidecar
 from txlog.checkpoint import (
     PART_ROWS,
     Part,
     Source,
+    Structs,
     action_rows,
     checkpoint_rows,
+    checkpoint_schema,
+    choose_merged,
     choose_parts,
     control_rows,
+    is_reusable,
+    layout_of,
     list_sources,
     read_sources,
+    read_stamp,
+    reused,
     sidecar_path,
     write_checkpoint,
     write_manifest,
     write_part,
 )
-from txlog.errors import LogCorruptError, TxlogWarning, UnsupportedFeatureError
-from txlog.log import CatalogCommits, LogFile
-from txlog.reconcile import FileState, TableState, left_of, reconcile_files
+from txlog.errors import LogCorruptError, TxlogWarning
+from txlog.log import CatalogCommits, LogFile, canonical_keys
+from txlog.protocol import features_of
+from txlog.reconcile import FileState, TableState, left_of, overlay, reconcile_files
 from txlog.scan import map_all
+from txlog.schema import StructType
 from txlog.snapshot import Snapshot, load_files, load_snapshot, require_sound
+from txlog.stats import stats_type
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, require_table_writable
 
@@ -71,7 +85,26 @@ def _kept_actions(snapshot: Snapshot, now_ms: int) -> dict[str, Any]:
         "now_ms": now_ms,
         "file_retention_ms": snapshot.properties.get("delta.deletedFileRetentionDuration"),
         "with_stats": snapshot.properties.get("delta.checkpoint.writeStatsAsJson"),
+        "structs": structs_of(snapshot),
     }
+
+
+def structs_of(snapshot: Snapshot) -> Structs | None:
+    """Return how a table wants statistics as structs in its checkpoints; None if it does not."""
+    if not snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
+        return None
+    # A list of columns may name any of them.
+    listed = snapshot.metadata.configuration.get("delta.dataSkippingStatsColumns") is not None
+    indexed = -1 if listed else snapshot.properties.get("delta.dataSkippingNumIndexedCols")
+    names = snapshot.partition_columns
+    columns = {field.name: field for field in snapshot.schema.fields}
+    stored = tuple(field for name, field in columns.items() if name not in names)
+    mode = snapshot.mapping_mode
+    return Structs(
+        stats_type(StructType(stored), indexed=indexed, mapping_mode=mode),
+        tuple(columns[name] for name in names),
+        mode,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,6 +116,7 @@ class _PartWriter:
     base: tuple[LogFile, ...]
     catalog: CatalogCommits | None = field(repr=False)
     kept: dict[str, Any]
+    layout: str
 
     def write(self, sources: tuple[Source, ...]) -> Part | None:
         """Write those files of some sources that the commits after them left as they were."""
@@ -97,18 +131,30 @@ class _PartWriter:
             )
         found = left_of(read_sources(store, sources, self.base[0].version), snapshot.tail)
         require_sound(snapshot, found.live)
-        return _written(self.place, found, self.kept)
+        return self.write_rows(found)
 
-
-def _written(place: Place, files: FileState, kept: dict[str, Any]) -> Part | None:
-    effects = place.effects
-    groups = action_rows(files, **kept)
-    return write_part(place.store, groups, uuid=effects.uuid(), now_ms=effects.now_ms())
+    def write_rows(self, files: FileState) -> Part | None:
+        """Write files as one part."""
+        effects = self.place.effects
+        return write_part(
+            self.place.store,
+            action_rows(files, **self.kept),
+            uuid=effects.uuid(),
+            now_ms=effects.now_ms(),
+            layout=self.layout,
+        )
 
 
 def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list[Part]:
-    """Write all sidecars of a checkpoint; if one fails, none is left."""
+    """Write the sidecars of a checkpoint that differ from those before it; return all it has.
+
+    If one fails, none of those that were written is left.
+    """
     written: list[Part] = []
+    layout = _layout(snapshot, kept)
+    writer = _PartWriter(
+        place, snapshot.version, snapshot.checkpoint, snapshot.catalog, kept, layout
+    )
 
     def undo(more: Sequence[Part | None] = ()) -> None:
         lost = [part for part in (*written, *more) if part is not None]
@@ -116,28 +162,75 @@ def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list
 
     try:
         newest = reconcile_files(snapshot.tail)  # First: if it fails, no sidecar is there yet.
-        found = _parts_of_base(place, snapshot, kept, undo)
+        again, merged = _reused(place, snapshot, newest, layout, kept)
+        if merged:
+            sources = list_sources(place.store, (), merged)
+            base = read_sources(place.store, sources, snapshot.checkpoint[0].version)
+            newest = overlay(base, snapshot.tail)
+            require_sound(snapshot, newest.live)
+        others = {sidecar.path for sidecar in (*merged, *(part.sidecar for part in again))}
+        found = _parts_of_base(place, snapshot, writer, others, undo)
     except LogCorruptError:
         # Other files of the log may make good what is damaged; they are then held all at once.
-        found, newest = [], load_files(place.store, snapshot)
+        found, again, newest = [], [], load_files(place.store, snapshot)
     written.extend(found)
     try:
-        for start in range(0, max(newest.live.num_rows, newest.tombstones.num_rows), PART_ROWS):
-            rows = (side.slice(start, PART_ROWS) for side in (newest.live, newest.tombstones))
-            part = _written(place, FileState(*rows), kept)
+        for files in _ranged(newest):
+            part = writer.write_rows(files)
             written.extend([] if part is None else [part])
     except BaseException:
         undo()
         raise
-    return written
+    return [*again, *written]
 
 
-def _parts_of_base(place: Place, snapshot: Snapshot, kept: dict[str, Any], undo: Any) -> list[Part]:
+def _layout(snapshot: Snapshot, kept: dict[str, Any]) -> str:
+    """Return what decides how a version's sidecars are written, and what their files must be."""
+    schema = str(checkpoint_schema(kept["structs"]))
+    features = sorted(features_of(snapshot.protocol))
+    columns = snapshot.physical_partition_columns
+    return layout_of([schema, kept["with_stats"], features, columns, snapshot.metadata.id])
+
+
+def _reused(
+    place: Place, snapshot: Snapshot, newest: FileState, layout: str, kept: dict[str, Any]
+) -> tuple[list[Part], list[Sidecar]]:
+    """Return the sidecars to be named again, and small ones to be put together with new files."""
+    if not snapshot.sidecars:
+        return [], []
+    paths = [*newest.live["path"].chunks, *newest.tombstones["path"].chunks]
+    touched = pa.chunked_array(paths, pa.string())
+    keys = sorted(set(canonical_keys(touched).to_pylist()))
+    oldest_ms = kept["now_ms"] - kept["file_retention_ms"]
+    usable = [
+        (sidecar, stamp)
+        for sidecar in {named.path: named for named in snapshot.sidecars}.values()
+        if (stamp := read_stamp(sidecar)) is not None
+        and is_reusable(place.store, sidecar, keys, layout=layout, expired_before_ms=oldest_ms)
+    ]
+    new_rows = newest.live.num_rows + newest.tombstones.num_rows
+    merged = choose_merged(usable, new_rows, PART_ROWS)
+    return [reused(sidecar, stamp) for sidecar, stamp in usable if sidecar not in merged], merged
+
+
+def _ranged(files: FileState) -> Iterator[FileState]:
+    """Yield files in parts of neighbouring paths: what later changes a few, is then in few."""
+    live, gone = (pc.sort_indices(side["path"]) for side in (files.live, files.tombstones))
+    for start in range(0, max(len(live), len(gone)), PART_ROWS):
+        yield FileState(
+            files.live.take(live.slice(start, PART_ROWS)),
+            files.tombstones.take(gone.slice(start, PART_ROWS)),
+        )
+
+
+def _parts_of_base(
+    place: Place, snapshot: Snapshot, writer: _PartWriter, without: set[str], undo: Any
+) -> list[Part]:
     """Have the engine write what is left of the checkpoint that a version begins with."""
     if not snapshot.checkpoint:
         return []
-    sources = list_sources(place.store, snapshot.checkpoint, snapshot.sidecars)
-    writer = _PartWriter(place, snapshot.version, snapshot.checkpoint, snapshot.catalog, kept)
+    sidecars = [sidecar for sidecar in snapshot.sidecars if sidecar.path not in without]
+    sources = list_sources(place.store, snapshot.checkpoint, sidecars)
     shares = choose_parts(sources, PART_ROWS)
     found = map_all(place.engine, partial(_PartWriter.write, writer), shares, undo=undo)
     return [part for part in found if part is not None]
@@ -147,14 +240,6 @@ def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
     """Refuse a checkpoint that txlog cannot write as the table wants it; errors as above."""
     store.require_writable()
     require_table_writable(snapshot, removes_rows=False)
-    if snapshot.properties.get("delta.checkpoint.writeStatsAsStruct"):
-        raise UnsupportedFeatureError(
-            path=snapshot.root,
-            features=("delta.checkpoint.writeStatsAsStruct",),
-            reason="the table wants statistics as structs in its checkpoints, "
-            "which txlog does not write",
-            remedy="Set the property to false, or let another engine write checkpoints",
-        )
 
 
 def maintain(place: Place, done: Done) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +14,8 @@ from txlog.errors import UnsupportedFeatureError
 _SAMPLED_ROWS = 16 * 1024
 
 
-def leaf_columns(schema: pa.Schema) -> list[str]:
+@lru_cache(maxsize=64)  # A small append costs little more than this.
+def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns that Parquet keeps, by their paths: fields of structs are columns too.
 
     Raises
@@ -31,7 +33,7 @@ def leaf_columns(schema: pa.Schema) -> list[str]:
             remedy="Write the table with Spark",
         ) from error
     kept = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return [kept.column(at).path for at in range(len(kept))]
+    return tuple(kept.column(at).path for at in range(len(kept)))
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:

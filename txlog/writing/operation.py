@@ -215,7 +215,7 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
     UnsupportedFeatureError
         The table lists features that txlog cannot write, or is append-only.
     """
-    require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
+    snapshot.once(_require_writable)
     if removes_rows and snapshot.is_active("appendOnly"):
         raise UnsupportedFeatureError(
             path=snapshot.root,
@@ -223,6 +223,10 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
             reason="the table is append-only: no row may be removed or changed",
             remedy="Set delta.appendOnly to false first, if that is what you want",
         )
+
+
+def _require_writable(snapshot: Snapshot) -> None:
+    require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
 
 
 def done(operation: str, snapshot: Snapshot, committed: Committed | None, *, skipped: bool) -> Done:

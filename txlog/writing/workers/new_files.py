@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,23 +56,38 @@ class Fit:
         CommitConflictError
             Its columns, partitions or rules are others by now.
         """
-        wanted = _digest(base)
+        wanted = base.once(_digest)
         for held in self._fragments:
             if held.written_for != wanted:
                 self._require_harmless(held, base)
+        for path in self._committed(base):
+            raise InvalidInputError(
+                argument="fragments",
+                field=path,
+                reason="the table has, or had, this file: the fragment was committed before",
+                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
+            )
+
+    def _committed(self, base: Snapshot) -> Iterator[str]:
+        """Yield the files that a version has, or had."""
+        paths = [held.adds[0].path for held in self._fragments]
+        for path in paths:
+            first = base.newer.first_version(path)
+            if first is not None and first <= base.version:
+                yield path
+        # The checkpoint cannot know of a file that is newer: it got its name after that version.
+        at = base.checkpoint[0].version if base.checkpoint else -1
+        older = [held.adds[0].path for held in self._fragments if held.read_version < at]
+        if not older:
+            return
         state = load_files(self._place.store, base)
-        ours = canonical_keys(pa.array([f.adds[0].path for f in self._fragments], pa.string()))
+        ours = canonical_keys(pa.array(older, pa.string()))
         live, gone = (
             pc.is_in(ours, value_set=flat(canonical_keys(rows["path"])))
             for rows in (state.live, state.tombstones)
         )
         for number in pc.indices_nonzero(pc.or_(live, gone)).to_pylist():
-            raise InvalidInputError(
-                argument="fragments",
-                field=self._fragments[number].adds[0].path,
-                reason="the table has, or had, this file: the fragment was committed before",
-                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
-            )
+            yield older[number]
 
     def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
         """The table has other columns or rules now: those of the time of writing decide."""

@@ -1,0 +1,249 @@
+"""Committing, appending, checkpointing, deleting, by txlog and by deltalake: a function for each.
+
+Each prepares what is not measured (a table in an empty folder, actions, rows), and returns the
+work. That returns an answer that must be the same for all.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from log_tables import SEED, adds, schema_string, write_commits
+
+Prepare = Callable[[Path], Callable[[], Any]]
+COMMITS = 1_000
+APPENDS = 200
+ROWS = 1_000
+WRITERS, EACH = 4, 100
+SPENT: list[float] = []
+"""CPU seconds of each of the processes that did the last work, without starting them."""
+
+
+def rows_of(number: int, rows: int = ROWS) -> pa.Table:
+    first = number * rows
+    return pa.table(
+        {
+            "key": pa.array(range(first, first + rows), pa.int64()),
+            "part": pa.array([f"p{at % 7}" for at in range(rows)]),
+            "value": pa.array([(first + at) * 0.5 for at in range(rows)]),
+        }
+    )
+
+
+# -- txlog
+
+
+def txlog_fragments(root: Path, first: int, count: int) -> list[Any]:
+    """Return prepared fragments: what `write_fragments` gave, if each file had been written."""
+    import txlog
+    from txlog.actions import Add
+
+    table = txlog.Table(root)
+    row = {name: [None] for name in table.schema.names}
+    (held,) = txlog.write_fragments(pa.table(row), root)
+    return [replace(held, adds=(Add.model_validate(add),)) for add in adds(first, count)]
+
+
+def txlog_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:
+    import txlog
+
+    if first == 0:
+        write_commits(root, 0, 0)
+    fragments = txlog_fragments(root, first, count)
+
+    def work() -> Any:
+        table = txlog.Table(root)
+        for fragment in fragments:
+            table.commit(txlog.Operation.Append([fragment]))
+        return table.version
+
+    return work
+
+
+def txlog_appends(root: Path) -> Callable[[], Any]:
+    import txlog
+
+    data = [rows_of(number) for number in range(APPENDS)]
+    txlog.Table.create(root, data[0].schema)
+
+    def work() -> Any:
+        table = txlog.Table(root)
+        for rows in data:
+            table.append(rows)
+        return table.version
+
+    return work
+
+
+# -- deltalake
+
+
+def delta_actions(first: int, count: int) -> list[Any]:
+    from deltalake.transaction import AddAction
+
+    return [
+        AddAction(
+            add["path"],
+            add["size"],
+            add["partitionValues"],
+            add["modificationTime"],
+            True,
+            add["stats"],
+        )
+        for add in adds(first, count)
+    ]
+
+
+def delta_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:
+    from deltalake import CommitProperties, DeltaTable, Schema
+
+    if first == 0:
+        write_commits(root, 0, 0)
+    actions = delta_actions(first, count)
+    schema = Schema.from_json(schema_string())
+    patient = CommitProperties(max_commit_retries=10_000)  # Others may win often.
+
+    def work() -> Any:
+        table = DeltaTable(root)
+        for action in actions:
+            table.create_write_transaction(
+                [action], "append", schema, ["region", "day"], commit_properties=patient
+            )
+            table.update_incremental()  # Else each commit is checked against all before it.
+        return table.version()
+
+    return work
+
+
+def delta_appends(root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable, write_deltalake
+
+    data = [rows_of(number) for number in range(APPENDS)]
+    DeltaTable.create(root, schema=data[0].schema)
+
+    def work() -> Any:
+        table = DeltaTable(root)
+        for rows in data:
+            write_deltalake(table, rows, mode="append")
+        return table.version()
+
+    return work
+
+
+# -- several processes
+
+
+def in_processes(one: Callable[..., Callable[[], Any]], root: Path) -> Callable[[], Any]:
+    """Have processes that are ready commit to one table at the same time."""
+    write_commits(root, 0, 0)
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(WRITERS + 1)
+    spent = context.Array("d", WRITERS)
+    writers = [
+        context.Process(target=_writer, args=(one, root, number, barrier, spent))
+        for number in range(WRITERS)
+    ]
+    for writer in writers:
+        writer.start()
+    barrier.wait()
+
+    def work() -> Any:
+        barrier.wait()
+        for writer in writers:
+            writer.join()
+        SPENT[:] = spent[:]
+        commits = list((root / "_delta_log").glob("*.json"))
+        return [writer.exitcode for writer in writers], len(commits) - 1
+
+    return work
+
+
+def _writer(
+    one: Callable[..., Callable[[], Any]], root: Path, number: int, barrier: Any, spent: Any
+) -> None:
+    work = one(root, 1 + number * EACH, EACH)
+    barrier.wait()
+    barrier.wait()
+    before = time.process_time()
+    work()
+    spent[number] = time.process_time() - before
+
+
+def txlog_writers(root: Path) -> Callable[[], Any]:
+    return in_processes(txlog_commits, root)
+
+
+def delta_writers(root: Path) -> Callable[[], Any]:
+    return in_processes(delta_commits, root)
+
+
+# -- checkpoints, of a copy of a table that log_tables made
+
+
+def txlog_checkpoint(root: Path) -> Callable[[], Any]:
+    import txlog
+
+    return lambda: txlog.Table(root).checkpoint()
+
+
+def delta_checkpoint(root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable
+
+    def work() -> Any:
+        table = DeltaTable(root)
+        table.create_checkpoint()
+        return table.version()
+
+    return work
+
+
+# -- deleting one row in a thousand, from every file of a copy of a table that `make_rows` made
+
+FILES, FILE_ROWS = 100, 200_000
+GONE = "key % 1000 = 7"
+"""No statistics help: each file has such rows, in any order."""
+
+
+def make_rows(root: Path, vectors: bool) -> None:
+    """Write 20 million rows in 100 files; deltalake writes no table with deletion vectors."""
+    import txlog
+
+    kinds = {"key": pa.int64(), **{f"n{k}": pa.int64() for k in range(4)}}
+    schema = pa.schema([*kinds.items(), ("t0", pa.string()), ("t1", pa.string())])
+    properties = {"delta.enableDeletionVectors": str(vectors).lower()}
+    table = txlog.Table.create(root, schema, properties=properties)
+    dice = np.random.default_rng(SEED)
+    for number in range(FILES):
+        keys = dice.permutation(FILE_ROWS) + number * FILE_ROWS
+        numbers = [dice.integers(0, 10**9, FILE_ROWS) for _ in range(4)]
+        texts = [np.char.add("t", (values % 10_000).astype("U5")) for values in numbers[:2]]
+        table.append(pa.table(dict(zip(schema.names, [keys, *numbers, *texts], strict=True))))
+
+
+def txlog_delete(root: Path) -> Callable[[], Any]:
+    import txlog
+
+    def work() -> Any:
+        table = txlog.Table(root)
+        table.delete(GONE)
+        return table.version
+
+    return work
+
+
+def delta_delete(root: Path) -> Callable[[], Any]:
+    from deltalake import DeltaTable
+
+    def work() -> Any:
+        table = DeltaTable(root)
+        table.delete(GONE)
+        return table.version()
+
+    return work

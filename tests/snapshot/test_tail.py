@@ -1,0 +1,97 @@
+"""The newest file actions, put together when asked, agree with putting them together at once."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.actions import Action, Add, Remove, empty_rows, encode
+from txlog.fragments import ID_TAG, highest_id
+from txlog.log import LogFile, canonical_key, canonical_keys, commit_name
+from txlog.snapshot import Commit, Tail, file_rows
+from txlog.snapshot import tail as tail_module
+from txlog.snapshot.commits import parse_commit
+
+paths = st.sampled_from(["a", "b", "b%20c", "b c", "./a", "file:/x", "/x", "é"])
+tags = st.sampled_from([None, {}, {ID_TAG: "7"}, {ID_TAG: "12"}, {ID_TAG: "012"}, {"other": "99"}])
+
+
+@st.composite
+def actions(draw: Any) -> list[Action]:
+    found: list[Action] = []
+    for path in draw(st.lists(paths, max_size=3, unique=True)):
+        tag = draw(tags)
+        if draw(st.booleans()):
+            found.append(
+                Add(
+                    path=path,
+                    partition_values={},
+                    size=1,
+                    modification_time=0,
+                    data_change=True,
+                    tags=tag,
+                )
+            )
+        else:
+            found.append(Remove(path=path, data_change=True, tags=tag))
+    return found
+
+
+def commit(version: int, held: list[Action]) -> Commit:
+    file = LogFile(commit_name(version), "commit", version)
+    return parse_commit(encode(held) or b"{}\n", file)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(actions(), st.booleans(), st.booleans()), max_size=12),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_lazily_is_as_at_once(
+    log: list[tuple[list[Action], bool, bool]], unfolded: int, folded_at_first: int
+) -> None:
+    commits = [commit(version, held) for version, (held, _, _) in enumerate(log)]
+    held = Tail(pa.concat_tables([empty_rows(), file_rows(commits[:folded_at_first])]))
+    with patch.object(tail_module, "_UNFOLDED", unfolded):
+        for version, (_, as_rows, asked) in list(enumerate(log))[folded_at_first:]:
+            mine = commits[version]
+            held = held.plus(file_rows([mine]) if as_rows else mine)
+            if asked:
+                agrees(held, commits[: version + 1])
+    agrees(held, commits[: max(len(log), folded_at_first)])
+    agrees(pickle.loads(pickle.dumps(held)), commits)
+
+
+def agrees(held: Tail, commits: list[Commit]) -> None:
+    rows = file_rows(commits)
+    assert held.highest_id == highest_id(rows, None)
+    keys = canonical_keys(rows["path"]).to_pylist()
+    first: dict[str, int] = {}
+    for key, version in zip(keys, rows["version"].to_pylist(), strict=True):
+        first.setdefault(key, version)
+    for path in ("a", "b c", "b", "/x", "file:///x", "nowhere"):
+        assert held.first_version(path) == first.get(canonical_key(path))
+    assert held.rows.equals(rows)
+
+
+def test_ids_that_are_written_as_numbers_count() -> None:
+    body = b'"path":"a","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true'
+    data = b'{"add":{' + body + b',"tags":{"txlog.fragmentId":7}}}'
+    held = Tail(empty_rows())
+    assert held.highest_id == -1
+    assert held.plus(parse_commit(data, LogFile(commit_name(0), "commit", 0))).highest_id == 7
+
+
+def test_a_tail_that_branched_off_is_not_told_of_later_versions() -> None:
+    old = Tail(empty_rows()).plus(commit(0, [Remove(path="a", data_change=True)]))
+    assert old.first_version("a") == 0
+    new = old.plus(commit(1, [Remove(path="b", data_change=True)]))
+    assert new.first_version("b") == 1
+    found = old.first_version("b")
+    assert found is None or found > 0  # Who asks knows which versions are its own.

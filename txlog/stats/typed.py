@@ -1,0 +1,307 @@
+"""Statistics and partition values as structs, in the types of a table: for its checkpoints. Pure.
+
+Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). What is
+missing, odd or of another type is null, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions import flat
+from txlog.errors import LogCorruptError
+from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
+from txlog.schema.moments import parse_date, parse_moment
+from txlog.stats.bounds import Path
+from txlog.stats.partition import parse_partition_values
+from txlog.stats.read import child_of
+
+_UNCOUNTED = ("void", "variant")
+_UNBOUNDED = ("binary", "boolean", *_UNCOUNTED)
+_CHUNK_ROWS = 32 * 1024  # Documents read at once: an odd one makes only its neighbours slower.
+_BOUNDS = ("minValues", "maxValues")
+_PLAIN_MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?$"
+_PLAIN_DATE = r"^\d{4}-\d\d-\d\d$"
+
+
+def stats_type(schema: StructType, *, indexed: int, mapping_mode: str = "none") -> pa.StructType:
+    """Return the type of `stats_parsed`, by the names that columns have in files.
+
+    Parameters
+    ----------
+    schema
+        The columns that are in data files: those of partitions are not.
+    indexed
+        How many leaf columns have statistics, in the schema's order; -1 for all.
+    """
+    left = [indexed]
+    counts = _children(schema, mapping_mode, left, _count_type, _UNCOUNTED)
+    left = [indexed]
+    bounds = _children(schema, mapping_mode, left, _bound_type, _UNBOUNDED)
+    fields = [pa.field("numRecords", pa.int64())]
+    fields += [pa.field("nullCount", pa.struct(counts))] if counts else []
+    fields += [pa.field(name, pa.struct(bounds)) for name in _BOUNDS if bounds]
+    return pa.struct([*fields, pa.field("tightBounds", pa.bool_())])
+
+
+def _children(
+    kind: StructType,
+    mode: str,
+    left: list[int],
+    typed: Callable[[DataType], pa.DataType | None],
+    without: tuple[str, ...],
+) -> list[pa.Field]:
+    found = []
+    for field in kind.fields:
+        name = field.name_in_files(mode)
+        if isinstance(field.type, StructType):
+            below = _children(field.type, mode, left, typed, without)
+            found += [pa.field(name, pa.struct(below))] if below else []
+            continue
+        if left[0] == 0:
+            break
+        left[0] -= 1
+        excluded = isinstance(field.type, PrimitiveType) and (
+            field.type.name in without or field.type.name.startswith("interval")
+        )
+        target = None if excluded else typed(field.type)
+        found += [] if target is None else [pa.field(name, target)]
+    return found
+
+
+def _count_type(_: DataType) -> pa.DataType:
+    return pa.int64()
+
+
+def _bound_type(kind: DataType) -> pa.DataType | None:
+    return arrow_type(kind) if isinstance(kind, PrimitiveType | DecimalType) else None
+
+
+def typed_stats(files: pa.Table, kind: pa.StructType) -> pa.StructArray:
+    """Return the statistics of `FILE_ROWS` as structs of a type that `stats_type` made.
+
+    They come from the JSON text; where there is none, from the structs of an older checkpoint.
+    """
+    texts = flat(files["stats"])
+    chunks = [
+        _read_chunk(texts.slice(start, _CHUNK_ROWS), kind)
+        for start in range(0, len(texts), _CHUNK_ROWS)
+    ]
+    found = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    if "stats_parsed" not in files.column_names or not found.null_count:
+        return found
+    older = _cast(flat(files["stats_parsed"]), kind)
+    return pc.if_else(pc.is_valid(texts), found, older)
+
+
+def _cast(array: pa.Array, kind: pa.StructType) -> pa.StructArray:
+    """Return structs in another type; what the one lacks, or has in no like type, is null."""
+
+    def child(path: Path, target: pa.DataType) -> pa.Array:
+        if not pa.types.is_struct(target):
+            return child_of(array, path, target)
+        below = [child((*path, field.name), field.type) for field in target]
+        return pa.StructArray.from_arrays(below, fields=list(target))
+
+    children = [child((field.name,), field.type) for field in kind]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+
+
+def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
+    quick = _read_quickly(texts, kind)
+    return _read_plainly(texts, kind) if quick is None else quick
+
+
+def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
+    """Read documents one by one, and in them value by value: right for whatever is there."""
+    documents = [_document(text) for text in texts.to_pylist()]
+
+    def child(path: Path, target: pa.DataType) -> pa.Array:
+        if pa.types.is_struct(target):
+            below = [child((*path, field.name), field.type) for field in target]
+            return pa.StructArray.from_arrays(below, fields=list(target))
+        return _values([_get(document, path) for document in documents], target)
+
+    children = [child((field.name,), field.type) for field in kind]
+    absent = pa.array([document is None for document in documents], pa.bool_())
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=absent)
+
+
+def _document(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        # Decimals keep all their digits.
+        found = json.loads(text, parse_float=Decimal, parse_constant=str)
+        return found if isinstance(found, dict) else None
+    except (ValueError, RecursionError, ArithmeticError):
+        return None
+
+
+def _get(node: Any, path: Path) -> Any:
+    for name in path:
+        if not isinstance(node, dict):
+            return None
+        node = node.get(name)
+    return node
+
+
+def _values(values: list[Any], target: pa.DataType) -> pa.Array:
+    read = _reader(target)
+    found = []
+    for value in values:
+        try:
+            found.append(None if value is None else read(value))
+        except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
+            found.append(None)
+    if pa.types.is_timestamp(target) or pa.types.is_date(target):
+        numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
+        return pa.array(found, numbers).cast(target)
+    return pa.array(found, target)
+
+
+def _reader(target: pa.DataType) -> Callable[[Any], Any]:
+    kinds = pa.types
+    if kinds.is_boolean(target):
+        return lambda value: _of(value, bool)
+    if kinds.is_integer(target):
+        return lambda value: _whole(_of(value, int), target.bit_width)
+    if kinds.is_floating(target):
+        return _float
+    if kinds.is_decimal(target):
+        return lambda value: pa.scalar(_decimal(value), target).as_py()
+    if kinds.is_date(target):
+        return lambda value: parse_date(_of(value, str))
+    if kinds.is_timestamp(target):
+        return lambda value: _whole(parse_moment(_of(value, str)), 64)
+    return lambda value: _encodable(_of(value, str))
+
+
+def _of(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(value)
+    return value
+
+
+def _whole(value: int, bits: int) -> int:
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise OverflowError(value)
+    return value
+
+
+def _encodable(text: str) -> str:
+    text.encode()  # Half of a pair of UTF-16 is no character.
+    return text
+
+
+def _float(value: Any) -> float | None:
+    if isinstance(value, str) and value not in ("Infinity", "-Infinity"):
+        raise ValueError(value)
+    return None if isinstance(value, bool) else float(value)
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, bool):
+        raise TypeError(value)
+    return Decimal(value)
+
+
+def _read_quickly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray | None:
+    """Read documents with Arrow's own reader; None if it refuses one, or may read it otherwise."""
+    import pyarrow.json as pj  # Only checkpoints with structs need it.
+
+    if not len(texts) or pc.any(pc.match_substring_regex(texts, r"[\r\n]|\\u[dD]")).as_py():
+        return None
+    lines = pc.binary_join_element_wise(
+        '{"s":', pc.fill_null(texts, "{}"), "}\n", "", null_handling="emit_null"
+    )
+    data = pa.concat_arrays([lines]).buffers()[2]
+    asked = pa.schema([("s", _asked(kind))])
+    try:
+        table = pj.read_json(
+            pa.BufferReader(data),
+            pj.ReadOptions(use_threads=False, block_size=max(data.size, 1)),
+            pj.ParseOptions(explicit_schema=asked, unexpected_field_behavior="ignore"),
+        )
+        if table.num_rows != len(texts):
+            return None
+        found = flat(table["s"])
+        if found.null_count:
+            return None
+        return _typed(found, kind, mask=texts.is_null())
+    except (pa.ArrowException, ValueError):
+        return None
+
+
+def _asked(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _asked(field.type)) for field in kind])
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    return kind
+
+
+def _typed(found: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
+    """Return what Arrow read in the types wanted; raises where only the plain way can tell."""
+    if pa.types.is_struct(kind):
+        children = [_typed(pc.struct_field(found, f.name), f.type) for f in kind]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(found)).as_py():
+        raise ValueError("NaN")
+    if pa.types.is_timestamp(kind):
+        bare = found
+        if kind.tz is not None:
+            if not pc.all(pc.ends_with(found, "Z")).as_py() and found.null_count < len(found):
+                raise ValueError("another zone")
+            bare = pc.utf8_slice_codeunits(found, 0, -1)
+        _require_like(bare, _PLAIN_MOMENT)
+        return bare.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
+    if pa.types.is_date(kind):
+        _require_like(found, _PLAIN_DATE)
+        return found.cast(kind)
+    return found if found.type == kind else found.cast(kind)
+
+
+def _require_like(texts: pa.Array, pattern: str) -> None:
+    if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is False:
+        raise ValueError("not written plainly")
+
+
+def typed_partition_values(
+    values: pa.Array | pa.ChunkedArray, columns: Sequence[StructField], *, mapping_mode: str
+) -> pa.StructArray:
+    """Return logged partition values (maps of texts) as structs, by the columns' names in files."""
+    maps = flat(values)
+    names = [column.name_in_files(mapping_mode) for column in columns]
+    children = [
+        _partition_values(pc.map_lookup(maps, pa.scalar(name), "last"), column.type)
+        for name, column in zip(names, columns, strict=True)
+    ]
+    fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=maps.is_null())
+
+
+def _partition_values(texts: pa.Array, kind: DataType) -> pa.Array:
+    try:
+        return parse_partition_values(texts, kind)
+    except LogCorruptError:
+        encoded = texts.dictionary_encode()
+        return pa.concat_arrays(list(_one_by_one(encoded.dictionary, kind))).take(encoded.indices)
+
+
+def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
+    for text in texts.to_pylist():
+        try:
+            yield parse_partition_values(pa.array([text], pa.string()), kind)
+        except LogCorruptError:
+            yield pa.nulls(1, arrow_type(kind))
