@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from txlog.errors import InvalidInputError
-from txlog.snapshot import parse_timestamp
-from txlog.store import Store, open_store
-from txlog.writing import AppTransaction, WriteOptions
+
+if TYPE_CHECKING:
+    from txlog.store import Store
+    from txlog.writing import AppTransaction, WriteOptions
 
 STORAGE = ("storageOptions", "secretStorageOptions")
 
@@ -63,6 +64,8 @@ class Options:
 
     def moment(self, name: str) -> int | None:
         """Return an option's time in milliseconds since the epoch, or None."""
+        from txlog.snapshot import parse_timestamp
+
         text = self.text(name)
         return None if text is None else parse_timestamp(text)
 
@@ -134,6 +137,8 @@ class Options:
             )
         if path == self.text("location"):
             path = plain_path(path)
+        from txlog.store import open_store
+
         return open_store(path, self.storage)
 
     def require_writing(self) -> None:
@@ -177,6 +182,8 @@ class Options:
 
     def write_options(self) -> WriteOptions:
         """Return how files are cut, and what to note in the commit."""
+        from txlog.writing import WriteOptions
+
         return WriteOptions(
             max_rows_per_file=self.number("maxRecordsPerFile", least=1),
             user_metadata=self.text("userMetadata"),

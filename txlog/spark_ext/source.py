@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -13,16 +15,16 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import as_expression
-from txlog.feed import feed_read_plan
-from txlog.scan import choose_columns, scan_schema
 from txlog.schema import StructType
-from txlog.snapshot import Snapshot, snapshot_at
-from txlog.spark_ext.changes import ChangesReader, feed_of
 from txlog.spark_ext.options import Options
-from txlog.spark_ext.reader import MAX_PARTITION_BYTES, FragmentsReader
 from txlog.spark_ext.spark_types import spark_schema
-from txlog.spark_ext.writer import batch_writer, stream_writer
-from txlog.store import Store
+
+if TYPE_CHECKING:
+    from txlog.snapshot import Snapshot
+    from txlog.store import Store
+
+# Spark starts a process for each step of a job, and each imports this module. So what only some of
+# them need is imported where they do.
 
 
 class TxlogDataSource(DataSource):
@@ -74,6 +76,8 @@ class TxlogDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
+        from txlog.scan import choose_columns, scan_schema
+
         columns = self._options.columns()
         if self._options.flag("readChangeFeed"):
             return self._changes_schema(columns)
@@ -85,6 +89,10 @@ class TxlogDataSource(DataSource):
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
+        from txlog.feed import feed_read_plan
+        from txlog.snapshot import snapshot_at
+        from txlog.spark_ext.changes import feed_of
+
         options = self._options
         last = snapshot_at(options.store())
         if options.text("endingVersion") or options.text("endingTimestamp"):
@@ -93,8 +101,12 @@ class TxlogDataSource(DataSource):
 
     def reader(self, schema: SparkStruct) -> DataSourceReader:
         """Return a reader of the columns of `schema`."""
+        from txlog.spark_ext.reader import FragmentsReader
+
         options = self._options
         if options.flag("readChangeFeed"):
+            from txlog.spark_ext.changes import ChangesReader
+
             where = as_expression(options.text("where"))
             return ChangesReader(options, schema, where, self._max_partition_bytes)
         store, snapshot = self._snapshot()
@@ -128,10 +140,14 @@ class TxlogDataSource(DataSource):
 
     @property
     def _max_partition_bytes(self) -> int:
+        from txlog.spark_ext.reader import MAX_PARTITION_BYTES
+
         return self._options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of one batch."""
+        from txlog.spark_ext.writer import batch_writer
+
         self._options.require_writing()
         return batch_writer(self._options, schema, overwrite)
 
@@ -139,10 +155,14 @@ class TxlogDataSource(DataSource):
         self, schema: SparkStruct, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
         """Return a writer of micro-batches; `overwrite` is Spark's complete mode."""
+        from txlog.spark_ext.writer import stream_writer
+
         self._options.require_writing()
         return stream_writer(self._options, schema, overwrite)
 
     def _snapshot(self) -> tuple[Store, Snapshot]:
+        from txlog.snapshot import snapshot_at
+
         options = self._options
         store = options.store()
         version, moment = options.number("versionAsOf", least=0), options.text("timestampAsOf")
