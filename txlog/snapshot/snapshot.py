@@ -9,6 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol, Sidecar
+from txlog.checkpoint import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments import FEATURE
 from txlog.log import CatalogCommits, LogFile, Segment
@@ -42,6 +43,7 @@ class Snapshot:
     sidecars: tuple[Sidecar, ...]
     tail: pa.Table = field(repr=False, compare=False)  # `FILE_ROWS` newer than the checkpoint.
     catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
+    footers: Footers = field(default_factory=Footers, repr=False, compare=False)
 
     @cached_property
     def properties(self) -> Properties:
@@ -103,6 +105,7 @@ def make_snapshot(
     timestamp_ms: int,
     head_ms: int,
     catalog: CatalogCommits | None = None,
+    footers: Footers | None = None,
 ) -> Snapshot:
     """Return the snapshot that controls make, if txlog can read it.
 
@@ -146,6 +149,7 @@ def make_snapshot(
         sidecars=tuple(sidecars),
         tail=tail,
         catalog=catalog,
+        footers=Footers() if footers is None else footers,
     )
 
 
@@ -202,4 +206,5 @@ def advance(snapshot: Snapshot, commits: Sequence[Commit]) -> Snapshot:
         tail=tail,
         timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
+        footers=snapshot.footers,
     )
