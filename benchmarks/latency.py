@@ -60,8 +60,8 @@ def main() -> None:
             f"## A store far away, {given.delay_ms:.0f} ms a request",
             "",
             (
-                f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.files:,} files of 100 rows, "
-                f"a checkpoint and {COMMITS_AFTER} commits after it; `txlog.testing.LatencyStore` "
+                f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.files:,} files of 100 "
+                f"rows, a checkpoint and {COMMITS_AFTER} commits after it; `LatencyStore` "
                 f"around memory, one run. {machine()}."
             ),
             "",
