@@ -12,7 +12,7 @@ from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions import as_expression
 from txlog.fragments import FragmentMetadata
 from txlog.protocol import features_of, split_features
-from txlog.scan import Engine, Threads
+from txlog.scan import Engine, threads_for
 from txlog.snapshot import Snapshot, load_snapshot
 from txlog.store import open_store
 from txlog.table import Table, Where
@@ -72,7 +72,8 @@ def write(
     """
     require_mode(mode, where, partition_mode, schema_mode)
     require_transaction(txn)
-    place = Place(open_store(uri, storage_options), engine=engine or Threads())
+    store = open_store(uri, storage_options)
+    place = Place(store, engine=engine or threads_for(store))
     snapshot = existing(place.store)
     if snapshot is None:
         made = write_new_table(

@@ -1,13 +1,17 @@
 """The stores keep the contract."""
 
+import os
 import uuid
 from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-from txlog.errors import StoreError, UnsupportedFeatureError
+from txlog.errors import NotFoundError, StoreError, UnsupportedFeatureError
 from txlog.store import FsspecStore, LocalStore, MemoryStore, Store, open_store
+from txlog.store.backend import Backend
+from txlog.store.ranged import RangedFile
 from txlog.testing import ReadingContract, StoreContract
 
 
@@ -74,6 +78,47 @@ class TestFsspecStore(ReadingContract):
             store.read("folder")
         with pytest.raises(StoreError):
             store.info("folder")
+
+
+class TestFsspecRanges(TestFsspecStore):
+    """A file system of the asynchronous kind, as those of object stores are: read by ranges."""
+
+    def make_store(self) -> Store:
+        store = open_store(f"local://{self.root}")
+        assert isinstance(store, FsspecStore)
+        files = AsyncFileSystemWrapper(fsspec.filesystem("local", skip_instance_cache=True))
+        store._backends[os.getpid()] = Backend(files, str(self.root))
+        return store
+
+    def test_a_size_that_is_known_is_not_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = self.make_store()
+        self.fill(store, "f", b"0123456789")
+        monkeypatch.setattr(AsyncFileSystemWrapper, "info", None)
+        with store.open_input("f", size=10) as file:
+            assert isinstance(file, RangedFile)
+            file.seek(-3, 2)
+            assert (file.read(2), file.read(), file.read()) == (b"78", b"9", b"")
+            file.seek(0)
+            held = bytearray(4)
+            assert (file.readinto(held), held, file.tell()) == (4, b"0123", 4)
+        with store.open_input("missing", size=10) as file, pytest.raises(NotFoundError):
+            file.read()
+
+    def test_a_server_without_ranges_is_read_all_the_same(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = self.make_store()
+        self.fill(store, "f", b"0123456789")
+        whole = AsyncFileSystemWrapper.cat_file
+        monkeypatch.setattr(
+            AsyncFileSystemWrapper,
+            "cat_file",
+            lambda self, path, **_: whole(self, path),
+            raising=False,
+        )
+        with store.open_input("f", size=10) as file:
+            file.seek(4)
+            assert file.read(3) == b"456"
 
 
 class TestFsspecChain(TestFsspecStore):

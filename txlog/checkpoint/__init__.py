@@ -5,6 +5,7 @@ Rules: the Delta protocol, "Checkpoints" and "Last Checkpoint File".
 
 from txlog.checkpoint.controls import read_controls
 from txlog.checkpoint.file_rows import STRUCTS, Wanted
+from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.hint import HINT_PATH, Hint, encode_hint, read_hint
 from txlog.checkpoint.read import (
     Source,
@@ -37,6 +38,7 @@ __all__ = [
     "HINT_PATH",
     "PART_ROWS",
     "STRUCTS",
+    "Footers",
     "Hint",
     "Part",
     "Source",

@@ -8,16 +8,19 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions import Action, Metadata, Protocol, decode_action, rows
+from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import KEYS, REMEDY, Opened, named, opened
 from txlog.errors import LogCorruptError
 from txlog.log import LogFile
-from txlog.store import Store
+from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384
 
 
-def read_controls(store: Store, parts: Sequence[LogFile]) -> tuple[Action, ...]:
+def read_controls(
+    store: Store, parts: Sequence[LogFile], footers: Footers | None = None
+) -> tuple[Action, ...]:
     """Return every action of a checkpoint that is no file action, its sidecars included.
 
     Of Parquet, no more is read than the footer calls for.
@@ -27,20 +30,22 @@ def read_controls(store: Store, parts: Sequence[LogFile]) -> tuple[Action, ...]:
     LogCorruptError
         A part is missing, is no Parquet (or JSON), or an action in it breaks the protocol.
     """
-    found: list[Action] = []
-    for part in parts:
+
+    def read(part: LogFile) -> list[Action]:
         if part.name.endswith(".json"):
             with named(part.path):
                 data = store.read(part.path)
             objects = rows(data, path=part.path)
             pairs = [(name, row[name]) for row in objects for name in _CONTROLS if row.get(name)]
         else:
-            with opened(store, part.path) as file:
+            with opened(store, part.path, part.size, footers) as file:
                 pairs = [pair for at in file.groups for pair in _group_controls(file, at)]
-        found.extend(decode_action(name, body, path=part.path) for name, body in pairs)
+        found = [decode_action(name, body, path=part.path) for name, body in pairs]
         if part.name.endswith(".json"):
             _require_whole(found, part)
-    return tuple(found)
+        return found
+
+    return tuple(action for found in map_many(store, read, parts) for action in found)
 
 
 def _group_controls(file: Opened, group: int) -> Iterator[tuple[str, dict[str, Any]]]:

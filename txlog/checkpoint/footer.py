@@ -9,10 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from txlog.log import FOOTER_MARK, is_broken
+from txlog.store import TAIL_BYTES
 
 FOOTER_END = 8  # The footer's length, and the magic.
 _MAGIC = b"PAR1"
-_GUESS = 65_536  # Most footers are shorter, so that one read is enough.
+_GUESS = TAIL_BYTES  # Most footers are shorter, so that one read is enough.
+
+
+class Footers(dict[str, pq.FileMetaData]):
+    """Footers of a checkpoint's files that were read from far away, by path.
+
+    They are kept with what was read by them; pickled, they are left behind.
+    """
+
+    def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
+        return Footers, ()
 
 
 def footer_start(tail: bytes, size: int) -> int:

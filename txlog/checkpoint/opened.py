@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txlog.checkpoint.footer import read_footer
+from txlog.checkpoint.footer import Footers, read_footer
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.store import Store, locate
+from txlog.store import Store, is_far, locate, open_ranged
 
 # Of each action that a checkpoint may hold, a field that it always has.
 KEYS = {
@@ -41,8 +41,8 @@ def named(path: str) -> Any:
 class Opened:
     """A Parquet file that is open for reading."""
 
-    def __init__(self, source: Any) -> None:
-        footer = read_footer(source)
+    def __init__(self, source: Any, footer: pq.FileMetaData | None = None) -> None:
+        footer = read_footer(source) if footer is None else footer
         # What is near is read as it is needed; of what is far, all columns of a row group at once.
         near = isinstance(source, pa.NativeFile)
         self.file = pq.ParquetFile(
@@ -97,8 +97,17 @@ class Opened:
 
 
 @contextmanager
-def opened(store: Store, path: str) -> Iterator[Opened]:
+def opened(
+    store: Store, path: str, size: int | None = None, footers: Footers | None = None
+) -> Iterator[Opened]:
     """Open a Parquet file of a checkpoint; its own checksums are verified where it has them.
+
+    Parameters
+    ----------
+    size
+        In bytes, if the log or its listing tells it.
+    footers
+        Those that are known; of a store far away, this one is put there.
 
     Raises
     ------
@@ -106,5 +115,16 @@ def opened(store: Store, path: str) -> Iterator[Opened]:
         It is missing or no Parquet; or so is what is read of it in the `with`.
     """
     home, name = locate(store, path)
-    with named(path), home.open_input(name) as source:
-        yield Opened(source)
+    known = None if footers is None else footers.get(path)
+    with named(path), ExitStack() as stack:
+        source = stack.enter_context(open_ranged(home, name, size))
+        try:
+            found = Opened(source, known)
+        except (pa.ArrowException, OSError, ValueError):
+            if size is None or not is_far(home):
+                raise
+            # Some logs are wrong about the sizes of files.
+            found = Opened(stack.enter_context(open_ranged(home, name)))
+        if footers is not None and is_far(home):
+            footers[path] = found.file.metadata
+        yield found

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
 from txlog.actions import FILE_ROWS, Sidecar, decode_rows, empty_rows, rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches
-from txlog.checkpoint.opened import named, opened
+from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.opened import Opened, named, opened
 from txlog.log import LogFile, decode_path, log_path
 from txlog.reconcile import once
-from txlog.store import Store
+from txlog.store import Store, is_far, map_many
+
+_ROW_BYTES = 100  # About, of one file action.
 
 
 @dataclass(frozen=True)
@@ -22,33 +26,43 @@ class Source:
     path: str
     rows: int  # At most: other actions may be among them. 0 if unknown.
     row_groups: tuple[int, ...] | None = None  # None: all.
+    size: int | None = None  # Of the whole file, in bytes, if the log tells it.
 
 
 def sources_of(parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()) -> list[Source]:
     """Return where the file actions of a checkpoint are, a file each."""
-    named_once = dict.fromkeys(map(_sidecar_path, sidecars))  # Each of them counts once.
-    return [Source(path, 0) for path in [*(part.path for part in parts), *named_once]]
+    sizes = {part.path: part.size for part in parts}
+    # Each sidecar counts once.
+    sizes |= {_sidecar_path(sidecar): sidecar.size_in_bytes for sidecar in sidecars}
+    return [Source(path, 0, size=size or None) for path, size in sizes.items()]
 
 
 def list_sources(
-    store: Store, parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()
+    store: Store,
+    parts: Sequence[LogFile],
+    sidecars: Sequence[Sidecar] = (),
+    footers: Footers | None = None,
 ) -> list[Source]:
     """Return where the file actions of a checkpoint are, a row group each; errors as `read_files`.
 
     Of Parquet only the footers are read.
     """
-    found = []
-    for source in sources_of(parts, sidecars):
+
+    def groups(source: Source) -> list[Source]:
         if source.path.endswith(".json"):
-            found.append(source)
-            continue
-        with opened(store, source.path) as file:
-            found += [Source(source.path, file.rows(at), (at,)) for at in file.groups]
-    return found
+            return [source]
+        with opened(store, source.path, source.size, footers) as file:
+            return [_group(source, file, at) for at in file.groups]
+
+    found = map_many(store, groups, sources_of(parts, sidecars))
+    return [group for of_one in found for group in of_one]
 
 
 def read_files(
-    store: Store, parts: Sequence[LogFile], sidecars: Sequence[Sidecar] = ()
+    store: Store,
+    parts: Sequence[LogFile],
+    sidecars: Sequence[Sidecar] = (),
+    footers: Footers | None = None,
 ) -> pa.Table:
     """Return the file actions of a checkpoint as `FILE_ROWS`.
 
@@ -61,39 +75,67 @@ def read_files(
     """
     if not parts:
         return empty_rows()
-    return read_sources(store, sources_of(parts, sidecars), parts[0].version)
+    return read_sources(store, sources_of(parts, sidecars), parts[0].version, footers)
 
 
-def read_sources(store: Store, sources: Sequence[Source], version: int) -> pa.Table:
+def read_sources(
+    store: Store, sources: Sequence[Source], version: int, footers: Footers | None = None
+) -> pa.Table:
     """Return the file actions of some sources of one checkpoint, as `read_files` does."""
-    tables = [empty_rows(), *(batch for _, batch in file_batches(store, sources, version))]
+    batches = file_batches(store, sources, version, footers=footers)
+    tables = [empty_rows(), *(batch for _, batch in batches)]
     return once(_united(tables), path=sources[0].path if sources else "")
 
 
 def file_batches(
-    store: Store, sources: Sequence[Source], version: int, wanted: Wanted = ALL
+    store: Store,
+    sources: Sequence[Source],
+    version: int,
+    wanted: Wanted = ALL,
+    *,
+    footers: Footers | None = None,
 ) -> Iterator[tuple[Source, pa.Table]]:
     """Yield file actions of a checkpoint, batch by batch, with the columns that are wanted.
 
     With each batch comes the row group that it is out of. Whether a file is there twice is not
     looked at. Statistics that are structs are in a further column, `stats_parsed`. Errors are
-    those of `read_files`.
+    those of `read_files`. From a store far away several sources are read at a time.
     """
-    for source in sources:
-        if source.path.endswith(".json"):
-            with named(source.path):
-                data = store.read(source.path)
-            found = decode_rows([(version, rows(data, path=source.path), source.path)])
-            if not wanted.removes:
-                found = found.filter(found["is_add"])
-            yield source, found.select(wanted.schema.names)
-            continue
-        with opened(store, source.path) as file:
-            groups = file.groups if source.row_groups is None else source.row_groups
-            for at in groups:
-                group = Source(source.path, file.rows(at), (at,))
-                for batch in group_batches(file, at, version, wanted):
-                    yield group, batch
+
+    def read(source: Source) -> Iterator[tuple[Source, pa.Table]]:
+        return _source_batches(store, source, version, wanted, footers)
+
+    if not is_far(store) or len(sources) < 2:
+        yield from chain.from_iterable(map(read, sources))
+        return
+    whole = map_many(store, lambda source: list(read(source)), sources, size=_bytes_of)
+    yield from chain.from_iterable(whole)
+
+
+def _bytes_of(source: Source) -> int:
+    return source.rows * _ROW_BYTES if source.rows else source.size or 0
+
+
+def _source_batches(
+    store: Store, source: Source, version: int, wanted: Wanted, footers: Footers | None
+) -> Iterator[tuple[Source, pa.Table]]:
+    if source.path.endswith(".json"):
+        with named(source.path):
+            data = store.read(source.path)
+        found = decode_rows([(version, rows(data, path=source.path), source.path)])
+        if not wanted.removes:
+            found = found.filter(found["is_add"])
+        yield source, found.select(wanted.schema.names)
+        return
+    with opened(store, source.path, source.size, footers) as file:
+        for at in file.groups if source.row_groups is None else source.row_groups:
+            group = _group(source, file, at)
+            for batch in group_batches(file, at, version, wanted):
+                yield group, batch
+
+
+def _group(source: Source, file: Opened, at: int) -> Source:
+    return Source(source.path, file.rows(at), (at,), source.size)
 
 
 def _united(tables: Sequence[pa.Table]) -> pa.Table:

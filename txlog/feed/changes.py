@@ -21,7 +21,15 @@ from txlog.feed.plan import (
 from txlog.feed.read import read_changes
 from txlog.log import canonical_keys
 from txlog.protocol import Properties, is_active
-from txlog.scan import BATCH_ROWS, ArrowStream, Engine, ReadPlan, Threads, choose_columns
+from txlog.scan import (
+    BATCH_ROWS,
+    ArrowStream,
+    Engine,
+    ReadPlan,
+    Threads,
+    choose_columns,
+    threads_for,
+)
 from txlog.schema import StructType
 from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
 from txlog.stats import file_bounds, keep
@@ -116,7 +124,8 @@ def plan_feed(
         for file in changed_files(commit, made_ms, known)
     ]
     files = possible_changes(files, plan, last)
-    return Changes(store, plan, tuple(files), starting_version, last.version, engine or Threads())
+    engine = engine or threads_for(store)
+    return Changes(store, plan, tuple(files), starting_version, last.version, engine)
 
 
 def possible_changes(files: list[ChangeFile], plan: ReadPlan, last: Snapshot) -> list[ChangeFile]:

@@ -3,7 +3,7 @@
 from txlog.scan.calendar import is_legacy
 from txlog.scan.deferred import DeferredPlan, checkpoint_bytes, plan_snapshot
 from txlog.scan.deletions import deletion_place, load_deletions
-from txlog.scan.engine import Engine, Threads, is_in_process, map_all
+from txlog.scan.engine import Engine, Threads, is_in_process, map_all, threads_for
 from txlog.scan.explanation import Explanation
 from txlog.scan.files import as_fragments, files_at, live_fragments
 from txlog.scan.listing import list_files
@@ -78,4 +78,5 @@ __all__ = [
     "scan_schema",
     "take_offsets",
     "take_rows",
+    "threads_for",
 ]

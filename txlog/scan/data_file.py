@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions import columns_of
+from txlog.fragments import DataFile
 from txlog.log import decode_path
 from txlog.scan.calendar import is_legacy, rebased
 from txlog.scan.metadata_columns import metadata_bounds
@@ -19,7 +20,7 @@ from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange, overlaps
 from txlog.schema import arrow_type
 from txlog.stats import Bounds, keep, merged, row_group_bounds
-from txlog.store import Store, locate
+from txlog.store import Store, is_far, locate, open_ranged
 
 
 @contextmanager
@@ -45,12 +46,24 @@ def blamed(path: str, version: int) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(stack: ExitStack, store: Store, path: str, version: int) -> pq.ParquetFile:
-    """Open a data file by its path in the log; `stack` closes it."""
-    home, name = locate(store, decode_path(path))
-    with blamed(path, version):
-        source = stack.enter_context(home.open_input(name))
-        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -> pq.ParquetFile:
+    """Open a data file; `stack` closes it.
+
+    Of a store far away, neighbouring columns of a row group are read at once.
+    """
+    home, name = locate(store, decode_path(file.path))
+
+    def opened(size: int | None) -> pq.ParquetFile:
+        source = stack.enter_context(open_ranged(home, name, size))
+        return pq.ParquetFile(source, pre_buffer=is_far(home), coerce_int96_timestamp_unit="us")
+
+    with blamed(file.path, version):
+        try:
+            return opened(file.size or None)
+        except (pa.ArrowException, OSError):
+            if not is_far(home):
+                raise
+            return opened(None)  # Some logs are wrong about the sizes of files.
 
 
 class OpenFile:

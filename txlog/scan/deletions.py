@@ -17,7 +17,7 @@ from txlog.fragments import (
     vector_in_block,
 )
 from txlog.log import decode_path, require_inside
-from txlog.store import Store, locate
+from txlog.store import TAIL_BYTES, Store, is_far, locate
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
@@ -87,8 +87,7 @@ def _lance(store: Store, fragment: Fragment) -> BitMap64:
         )
     home, name = locate(store, decode_path(path))
     try:
-        with home.open_input(name) as source:
-            data = source.read()
+        data = home.read(name)
     except (NotFoundError, OSError) as error:
         raise _unreadable(path, error) from error
     return decode_deletions(
@@ -120,10 +119,16 @@ def _stored(store: Store, fragment: Fragment, path: str) -> bytes:
     assert found is not None
     home, name = found
     try:
-        with home.open_input(name) as source:
-            version = source.read(1)
-            source.seek(offset)
-            block = source.read(max(length, 0))
+        # Vectors that were written together are one file; of a table, most such are short.
+        size = offset + length
+        with home.open_input(name, size=size) as source:
+            if is_far(home) and size <= TAIL_BYTES:
+                data = source.read(size)
+                version, block = data[:1], data[offset:size]
+            else:
+                version = source.read(1)
+                source.seek(offset)
+                block = source.read(length)
     except (NotFoundError, OSError) as error:
         raise _unreadable(path, error) from error
     return vector_in_block(version, block, descriptor, path=path)

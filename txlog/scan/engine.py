@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
+from txlog.store import Store, is_far, reads_at_once
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -56,6 +58,13 @@ class Threads:
             finally:
                 for future in waiting:
                     future.cancel()
+
+
+def threads_for(store: Store) -> Threads:
+    """Return an engine for a store: of one far away, threads wait more than they work."""
+    if not is_far(store):
+        return Threads()
+    return Threads(max(reads_at_once(store), os.cpu_count() or 1))
 
 
 def is_in_process(engine: Engine) -> bool:

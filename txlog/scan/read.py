@@ -81,7 +81,7 @@ class FragmentReader:
                 yield start, self._table_columns(list(zip(files, raws, strict=True)), needed, start)
 
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
-        return open_parquet(stack, self._store, file.path, self._plan.version)
+        return open_parquet(stack, self._store, file, self._plan.version)
 
     def _open_needed(self, stack: ExitStack, needed: tuple[StructField, ...]) -> list[OpenFile]:
         """Open the files that give a needed column; the primary if there are none."""

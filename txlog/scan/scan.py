@@ -19,11 +19,21 @@ from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
-from txlog.store import Store
+from txlog.store import Store, is_far, map_many
 
 
 def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
     return list(read_fragment(store, plan, fragment, threads=threads))
+
+
+def _read_ahead(
+    store: Store, plan: ReadPlan, batch_rows: int, fragment: Fragment
+) -> list[pa.RecordBatch]:
+    return list(read_fragment(store, plan, fragment, batch_rows=batch_rows))
+
+
+def _bytes_of(fragment: Fragment) -> int:
+    return sum(file.size for file in fragment.files)
 
 
 def _count(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
@@ -74,8 +84,14 @@ class Scan(ArrowStream):
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, none of the batches empty or over `batch_rows`.
 
-        One batch is held at a time; `to_arrow` reads fragments in parallel instead.
+        One batch is held at a time; `to_arrow` reads fragments in parallel instead. From a store
+        far away the next fragments are read ahead, as far as a bounded number of bytes.
         """
+        if is_far(self.store):
+            read = partial(_read_ahead, self.store, self.plan.reading, batch_rows)
+            for batches in map_many(self.store, read, self.plan.fragments, size=_bytes_of):
+                yield from batches
+            return
         for fragment in self.plan.fragments:
             yield from read_fragment(
                 self.store, self.plan.reading, fragment, batch_rows=batch_rows, threads=True

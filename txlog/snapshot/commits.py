@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from txlog.actions import (
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import COMMIT_MARK, LogFile, is_broken
 from txlog.protocol import is_stamped
-from txlog.store import Store
+from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 
@@ -117,7 +117,7 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
 
 def read_commits(store: Store, files: Iterable[LogFile]) -> list[Commit]:
     """Return several commits, in the order given."""
-    return [read_commit(store, file) for file in files]
+    return list(map_many(store, partial(read_commit, store), list(files)))
 
 
 def file_rows(commits: Iterable[Commit]) -> pa.Table:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from txlog.checkpoint import Source, Wanted, file_batches, read_files, sources_of
+from txlog.checkpoint import Footers, Source, Wanted, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.reconcile import FileState, Hashes, are_distinct, key_hashes, left_of, newest, overlay
@@ -39,7 +40,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
     """
 
     def read(current: Snapshot) -> FileState:
-        base = read_files(store, current.checkpoint, current.sidecars)
+        base = read_files(store, current.checkpoint, current.sidecars, current.footers)
         found = overlay(base, current.tail)
         require_sound(current, found.live)
         return found
@@ -109,7 +110,7 @@ def _live_batches(
     whole = sources_of(snapshot.checkpoint, snapshot.sidecars)
     version = snapshot.checkpoint[0].version
     for source, batch in file_batches(
-        store, whole if sources is None else sources, version, wanted
+        store, whole if sources is None else sources, version, wanted, footers=snapshot.footers
     ):
         hashes = key_hashes(batch)
         seen.append(hashes)
@@ -125,13 +126,16 @@ def _from_sound_files(
 ) -> Result:
     """Return what is read of a snapshot, by way of other files of the log if some are damaged."""
     names: list[str] = []
-    current = snapshot
+    current, again = snapshot, bool(snapshot.footers)
     while True:
         try:
             found = read(current)
         except LogCorruptError as error:
             if not current.checkpoint:
                 raise
+            if again:  # A classic checkpoint may have been written anew since it was opened.
+                current, again = replace(current, footers=Footers()), False
+                continue
             damage = DamagedError(current.checkpoint, error)
             names.extend(damage.names)
             try:

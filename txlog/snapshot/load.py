@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from txlog.actions import Action, Sidecar
-from txlog.checkpoint import HINT_PATH, Hint, read_controls, read_hint
+from txlog.checkpoint import HINT_PATH, Footers, Hint, read_controls, read_hint
 from txlog.errors import (
     LogCorruptError,
     NotFoundError,
@@ -149,7 +149,8 @@ def _no_table(store: Store) -> NotFoundError:
 def _load(
     store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
 ) -> Snapshot:
-    base, sidecars = _load_checkpoint(store, segment)
+    footers = Footers()
+    base, sidecars = _load_checkpoint(store, segment, footers)
     tail = read_deltas(store, segment.deltas)
     controls = controls_of(tail.controls, base)
     return make_snapshot(
@@ -161,14 +162,17 @@ def _load(
         timestamp_ms=_timestamp_ms(store, segment, files, tail.last, controls),
         head_ms=_head_ms(segment, files),
         catalog=catalog,
+        footers=footers,
     )
 
 
-def _load_checkpoint(store: Store, segment: Segment) -> tuple[Controls, tuple[Sidecar, ...]]:
+def _load_checkpoint(
+    store: Store, segment: Segment, footers: Footers
+) -> tuple[Controls, tuple[Sidecar, ...]]:
     if not segment.checkpoint:
         return Controls(), ()
     try:
-        actions: tuple[Action, ...] = read_controls(store, segment.checkpoint)
+        actions: tuple[Action, ...] = read_controls(store, segment.checkpoint, footers)
         sidecars = tuple(action for action in actions if isinstance(action, Sidecar))
         at = segment.checkpoint_version
         return controls_of((at, action) for action in actions), sidecars

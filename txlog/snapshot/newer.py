@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 
 from txlog.checkpoint import read_hint
 from txlog.errors import CommitConflictError, NotFoundError, UnsupportedFeatureError
 from txlog.log import LogFile, commit_name, log_path
 from txlog.snapshot.commits import read_commits
-from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.store import Store
+from txlog.store import Store, is_far
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
@@ -26,6 +27,8 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         The table is catalog-managed.
     """
     require_refreshable(snapshot)
+    if is_far(store):
+        return _refreshed_by_listing(store, snapshot)
     if not _is_there(store, snapshot):
         return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))
@@ -36,6 +39,30 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         # The next commits were cleaned up: only a checkpoint leads on.
         return _reloaded(store, snapshot)
     return snapshot
+
+
+def _refreshed_by_listing(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version, by one request if there is nothing newer.
+
+    A listing shows the snapshot's own commit, those after it, and whether a checkpoint leads on.
+    """
+    files = list_log(store, since=snapshot.version)
+    commits = {file.version: file for file in files if file.kind == "commit"}
+    own = commits.get(snapshot.version)
+    if own is None or own.modified_ms != snapshot.head_ms:
+        return _reloaded(store, snapshot)
+    newer = _following(commits, snapshot.version)
+    if newer:
+        return advance(snapshot, read_commits(store, newer))
+    if any(file.kind == "checkpoint" and file.version > snapshot.version for file in files):
+        return _reloaded(store, snapshot)  # The next commits were cleaned up.
+    return snapshot
+
+
+def _following(commits: Mapping[int, LogFile], version: int) -> list[LogFile]:
+    """Return the commits that follow a version without a gap, ascending."""
+    versions = takewhile(commits.__contains__, count(version + 1))
+    return [commits[at] for at in versions]
 
 
 def require_refreshable(snapshot: Snapshot) -> None:
@@ -78,7 +105,15 @@ def _reloaded(store: Store, snapshot: Snapshot) -> Snapshot:
 
 
 def newer_commits(store: Store, version: int) -> Iterator[LogFile]:
-    """Yield the commits after a version, by asking for each: cheaper than listing a long log."""
+    """Yield the commits after a version.
+
+    Each is asked for, which is cheaper than listing a long log; a store far away is asked once.
+    """
+    if is_far(store):
+        files = list_log(store, since=version + 1)
+        commits = {file.version: file for file in files if file.kind == "commit"}
+        yield from _following(commits, version)
+        return
     while True:
         version += 1
         name = commit_name(version)

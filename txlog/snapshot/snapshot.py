@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.actions import Metadata, Protocol, Sidecar, empty_rows
+from txlog.checkpoint import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments import FEATURE
 from txlog.log import CatalogCommits, LogFile, Segment
@@ -61,6 +62,7 @@ class Snapshot:
     sidecars: tuple[Sidecar, ...]
     newer: Tail = field(repr=False, compare=False)  # Than the checkpoint.
     catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
+    footers: Footers = field(default_factory=Footers, repr=False, compare=False)
     _facts: _Facts | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -148,6 +150,7 @@ def make_snapshot(
     timestamp_ms: int,
     head_ms: int,
     catalog: CatalogCommits | None = None,
+    footers: Footers | None = None,
 ) -> Snapshot:
     """Return the snapshot that controls make, if txlog can read it.
 
@@ -191,6 +194,7 @@ def make_snapshot(
         sidecars=tuple(sidecars),
         newer=tail if isinstance(tail, Tail) else Tail(tail),
         catalog=catalog,
+        footers=Footers() if footers is None else footers,
     )
 
 
@@ -259,4 +263,5 @@ def _advanced(snapshot: Snapshot, commits: Sequence[Commit], part: Commit | pa.T
         tail=newer,
         timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
+        footers=snapshot.footers,
     )

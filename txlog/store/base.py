@@ -27,6 +27,9 @@ class Store(Protocol):
 
     Besides those named below, every method that touches the store raises `StoreError` (it failed,
     and nothing was done) and `InvalidInputError` (the path cannot be one).
+
+    A store of which each request takes its time has an attribute `reads_at_once`: how many reads
+    it does at a time best. Of it larger parts are read, several at a time.
     """
 
     @property
@@ -47,8 +50,12 @@ class Store(Protocol):
         """Return a whole file. Raises `NotFoundError`."""
         ...
 
-    def open_input(self, path: str) -> Any:
-        """Return a file for random reading, to be used in a `with`. Raises `NotFoundError`."""
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a file for random reading, to be used in a `with`. Raises `NotFoundError`.
+
+        A caller that knows the file's size, or how far it will read, says it: a store that would
+        have to ask for it can do without, and then raises the error at the first read.
+        """
         ...
 
     def open_output(self, path: str) -> AbstractContextManager[Any]:

@@ -86,7 +86,7 @@ class LocalStore:
             finally:
                 os.close(descriptor)
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         target = self.resolve(path)
         with os_errors("open", path):

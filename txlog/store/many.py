@@ -1,33 +1,73 @@
-"""Reading many files of a store."""
+"""Many reads of a store at a time, where that is better than one after the other."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 from txlog.store.base import Store
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_AHEAD_BYTES = 64 << 20  # Of what is read before its turn.
+
+
+def reads_at_once(store: Store) -> int:
+    """Return how many reads a store does at a time best, by its attribute of this name."""
+    return int(getattr(store, "reads_at_once", 1))
+
+
+def is_far(store: Store) -> bool:
+    """Return whether a request to a store takes long, however little is asked for."""
+    return reads_at_once(store) > 1
 
 
 def read_many(store: Store, paths: Sequence[str]) -> Iterator[bytes]:
     """Yield whole files, in the order given; from a store far away, several are on their way.
 
-    A store says by its attribute `reads_at_once` how many reads it does at a time best; most do
-    one. Errors are those of `Store.read`, raised when the file's turn comes.
+    Errors are those of `Store.read`, raised when the file's turn comes.
     """
-    at_once = int(getattr(store, "reads_at_once", 1))
-    if at_once < 2 or len(paths) < 2:
-        yield from map(store.read, paths)
+    return map_many(store, store.read, paths)
+
+
+def map_many(
+    store: Store,
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    size: Callable[[Item], int] = lambda _: 0,
+) -> Iterator[Result]:
+    """Yield `function(item)` for each item, in order; an error is raised when its turn comes.
+
+    Parameters
+    ----------
+    store
+        What the function reads from. If it is far away, several calls run at a time.
+    size
+        About how many bytes a result holds: of results that wait for their turn, a bounded number
+        is held, besides the next one.
+    """
+    at_once = reads_at_once(store)
+    if at_once < 2 or len(items) < 2:
+        yield from map(function, items)
         return
     with ThreadPoolExecutor(at_once, thread_name_prefix="txlog-read") as pool:
-        waiting: deque[Future[bytes]] = deque()
+        waiting: deque[tuple[Future[Result], int]] = deque()
+        held = 0
         try:
-            for path in paths:
-                waiting.append(pool.submit(store.read, path))
-                if len(waiting) > 2 * at_once:
-                    yield waiting.popleft().result()
+            for item in items:
+                weight = size(item)
+                while waiting and (len(waiting) > 2 * at_once or held + weight > _AHEAD_BYTES):
+                    future, freed = waiting.popleft()
+                    held -= freed
+                    yield future.result()
+                waiting.append((pool.submit(function, item), weight))
+                held += weight
             while waiting:
-                yield waiting.popleft().result()
+                yield waiting.popleft()[0].result()
         finally:
-            for future in waiting:
+            for future, _ in waiting:
                 future.cancel()

@@ -61,7 +61,7 @@ class MemoryStore:
             raise NotFoundError(path=path, reason="there is no such file")
         return held
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading: the bytes of this moment."""
         return pa.BufferReader(self.read(path))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.log import CatalogCommits
-from txlog.scan import Engine, Threads
+from txlog.scan import Engine, threads_for
 from txlog.schema import StructType
 from txlog.snapshot import OutOfRange, Snapshot, snapshot_at
 from txlog.store import open_store
@@ -71,7 +71,8 @@ class Table(About, Reading, Writing, Altering):
         catalog_commits: CatalogCommits | None = None,
         engine: Engine | None = None,
     ) -> None:
-        place = Place(open_store(uri, storage_options), engine=engine or Threads())
+        store = open_store(uri, storage_options)
+        place = Place(store, engine=engine or threads_for(store))
         snapshot = snapshot_at(
             place.store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
         )
@@ -140,7 +141,8 @@ class Table(About, Reading, Writing, Altering):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        place = Place(open_store(uri, storage_options), engine=engine or Threads())
+        store = open_store(uri, storage_options)
+        place = Place(store, engine=engine or threads_for(store))
         snapshot = create(
             place,
             as_schema(schema),

@@ -1,8 +1,33 @@
-"""For people who extend txlog: the contract of stores, and faults to try code with."""
+"""For people who extend txlog: the contract of stores, and stores to try code with.
 
+A store that fails by a plan, one that counts requests, and one that is slow; they can be put
+around each other, and `open_table` opens a table in them::
+
+    store = CountingStore(LatencyStore(open_store("/data/flights"), delay_s=0))
+    open_table(store).to_arrow()
+    print(store.requests, store.bytes)
+"""
+
+from txlog.store import open_store
+from txlog.testing.counting import CountingStore
 from txlog.testing.faults import Fault, FaultKind, FaultyStore
+from txlog.testing.latency import LatencyStore
 from txlog.testing.logs import unsealed
 from txlog.testing.reading_contract import ReadingContract
 from txlog.testing.store_contract import StoreContract
+from txlog.testing.tables import open_table
+from txlog.testing.watched import Request
 
-__all__ = ["Fault", "FaultKind", "FaultyStore", "ReadingContract", "StoreContract", "unsealed"]
+__all__ = [
+    "CountingStore",
+    "Fault",
+    "FaultKind",
+    "FaultyStore",
+    "LatencyStore",
+    "ReadingContract",
+    "Request",
+    "StoreContract",
+    "open_store",
+    "open_table",
+    "unsealed",
+]

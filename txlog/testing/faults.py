@@ -99,10 +99,10 @@ class FaultyStore:
         with self._call("read", path):
             return self.inner.read(path)
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         with self._call("open_input", path):
-            return self.inner.open_input(path)
+            return self.inner.open_input(path, size=size)
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import fragments_of
-from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, Threads, plan_files
+from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_files, threads_for
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
@@ -96,7 +96,7 @@ def read(
         apart, counts = plan.rows.filter(deleted), plan.physical_rows.filter(deleted)
         vectors = None
         if word_bytes(pc.sum(counts).as_py() or 0) <= MAX_VECTOR_BYTES:
-            vectors = load_vectors(store, plan, fragments_of(apart, counts), Threads())
+            vectors = load_vectors(store, plan, fragments_of(apart, counts), threads_for(store))
         # The log need not say how many rows there are.
         if vectors is None or vectors.nbytes > MAX_VECTOR_BYTES:
             frames.append(_by_python(spark, store, plan, with_deletions=True))

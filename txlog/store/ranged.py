@@ -1,0 +1,107 @@
+"""Files of stores far away, read by parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import RawIOBase
+from typing import Any
+
+from txlog.store.base import Store
+from txlog.store.many import is_far
+
+TAIL_BYTES = 65_536
+"""Of a file far away, so much of its end is read at once: most footers, and small files whole."""
+
+
+class RangedFile(RawIOBase):
+    """A file of which each read is one call for a range of its bytes.
+
+    Parameters
+    ----------
+    fetch
+        Returns the bytes from a start to an end; fewer if the file ends before.
+    """
+
+    def __init__(self, size: int, fetch: Callable[[int, int], bytes]) -> None:
+        super().__init__()
+        self._size = size
+        self._fetch = fetch
+        self._at = 0
+
+    def readable(self) -> bool:
+        """Return that it is for reading."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it is for random reading."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Return the new position."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return so many bytes, or all that are left; errors as of `Store.read`."""
+        left = max(0, self._size - self._at)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if not wanted:
+            return b""
+        data = self._fetch(self._at, self._at + wanted)
+        self._at += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        """Return how many bytes were read into a buffer."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Tailed(RangedFile):
+    """A file whose end is kept when it was read once."""
+
+    def __init__(self, source: Any, size: int | None) -> None:
+        self._source = source
+        super().__init__(source.seek(0, os.SEEK_END) if size is None else size, self._part)
+        self._tail_start = max(0, self._size - TAIL_BYTES)
+        self._tail: bytes | None = None
+
+    def _part(self, start: int, end: int) -> bytes:
+        if start < self._tail_start:
+            # Hardly anything that is read by itself lies on both sides.
+            return self._asked(start, end)
+        if self._tail is None:
+            self._tail = self._asked(self._tail_start, self._size)
+        return self._tail[start - self._tail_start : end - self._tail_start]
+
+    def _asked(self, start: int, end: int) -> bytes:
+        self._source.seek(start)
+        return bytes(self._source.read(end - start))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()
+
+
+def open_ranged(store: Store, path: str, size: int | None = None) -> Any:
+    """Return a file for random reading, to be used in a `with`.
+
+    It is that of `Store.open_input`; of a store far away, its end is read once, and kept.
+
+    Parameters
+    ----------
+    size
+        In bytes, if it is known: a store far away is not asked for it then, and a file that is
+        missing is found out when it is read.
+    """
+    if not is_far(store):
+        return store.open_input(path)
+    return _Tailed(store.open_input(path, size=size), size)
