@@ -38,12 +38,12 @@ def make_tables(folder: Path, rows: int, files: int) -> None:
     from bench import SCHEMA, reader
 
     shutil.rmtree(folder, ignore_errors=True)
-    properties = {"delta.enableDeletionVectors": "true"}
-    table = txlog.Table.create(folder / "plain", SCHEMA, properties=properties)
-    table.append(
-        reader(rows, files), max_rows_per_file=-(-rows // files), target_file_bytes=1 << 40
-    )
-    shutil.copytree(folder / "plain", folder / "deleted")
+    for name, enabled in (("plain", "false"), ("deleted", "true")):
+        properties = {"delta.enableDeletionVectors": enabled}
+        table = txlog.Table.create(folder / name, SCHEMA, properties=properties)
+        table.append(
+            reader(rows, files), max_rows_per_file=-(-rows // files), target_file_bytes=1 << 40
+        )
     txlog.Table(folder / "deleted").delete("a % 100 = 7")
     (folder / "made").touch()
 

@@ -166,7 +166,7 @@ def test_polars_reads_what_it_can(table: txlog.Table, where: str | None) -> None
 @pytest.mark.usefixtures("only_polars")
 @pytest.mark.parametrize(
     "name",
-    ["duckdb/column_mapping_name_mode", "trino/databricks104/no_stats_column_mapping_id"],
+    ["duckdb/column_mapping_name_mode", "delta_kernel_defaults/column-mapping-id"],
 )
 def test_polars_reads_mapped_columns(name: str) -> None:
     (case,) = (case for case in corpus.cases() if case.name == name)

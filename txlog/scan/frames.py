@@ -88,6 +88,8 @@ def _by_polars(store: Store, plan: ReadPlan, fragment: Fragment) -> pl.DataFrame
         rows = _rows(home.resolve(name), plan, found, where, alive)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         return None  # Read the other way, it says what is wrong, or is not.
+    if not constants:
+        return rows
     return rows.with_columns(
         constants[column.name].new_from_index(0, rows.height)
         for column in plan.columns
