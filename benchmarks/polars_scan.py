@@ -103,6 +103,9 @@ def one(root: Path, work: str, filtered: bool) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401
     import sqlglot  # noqa: F401
 
+    import txlog.scan.frames
+    import txlog.table  # noqa: F401
+
     cpu, start = time.process_time(), time.perf_counter()
     found = WORKS[work](root, filtered)
     seconds = time.perf_counter() - start
