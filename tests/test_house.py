@@ -32,6 +32,7 @@ ONLY_IN = {
     "uuid": {"effects"},
     "rich": {"cli"},
     "typer": {"cli"},
+    "polars": {"scan", "table"},  # Tables only name its types.
 }
 FACES = {"spark_ext", "cli"}
 

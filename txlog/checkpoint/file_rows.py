@@ -88,8 +88,12 @@ def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
         found = [leaf for leaf in found if leaf != f"{kind}.tags"]
     if kind == "remove":
         return found
-    if "partition_values" in wanted.columns and "partitionValues" not in there:
-        found += [leaf for leaf in file.leaves if leaf.startswith("add.partitionValues_parsed.")]
+    if "partition_values" in wanted.columns:
+        logged = file.values(group, "add.partitionValues.key_value.key")
+        if logged is None or logged < (file.actions(group, "add") or file.rows(group)):
+            # Some files may have theirs only as a struct.
+            parsed = "add.partitionValues_parsed."
+            found += [leaf for leaf in file.leaves if leaf.startswith(parsed)]
     if "stats" in wanted.columns and STRUCTS in there:
         if wanted.bounds_of is None:
             return [*found, f"add.{STRUCTS}"]

@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+_FEW = 8
+"""Of how many positions one may be deleted for the deleted ones to be few."""
+
 
 def as_bitmap(positions: pa.Array) -> BitMap64:
     """Return the positions of an unsigned 64-bit array, which has no nulls, as a bitmap."""
@@ -31,5 +34,10 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
     here = deleted & BitMap64(range(start, start + count))
     if not here:
         return None
-    run = pa.arange(start, start + count).cast(pa.uint64())
-    return pc.invert(pc.is_in(run, value_set=as_array(here)))
+    if len(here) * _FEW > count:
+        run = pa.arange(start, start + count).cast(pa.uint64())
+        return pc.invert(pc.is_in(run, value_set=as_array(here)))
+    alive = bytearray(b"\1" * count)  # Few are marked faster than all are looked up.
+    for position in here:
+        alive[position - start] = 0
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)]).cast(pa.bool_())

@@ -178,7 +178,7 @@ class FragmentReader:
         self, column: StructField, stored: pa.Array | None, path: str, start: int, count: int
     ) -> pa.Array:
         if column.name in self._plan.partition_columns:
-            return pa.repeat(self._partition_value(column), count)
+            return pa.repeat(self.partition_value(column), count)
         if column.name in self._plan.metadata_columns:
             return metadata_column(
                 column.name,
@@ -193,7 +193,8 @@ class FragmentReader:
         mode = self._plan.mapping_mode
         return conform(stored, column.type, mode, path=path, column=column.name)
 
-    def _partition_value(self, column: StructField) -> pa.Scalar:
+    def partition_value(self, column: StructField) -> pa.Scalar:
+        """Return the value that a partition column has in all rows."""
         values: Mapping[str, str | None] = self._fragment.partition_values
         physical = column.name_in_files(self._plan.mapping_mode)
         text = values.get(physical, values.get(column.name))

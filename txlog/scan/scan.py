@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments import Fragment
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
@@ -20,6 +20,9 @@ from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
 from txlog.store import Store, is_far, map_many
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
@@ -107,6 +110,29 @@ class Scan(ArrowStream):
         return pa.Table.from_batches(
             [batch for batches in parts for batch in batches], schema=self.schema
         )
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the rows as a polars frame: those of `to_arrow`, in the same order.
+
+        Local files are read by polars itself, which is faster at filters, where that gives the
+        very same rows; other files, and predicates that compute, as in `to_arrow`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            polars is not installed.
+        """
+        try:
+            from txlog.scan.frames import as_frame, read_frame
+        except ImportError as error:
+            raise UnsupportedFeatureError(
+                features=("polars",),
+                reason=f"frames need polars: {error}",
+                remedy="Install it: pip install 'pyspark-txlog[polars]'",
+            ) from error
+        if not self.plan.reading.columns:  # Only a number of rows.
+            return as_frame(self.to_arrow())
+        return read_frame(self.store, self.plan.reading, self.plan.fragments, self.engine)
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.

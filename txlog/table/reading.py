@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,6 +12,9 @@ from txlog.expressions import Expression, as_expression
 from txlog.feed import Changes, feed_range, plan_feed
 from txlog.scan import Scan, plan_scan, plan_snapshot, take_rows
 from txlog.table.handle import Handle
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Where = str | Expression | None
 
@@ -47,6 +50,10 @@ class Reading(Handle):
     def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
         """Return rows as one Arrow table; arguments as for `scan`."""
         return self.scan(columns, where).to_arrow()
+
+    def to_polars(self, columns: list[str] | None = None, where: Where = None) -> pl.DataFrame:
+        """Return rows as one polars frame; arguments as for `scan`, errors as there too."""
+        return self.scan(columns, where).to_polars()
 
     def to_batches(
         self, columns: list[str] | None = None, where: Where = None

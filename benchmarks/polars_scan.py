@@ -1,0 +1,169 @@
+"""Scans as Arrow and as polars: txlog, the plain readers of its files, and other engines.
+
+Each run is a process of its own, in turn, with its peak of memory. The files are in the page cache.
+"""
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from tempfile import gettempdir
+from typing import Any
+
+import txlog
+
+LIMIT = 10_000  # Of `a`, which is even from 0 to 1,000,000 and unsorted: 1% of the rows.
+FILTER = f"a < {LIMIT}"
+PEERS = ("polars", "deltalake", "polars-deltalake")
+# For each scan: its table, and whether it filters.
+SCANS = {
+    "all columns": ("plain", False),
+    "1% by an unsorted column": ("plain", True),
+    "all columns, 1% deleted in every file": ("deleted", False),
+    "1% by an unsorted column, 1% deleted": ("deleted", True),
+}
+
+
+def make_tables(folder: Path, rows: int, files: int) -> None:
+    if (folder / "made").exists():
+        return
+    from bench import SCHEMA, reader
+
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, enabled in (("plain", "false"), ("deleted", "true")):
+        properties = {"delta.enableDeletionVectors": enabled}
+        table = txlog.Table.create(folder / name, SCHEMA, properties=properties)
+        table.append(
+            reader(rows, files), max_rows_per_file=-(-rows // files), target_file_bytes=1 << 40
+        )
+    txlog.Table(folder / "deleted").delete("a % 100 = 7")
+    (folder / "made").touch()
+
+
+def to_arrow(root: Path, filtered: bool) -> Any:
+    return txlog.Table(root).to_arrow(where=FILTER if filtered else None)
+
+
+def to_polars(root: Path, filtered: bool) -> Any:
+    return txlog.Table(root).to_polars(where=FILTER if filtered else None)
+
+
+def plain_pyarrow(root: Path, filtered: bool) -> Any:
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    files = sorted(map(str, root.glob("*.parquet")))
+    return ds.dataset(files).to_table(filter=pc.field("a") < LIMIT if filtered else None)
+
+
+def plain_polars(root: Path, filtered: bool) -> Any:
+    import polars as pl
+
+    frame = pl.scan_parquet(sorted(root.glob("*.parquet")))
+    return (frame.filter(pl.col("a") < LIMIT) if filtered else frame).collect()
+
+
+def deltalake(root: Path, filtered: bool) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(root).to_pyarrow_table(filters=[("a", "<", LIMIT)] if filtered else None)
+
+
+def kernel(root: Path, filtered: bool) -> Any:
+    import polars as pl
+    import polars_deltalake
+
+    if not filtered:
+        return polars_deltalake.read_delta(str(root))
+    return polars_deltalake.scan_delta(str(root)).filter(pl.col("a") < LIMIT).collect()
+
+
+WORKS: dict[str, Callable[[Path, bool], Any]] = {
+    "txlog `to_arrow`": to_arrow,
+    "txlog `to_polars`": to_polars,
+    "plain pyarrow": plain_pyarrow,
+    "plain polars": plain_polars,
+    "deltalake": deltalake,
+    "polars-deltalake": kernel,
+}
+
+
+def one(root: Path, work: str, filtered: bool) -> dict[str, float]:
+    # Libraries are loaded before the clock starts.
+    __import__({"plain pyarrow": "pyarrow.dataset", "deltalake": "deltalake",
+                "polars-deltalake": "polars_deltalake"}.get(work, "polars"))  # fmt: skip
+    import pyarrow.parquet  # noqa: F401
+    import sqlglot  # noqa: F401
+
+    import txlog.scan.frames
+    import txlog.table  # noqa: F401
+
+    cpu, start = time.process_time(), time.perf_counter()
+    found = WORKS[work](root, filtered)
+    seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": seconds, "cpu": cpu, "rows": found.shape[0], "peak": peak}
+
+
+def table_of(runs: dict[str, list[dict[str, float]]]) -> list[str]:
+    lines = ["| | rows | median s | fastest s | CPU s | peak MB |", "|---|---|---|---|---|---|"]
+    for work, found in runs.items():
+        if not found:
+            lines.append(f"| {work} | does not read this table | | | | |")
+            continue
+        seconds = [run["seconds"] for run in found]
+        lines.append(
+            f"| {work} | {found[0]['rows']:,} | {median(seconds):.2f} | {min(seconds):.2f} "
+            f"| {median(run['cpu'] for run in found):.2f} "
+            f"| {median(run['peak'] for run in found):,.0f} |"
+        )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--files", type=int, default=100)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-polars-scan")
+    parser.add_argument("--only", nargs=2, help="one work and one scan, as JSON")
+    given = parser.parse_args()
+    if given.only:
+        work, scan = given.only
+        name, filtered = SCANS[scan]
+        print(json.dumps(one(given.folder / name, work, filtered)))
+        return
+    from bench import SCHEMA, commit, machine  # Only here: peaks of memory are told.
+
+    make_tables(given.folder, given.rows, given.files)
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.rows:,} rows, {len(SCHEMA)} "
+        f"columns, {given.files} files. Medians of {given.repeat} runs of each, in turn. "
+        f"{', '.join(f'{name} {version(name)}' for name in PEERS)}, {machine()}."
+    )
+    for scan, (name, _) in SCANS.items():
+        # The plain readers know nothing of deletions: they read what the other table has.
+        runs: dict[str, list[dict[str, float]]] = {
+            work: [] for work in WORKS if name == "plain" or not work.startswith("plain")
+        }
+        for _ in range(given.repeat):
+            for work, found in runs.items():
+                command = [sys.executable, __file__, "--folder",
+                           str(given.folder), "--only", work, scan]  # fmt: skip
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode == 0:
+                    found.append(json.loads(done.stdout.splitlines()[-1]))
+        print("", f"{scan}:", "", *table_of(runs), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
