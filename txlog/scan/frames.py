@@ -74,7 +74,7 @@ def _by_polars(store: Store, plan: ReadPlan, fragment: Fragment) -> pl.DataFrame
     if not isinstance(home, LocalStore):
         return None
     with ExitStack() as stack:
-        parquet = open_parquet(stack, store, path, plan.version)
+        parquet = open_parquet(stack, store, fragment.files[0], plan.version)
         found = find_in(parquet.schema_arrow, parquet.metadata, plan, fragment)
     if found is None:
         return None
