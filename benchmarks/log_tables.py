@@ -154,6 +154,44 @@ def by_txlog(root: Path) -> None:
     txlog.Table(root).checkpoint()
 
 
+PER_SIDECAR = 100_000
+
+
+def write_sidecars(root: Path, files: int) -> None:
+    """Write a V2 checkpoint of version 1 with pyarrow alone, for more files than memory holds."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sidecars = root / "_delta_log" / "_sidecars"
+    sidecars.mkdir(parents=True)
+    first = [info(0), *first_lines(V2)]
+    write_commit(root / "_delta_log", 0, first)
+    write_commit(root / "_delta_log", 1, [info(1)])
+    kind = pa.struct(
+        [
+            ("path", pa.string()),
+            ("partitionValues", pa.map_(pa.string(), pa.string())),
+            ("size", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("dataChange", pa.bool_()),
+            ("stats", pa.string()),
+        ]
+    )
+    named = []
+    for start in range(0, files, PER_SIDECAR):
+        name = f"part-{start:09}.parquet"
+        held = list(adds(start, min(PER_SIDECAR, files - start)))
+        for add in held:
+            add["partitionValues"] = list(add["partitionValues"].items())
+        rows = pa.table({"add": pa.array(held, kind)})
+        pq.write_table(rows, sidecars / name, compression="zstd", row_group_size=50_000)
+        size = (sidecars / name).stat().st_size
+        named.append({"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": 0}})
+    name = "00000000000000000001.checkpoint.5f9f1c1e-6b1f-4d53-9b7e-000000000002.json"
+    lines = [*first[1:], {"checkpointMetadata": {"version": 1}}, *named]
+    (root / "_delta_log" / name).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in lines))
+
+
 STRUCTS = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "false",
@@ -167,6 +205,7 @@ TABLES: dict[str, Callable[[Path, int], None]] = {
     "checkpoint-structs": lambda root, files: write_checkpointed(
         root, files, by_deltalake, STRUCTS
     ),
+    "sidecars": write_sidecars,
     "checkpoint-v2": lambda root, files: write_checkpointed(root, files, by_txlog, V2),
 }
 
