@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from txlog.actions import decode_action
 from txlog.actions import rows as log_rows
+from txlog.checkpoint import Wanted
 from txlog.commit.blind import passes_blindly
 from txlog.commit.encode import encode_commit, txn_id_of
 from txlog.commit.intent import Intent
@@ -35,6 +36,7 @@ from txlog.snapshot import (
     Snapshot,
     advance,
     advance_lazily,
+    fold_files,
     load_files,
     load_snapshot,
     newer_commits,
@@ -192,14 +194,19 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
     """Return the highest fragment id given so far.
 
     For what a checkpoint covers the recorded one suffices, so that the cost of a commit does not
-    depend on the table's size; a table of other writers is looked through once.
+    depend on the table's size; the tags of other writers' files are looked through once.
     """
     if snapshot is None or not intent.adds:
         return -1
     recorded = snapshot.transaction_version(ID_APP)
     if recorded is not None:
         return max(recorded, snapshot.newer.highest_id)
-    return highest_id(load_files(store, snapshot).live, None)
+    return fold_files(
+        store,
+        snapshot,
+        Wanted(("tags",)),
+        lambda batches: max(highest_id(rows, None) for _, rows in batches),
+    )
 
 
 def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
