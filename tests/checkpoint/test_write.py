@@ -298,3 +298,21 @@ def test_deltalake_reads_our_checkpoint(tmp_path: Path) -> None:
     again = txlog.Table(tmp_path / "t")
     assert again.to_arrow().sort_by("x") == table.to_arrow().sort_by("x")
     assert again.transaction_version("app") == 30
+
+
+def test_a_property_without_a_value_comes_back(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    metadata = {
+        "id": "x",
+        "format": {"provider": "parquet", "options": {"o": None}},
+        "schemaString": '{"type":"struct","fields":[]}',
+        "partitionColumns": [],
+        "configuration": {"k": None},
+    }
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    lines = [{"protocol": protocol}, {"metaData": metadata}]
+    (log / f"{0:020}.json").write_bytes(b"\n".join(map(orjson.dumps, lines)))
+    txlog.Table(tmp_path).checkpoint()
+    (log / f"{0:020}.json").unlink()
+    assert txlog.Table(tmp_path).properties == {"k": None}

@@ -148,6 +148,105 @@ def test_a_file_that_a_checkpoint_has_twice(tmp_path: Path, all_deferred: None) 
     assert table.to_arrow(where="n = 1").to_pydict() == {"n": [1]}
 
 
+def appended(path: Path, commits: int, *, checkpoints: tuple[int, ...]) -> txlog.Table:
+    table = txlog.Table.create(path, pa.schema([("n", pa.int64())]))
+    for at in range(1, commits + 1):
+        table.append(pa.table({"n": [at]}))
+        if at in checkpoints:
+            table.checkpoint()
+    return txlog.Table(path)
+
+
+def test_a_damaged_column_leads_to_an_older_checkpoint(tmp_path: Path, all_deferred: None) -> None:
+    """Where that has its row groups says nothing of the damaged one."""
+    table = appended(tmp_path, 9, checkpoints=(4, 8))
+    name = tmp_path / "_delta_log" / f"{8:020}.checkpoint.parquet"
+    footer = pq.read_metadata(name)
+    (column,) = (
+        column
+        for group in map(footer.row_group, range(footer.num_row_groups))
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema == "add.size" and column.statistics.null_count < group.num_rows
+    )
+    data = bytearray(name.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    end = start + column.total_compressed_size
+    data[end - 4 : end] = bytes(255 ^ byte for byte in data[end - 4 : end])
+    name.write_bytes(data)
+    with pytest.warns(txlog.TxlogWarning, match="damaged"):
+        assert table.scan(where="n >= 0").to_arrow().num_rows == 9
+
+
+@pytest.mark.parametrize("per_group", [1, 100])
+def test_a_checkpoint_that_is_replaced_meanwhile(
+    tmp_path: Path, all_deferred: None, per_group: int
+) -> None:
+    table = appended(tmp_path, 6, checkpoints=(6,))
+    (name,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(name)
+    pq.write_table(rows, name, row_group_size=101 - per_group)
+    scan = txlog.Table(tmp_path).scan(where="n >= 3")
+    assert scan.explain().files_to_read == 4
+    pq.write_table(rows, name, row_group_size=per_group)
+    assert sorted(scan.to_arrow()["n"].to_pylist()) == [3, 4, 5, 6]
+    assert table.count() == 6
+
+
+def test_statistics_as_structs_of_different_types(tmp_path: Path, all_deferred: None) -> None:
+    appended(tmp_path, 4, checkpoints=(4,))
+    (name,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(name).to_pylist(maps_as_pydicts="strict")
+    adds = [row["add"] for row in rows if row["add"]]
+    others = [row for row in rows if not row["add"]]
+    for part, value, found in ((1, 1, adds[:2]), (2, "1", adds[2:])):
+        bounds = pa.struct([("n", pa.int64() if part == 1 else pa.string())])
+        stats = [("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds)]
+        kinds = {
+            "path": pa.string(),
+            "partitionValues": pa.map_(pa.string(), pa.string()),
+            "size": pa.int64(),
+            "modificationTime": pa.int64(),
+            "dataChange": pa.bool_(),
+            "stats_parsed": pa.struct(stats),
+        }
+        parsed = {"numRecords": 1, "minValues": {"n": value}, "maxValues": {"n": value}}
+        rows = [{"add": {**add, "partitionValues": [], "stats_parsed": parsed}} for add in found]
+        schema = pa.schema([("add", pa.struct(list(kinds.items())))])
+        part_name = name.with_name(f"{4:020}.checkpoint.{part:010}.{3:010}.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), part_name)
+    schema = pq.read_schema(name)
+    pq.write_table(
+        pa.Table.from_pylist(others, schema=schema),
+        name.with_name(f"{4:020}.checkpoint.{3:010}.{3:010}.parquet"),
+    )
+    name.unlink()
+    table = txlog.Table(tmp_path)
+    assert table.files(["num_records"])["num_records"].to_pylist() == [1] * 4
+    assert table.scan(where="n >= 0 OR n < 0").to_arrow().num_rows == 4
+    assert txlog.Table(tmp_path).files()["num_records"].to_pylist() == [1] * 4
+
+
+def test_structs_of_some_files_in_a_footer_without_counts(
+    tmp_path: Path, all_deferred: None
+) -> None:
+    properties = {"delta.checkpoint.writeStatsAsStruct": "true"}
+    table = txlog.Table.create(
+        tmp_path / "t", pa.schema([("n", pa.int64())]), properties=properties
+    )
+    for at in range(4):
+        table.append(pa.table({"n": [at]}))
+    table.checkpoint()
+    (name,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    held = pq.read_table(name)
+    rows = held.to_pylist()
+    for add in [row["add"] for row in rows if row["add"]][::2]:
+        add["stats_parsed"] = None
+    pq.write_table(pa.Table.from_pylist(rows, schema=held.schema), name, write_statistics=False)
+    table = txlog.Table(tmp_path / "t")
+    assert table.files(["num_records"])["num_records"].to_pylist() == [1] * 4
+    assert table.scan(where="n = 2").explain().files_to_read == 1
+
+
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, all_deferred: None) -> None:
     table = txlog.Table.create(tmp_path, pa.schema([("n", pa.int64())]))
     table.append(pa.table({"n": [1]}))

@@ -23,6 +23,8 @@ KINDS = {
     "at": PrimitiveType("timestamp"),
     "m": DecimalType(10, 2),
     'odd"ü': PrimitiveType("long"),
+    'odd"n': PrimitiveType("long"),
+    "back\\": PrimitiveType("long"),
 }
 SCHEMA = StructType(
     (

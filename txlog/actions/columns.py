@@ -81,8 +81,11 @@ _VALUES = methodcaller("values")
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column in one piece."""
-    found = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
 
 
 def empty_rows() -> pa.Table:

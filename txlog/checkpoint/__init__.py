@@ -14,6 +14,7 @@ from txlog.checkpoint.read import (
     read_files,
     read_sources,
     sources_of,
+    united,
 )
 from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
 from txlog.checkpoint.sidecars import (
@@ -63,6 +64,7 @@ __all__ = [
     "reused",
     "sidecar_path",
     "sources_of",
+    "united",
     "write_checkpoint",
     "write_manifest",
     "write_part",

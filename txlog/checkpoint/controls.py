@@ -77,12 +77,19 @@ def _leaves(file: Opened, group: int, kind: str) -> list[str]:
     """Return the columns of a kind of action that hold something.
 
     To skip a million nulls takes its time. What is absent and what is empty mean the same but in
-    a protocol.
+    a protocol. Of a map or a list all is read, or nothing.
     """
     leaves = [leaf for leaf in file.leaves if leaf.startswith(f"{kind}.")]
     if kind == "protocol":
         return leaves
-    return [leaf for leaf in leaves if file.values(group, leaf) != 0]
+    held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
+    return [leaf for leaf in leaves if _field(leaf) in held]
+
+
+def _field(leaf: str) -> str:
+    """Return the field that a column of the file is of, or is a part of."""
+    steps = leaf.split(".")
+    return ".".join(steps[: 3 if steps[1] == "format" else 2])
 
 
 def _require_whole(found: Sequence[Action], part: LogFile) -> None:

@@ -82,24 +82,22 @@ def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
     there = {leaf.split(".")[1] for leaf in file.leaves if leaf.startswith(f"{kind}.")}
     names = {KEYS[kind], *(_LOGGED[name] for name in wanted.columns if name in _LOGGED)}
     found = [f"{kind}.{name}" for name in sorted(names & there)]
-    if file.values(group, f"{kind}.deletionVector.storageType") == 0:
+    if file.is_empty(group, f"{kind}.deletionVector.storageType"):
         found = [leaf for leaf in found if leaf != f"{kind}.deletionVector"]
-    if wanted != ALL and file.values(group, f"{kind}.tags.key_value.key") == 0:
+    if wanted != ALL and file.is_empty(group, f"{kind}.tags.key_value.key"):
         found = [leaf for leaf in found if leaf != f"{kind}.tags"]
     if kind == "remove":
         return found
     if "partition_values" in wanted.columns:
-        logged = file.values(group, "add.partitionValues.key_value.key")
-        if logged is None or logged < (file.actions(group, "add") or file.rows(group)):
-            # Some files may have theirs only as a struct.
-            parsed = "add.partitionValues_parsed."
-            found += [leaf for leaf in file.leaves if leaf.startswith(parsed)]
+        parsed = "add.partitionValues_parsed."  # Some files may have theirs only so.
+        found += [leaf for leaf in file.leaves if leaf.startswith(parsed)]
     if "stats" in wanted.columns and STRUCTS in there:
         if wanted.bounds_of is None:
             return [*found, f"add.{STRUCTS}"]
         structs = _struct_leaves(file, wanted.bounds_of)
         # Where all files have structs, nobody needs the text as well.
-        if file.values(group, f"add.{STRUCTS}.numRecords") == file.actions(group, "add"):
+        counted = file.values(group, f"add.{STRUCTS}.numRecords")
+        if counted is not None and counted == file.actions(group, "add"):
             found = [leaf for leaf in found if leaf != "add.stats"]
         found += structs
     return found

@@ -30,7 +30,7 @@ def named(path: str) -> Any:
         yield
     except NotFoundError as error:
         raise LogCorruptError(path=path, reason="the file is missing", remedy=REMEDY) from error
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
+    except (pa.ArrowException, OSError, LookupError, ValueError, TypeError) as error:
         if isinstance(error, LogCorruptError):
             raise
         raise LogCorruptError(
@@ -79,6 +79,10 @@ class Opened:
         if statistics is None or not statistics.has_null_count:
             return None
         return int(column.num_values - statistics.null_count)
+
+    def is_empty(self, group: int, leaf: str) -> bool:
+        """Return whether a column is there, and is null all through a row group."""
+        return leaf in self.leaves and self.values(group, leaf) == 0
 
     def actions(self, group: int, kind: str) -> int | None:
         """Return how many actions of a kind a row group has; None if it is not said.

@@ -8,12 +8,13 @@ from itertools import chain
 
 import pyarrow as pa
 
-from txlog.actions import FILE_ROWS, Sidecar, decode_rows, empty_rows, rows
+from txlog.actions import Sidecar, decode_rows, empty_rows, rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches
 from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import Opened, named, opened
 from txlog.log import LogFile, decode_path, log_path
 from txlog.reconcile import once
+from txlog.stats import with_json_stats
 from txlog.store import Store, is_far, map_many
 
 _ROW_BYTES = 100  # About, of one file action.
@@ -84,7 +85,7 @@ def read_sources(
     """Return the file actions of some sources of one checkpoint, as `read_files` does."""
     batches = file_batches(store, sources, version, footers=footers)
     tables = [empty_rows(), *(batch for _, batch in batches)]
-    return once(_united(tables), path=sources[0].path if sources else "")
+    return once(united(tables), path=sources[0].path if sources else "")
 
 
 def file_batches(
@@ -128,7 +129,10 @@ def _source_batches(
         yield source, found.select(wanted.schema.names)
         return
     with opened(store, source.path, source.size, footers) as file:
-        for at in file.groups if source.row_groups is None else source.row_groups:
+        groups = file.groups if source.row_groups is None else source.row_groups
+        for at in groups:
+            if at not in file.groups:
+                continue  # The file was replaced since. Whoever asked sees that rows are missing.
             group = _group(source, file, at)
             for batch in group_batches(file, at, version, wanted):
                 yield group, batch
@@ -138,12 +142,15 @@ def _group(source: Source, file: Opened, at: int) -> Source:
     return Source(source.path, file.rows(at), (at,), source.size)
 
 
-def _united(tables: Sequence[pa.Table]) -> pa.Table:
+def united(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return batches of a checkpoint as one table.
+
+    Where their statistics are structs of types that do not fit together, they become texts.
+    """
     try:
         return pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
-        # Parts of different schemas: statistics as structs are an aid that can be done without.
-        return pa.concat_tables([table.select(FILE_ROWS.names) for table in tables])
+        return pa.concat_tables([with_json_stats(table) for table in tables])
 
 
 def _sidecar_path(sidecar: Sidecar) -> str:

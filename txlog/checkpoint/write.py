@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from io import SEEK_END, BytesIO
 from itertools import chain
-from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,8 +24,7 @@ from txlog.errors import NotFoundError
 from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
 from txlog.reconcile import Controls, FileState, TableState
 from txlog.schema import StructField, arrow_type
-from txlog.schema.moments import format_date, format_moment
-from txlog.stats import typed_partition_values, typed_stats
+from txlog.stats import typed_partition_values, typed_stats, with_json_stats
 from txlog.store import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
@@ -169,7 +165,7 @@ def action_rows(
 
 def _adds(live: pa.Table, with_stats: bool, structs: Structs | None) -> pa.Table:
     parsed = {} if structs is None else _parsed(live, structs)
-    live = _with_json_stats(live) if with_stats else _without_stats(live)
+    live = with_json_stats(live) if with_stats else _without_stats(live)
     return _file_structs(live, "add", checkpoint_schema(structs), parsed)
 
 
@@ -293,7 +289,7 @@ def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows by path, a row group at a time."""
     # Paths of partitioned tables begin with the partition, so one sort serves both.
     order = pc.sort_indices(rows["path"])
-    is_ordered = order.equals(pa.array(range(len(order)), order.type))
+    is_ordered = order.equals(pa.arange(0, len(order)).cast(order.type))
     batches = rows.to_batches()
     for start in range(0, len(order), _ROW_GROUP):
         if is_ordered:
@@ -340,53 +336,3 @@ def _file_structs(
         [structs if field.name == name else pa.nulls(count, field.type) for field in schema],
         schema=schema,
     )
-
-
-def _with_json_stats(rows: pa.Table) -> pa.Table:
-    """Give rows whose statistics came as a struct their JSON text."""
-    if "stats_parsed" not in rows.column_names:
-        return rows
-    parsed = rows["stats_parsed"]
-    kind = parsed.type
-    # Times as numbers, as Python's types end with the year 9999.
-    nodes = parsed.cast(_numbered(kind)).to_pylist()
-    texts = [
-        text if text is not None or node is None else _stats_text(node, kind)
-        for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
-    ]
-    at = rows.column_names.index("stats")
-    return rows.set_column(at, "stats", pa.array(texts, pa.string()))
-
-
-def _numbered(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_numbered(field.type)) for field in kind])
-    if pa.types.is_timestamp(kind):
-        return pa.int64()
-    return pa.int32() if pa.types.is_date32(kind) else kind
-
-
-def _stats_text(node: dict[str, Any], kind: pa.DataType) -> str:
-    return orjson.dumps(_stats_value(node, kind), default=str).decode()
-
-
-def _stats_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a statistic as JSON; what is null is left out."""
-    if isinstance(value, dict):
-        children = {field.name: field.type for field in kind}
-        return {
-            name: _stats_value(child, children[name])
-            for name, child in value.items()
-            if child is not None
-        }
-    if pa.types.is_timestamp(kind):
-        micros = value * 1_000_000 // _UNITS[kind.unit]
-        return format_moment(micros, digits=6, zone="Z" if kind.tz else "")
-    if pa.types.is_date32(kind):
-        return format_date(value)
-    if isinstance(value, Decimal):
-        return orjson.Fragment(format(value, "f"))
-    return value.decode("latin-1") if isinstance(value, bytes) else value
-
-
-_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # In a second.

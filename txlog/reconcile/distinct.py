@@ -32,10 +32,12 @@ def text_hashes(texts: pa.Array) -> Hashes:
     places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + count + 1]
     starts, ends = places[:-1], places[1:]
     found = (ends - starts).astype(np.uint64) * _PRIME
-    if data is None or data.size < _WORD:
-        return found
+    held = b"" if data is None else data
+    if len(memoryview(held)) < _WORD:  # A text has the same number in any array.
+        held = bytes(_WORD)
     # All runs of eight bytes, wherever they begin.
-    words = np.ndarray((data.size - _WORD + 1,), np.dtype("<u8"), buffer=data, strides=(1,))
+    count = len(memoryview(held)) - _WORD + 1
+    words = np.ndarray((count,), np.dtype("<u8"), buffer=held, strides=(1,))
     for back in range(_WORD, _WORD * _WORDS + 1, _WORD):
         at = ends - back
         inside = at >= starts

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions import flat
-from txlog.checkpoint import Source, Wanted
+from txlog.checkpoint import Source, Wanted, united
 from txlog.expressions import Expression, columns_of
 from txlog.fragments import FEATURE, Fragment, fragment_ids, fragments_of, single_files
 from txlog.scan.explanation import Explanation
@@ -119,6 +119,9 @@ class DeferredPlan:
         if self.live is None and self.reading.where is not None:
             found = self._survivors
             files = self._whole(found)
+            if files.num_rows != found.files.num_rows:  # The checkpoint was replaced meanwhile.
+                live = load_files(self.store, self.snapshot).live
+                return plan_live(self.snapshot, self.reading, live)
             plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
             return replace(plan, explanation=found.explanation)
         live = load_files(self.store, self.snapshot).live if self.live is None else self.live
@@ -129,9 +132,8 @@ class DeferredPlan:
         paths = pa.chunked_array(found.files["path"].chunks, pa.string()).combine_chunks()
 
         def chosen(batches: Batches) -> pa.Table:
-            return pa.concat_tables(
-                [rows.filter(pc.is_in(rows["path"], value_set=paths)) for _, rows in batches],
-                promote_options="permissive",
+            return united(
+                [rows.filter(pc.is_in(rows["path"], value_set=paths)) for _, rows in batches]
             )
 
         return fold_files(self.store, self.snapshot, Wanted(), chosen, found.sources)

@@ -76,9 +76,12 @@ def fold_files(
     """
 
     def read(current: Snapshot) -> Result:
-        all_of_it = current.checkpoint != snapshot.checkpoint or ANYWHERE in (sources or ())
-        of_this = None if all_of_it else sources
-        return fold(_live_batches(store, current, wanted, of_this))
+        if current.checkpoint == snapshot.checkpoint:
+            of_this = None if ANYWHERE in (sources or ()) else sources
+            return fold(_live_batches(store, current, wanted, of_this))
+        # Row groups of another checkpoint say nothing to whoever asks for them next.
+        batches = _live_batches(store, current, wanted, None)
+        return fold((source and ANYWHERE, rows) for source, rows in batches)
 
     try:
         return _from_sound_files(store, snapshot, read)

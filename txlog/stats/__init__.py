@@ -16,6 +16,7 @@ from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
+from txlog.stats.struct_texts import with_json_stats
 from txlog.stats.typed import stats_type, typed_partition_values, typed_stats
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "typed_partition_values",
     "typed_stats",
     "with_columns",
+    "with_json_stats",
 ]

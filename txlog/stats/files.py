@@ -13,7 +13,7 @@ from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructField, StructType
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
 from txlog.stats.json_bounds import json_bounds, json_counts
-from txlog.stats.partition import parse_partition_values
+from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import bound_type, struct_bounds, struct_count
 
 
@@ -107,20 +107,8 @@ def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Arra
 
     `mode` is the table's column mapping. Errors as for `parse_partition_values`.
     """
-    values = partition_texts(files, column.name)
-    if mode != "none":
-        # Some writers log the table's own name, and reading takes it where the other is absent.
-        values = pc.if_else(
-            _has_partition(files, column.physical_name),
-            partition_texts(files, column.physical_name),
-            values,
-        )
-    return parse_partition_values(values, column.type)
-
-
-def _has_partition(files: pa.Table, name: str) -> pa.Array:
-    found = pc.map_lookup(flat(files["partition_values"]), pa.scalar(name), "all")
-    return pc.is_valid(found)
+    texts = logged_partition_values(flat(files["partition_values"]), column, mode)
+    return parse_partition_values(texts, column.type)
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:

@@ -16,7 +16,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
 from txlog.schema import DataType, StructType
 from txlog.stats.bounds import Bounds, ColumnBounds, Path
 from txlog.stats.json_texts import NAMES, Found, Mask, Texts
@@ -28,10 +27,19 @@ _FEW = 64
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the number of rows that JSON statistics state; null where they do not."""
-    texts = flat(stats)
+    nothing = pa.nulls(0, pa.int64())
+    return pa.concat_arrays([nothing, *(_counts_of(texts) for texts in _parts(stats))])
+
+
+def _counts_of(texts: pa.Array) -> pa.Array:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     return _Documents(texts, plain=True).rows
+
+
+def _parts(stats: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    """Return texts in pieces: of a large table they are more than one array can hold."""
+    return stats.chunks if isinstance(stats, pa.ChunkedArray) else [stats]
 
 
 def json_bounds(
@@ -54,17 +62,23 @@ def json_bounds(
     rows
         How many rows the files have, if the caller knows.
     """
-    texts = flat(stats)
-    if texts.null_count == len(texts):
-        return Bounds(pa.nulls(len(texts), pa.int64()))
-    documents = _Documents(texts, plain=_names(schema).isdisjoint(NAMES))
-    kinds = {path: kind_of(schema, path) for path in paths}
-    columns = {
-        path: documents.bounds(physical[path], kind)
-        for path, kind in kinds.items()
-        if kind is not None
-    }
-    return Bounds(documents.rows if rows is None else rows, columns)
+    rows = json_counts(stats) if rows is None else rows
+    if stats.null_count == len(stats):
+        return Bounds(rows)
+    plain = _names(schema).isdisjoint(NAMES)
+    parts = [_Documents(texts, plain) for texts in _parts(stats)]
+    columns = {}
+    for path in paths:
+        kind = kind_of(schema, path)
+        if kind is None:
+            continue
+        found = [part.bounds(physical[path], kind) for part in parts]
+        columns[path] = ColumnBounds(
+            pa.concat_arrays([part.low for part in found]),
+            pa.concat_arrays([part.high for part in found]),
+            pa.concat_arrays([part.nulls for part in found]),
+        )
+    return Bounds(rows, columns)
 
 
 def parsed_bounds(

@@ -115,6 +115,8 @@ class Texts:
         whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
             self._bytes[self._ends[whole] - 1] == _CLOSE
         )
+        if b"\\" in self._text:  # What is escaped may look like a key.
+            whole &= self._where(self._starts, self._ends, b"\\") < 0
         begins = np.stack([begin for begin, _ in self._objects.values()])
         known = (begins > 0).sum(axis=0) + 1
         if self._text.count(b"{") == known[whole].sum() and whole.all():

@@ -14,12 +14,33 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type, type_name
+from txlog.schema import (
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    arrow_type,
+    type_name,
+)
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
 
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
+
+
+def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
+    """Return what maps of partition values say of a column, as text.
+
+    `mode` is the table's column mapping.
+    """
+    texts = pc.map_lookup(maps, pa.scalar(column.name), "last")
+    if mode == "none":
+        return texts
+    # Some writers log the table's own name, and reading takes it where the other is absent.
+    name = pa.scalar(column.physical_name)
+    is_there = pc.is_valid(pc.map_lookup(maps, name, "all"))
+    return pc.if_else(is_there, pc.map_lookup(maps, name, "last"), texts)
 
 
 def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:

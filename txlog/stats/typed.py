@@ -19,7 +19,7 @@ from txlog.errors import LogCorruptError
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
 from txlog.schema.moments import parse_date, parse_moment
 from txlog.stats.bounds import Path
-from txlog.stats.partition import parse_partition_values
+from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import child_of
 
 _UNCOUNTED = ("void", "variant")
@@ -284,8 +284,8 @@ def typed_partition_values(
     maps = flat(values)
     names = [column.name_in_files(mapping_mode) for column in columns]
     children = [
-        _partition_values(pc.map_lookup(maps, pa.scalar(name), "last"), column.type)
-        for name, column in zip(names, columns, strict=True)
+        _partition_values(logged_partition_values(maps, column, mapping_mode), column.type)
+        for column in columns
     ]
     fields = [pa.field(name, child.type) for name, child in zip(names, children, strict=True)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=maps.is_null())

@@ -74,13 +74,14 @@ class LocalStore:
             # Not to wait forever for a writer, should it be a pipe.
             descriptor = os.open(self.resolve(path), _READ)
             try:
-                data = os.read(descriptor, _SHORT_BYTES)
-                if 0 < len(data) < _SHORT_BYTES:
-                    return data  # A file on a disk gives less than was asked only at its end.
                 found = os.fstat(descriptor)
                 _require_file(found)
-                chunks = [data]
-                while chunk := os.read(descriptor, max(found.st_size, _SHORT_BYTES)):
+                most = max(found.st_size + 1, _SHORT_BYTES)
+                data = os.read(descriptor, most)
+                if len(data) == found.st_size:
+                    return data
+                chunks = [data]  # It grows, or the file system gives a part at a time.
+                while chunk := os.read(descriptor, most):
                     chunks.append(chunk)
                 return b"".join(chunks)
             finally:

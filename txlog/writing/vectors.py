@@ -28,6 +28,7 @@ from txlog.fragments import (
 )
 from txlog.scan import Engine, ReadPlan, ScanPlan, as_fragments, load_deletions, matching_positions
 from txlog.snapshot import Snapshot
+from txlog.stats import with_json_stats
 from txlog.store import Store
 from txlog.writing.operation import Place
 
@@ -164,7 +165,7 @@ def adds_of(rows: pa.Table) -> list[Add]:
     ]  # fmt: skip
     return [
         Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
-        for row in rows.select(names).to_pylist(maps_as_pydicts="lossy")
+        for row in with_json_stats(rows).select(names).to_pylist(maps_as_pydicts="lossy")
     ]
 
 
