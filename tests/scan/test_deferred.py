@@ -1,7 +1,6 @@
 """Plans that read the log as far as they must, against those that read all of it."""
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,15 +17,13 @@ from txlog import TxlogError, col
 from txlog.scan import DeferredPlan
 from txlog.scan.listing import FILES
 
-DEFERRED = import_module("txlog.scan.deferred")
-LISTING = import_module("txlog.scan.listing")
+LARGE = "txlog.snapshot.files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
 
 
 @pytest.fixture(name="all_deferred")
 def fixture_all_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DEFERRED, "LARGE_BYTES", 0)
-    monkeypatch.setattr(LISTING, "LARGE_BYTES", 0)
+    monkeypatch.setattr(LARGE, 0)
 
 
 def sorted_rows(files: pa.Table) -> list[dict[str, Any]]:
@@ -64,8 +61,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         except TxlogError:
             continue
     with monkeypatch.context() as patch:
-        patch.setattr(DEFERRED, "LARGE_BYTES", 0)
-        patch.setattr(LISTING, "LARGE_BYTES", 0)
+        patch.setattr(LARGE, 0)
         table = txlog.Table(path)
         assert sorted_rows(table.files(QUICK)) == sorted_rows(whole)
         for where, (explanation, fragments, count) in plans.items():

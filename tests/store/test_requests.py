@@ -225,7 +225,7 @@ def test_a_footer_is_read_once(
     root: str, tmp_path: Path, deferred: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if deferred:
-        monkeypatch.setattr("txlog.scan.deferred.LARGE_BYTES", 0)
+        monkeypatch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
     read: list[int] = []
     whole = pq.read_metadata
 

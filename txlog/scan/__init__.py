@@ -1,7 +1,7 @@
 """Plan (pure) and read: a snapshot to Arrow batches."""
 
 from txlog.scan.calendar import is_legacy
-from txlog.scan.deferred import DeferredPlan, checkpoint_bytes, plan_snapshot
+from txlog.scan.deferred import DeferredPlan, plan_snapshot
 from txlog.scan.deletions import deletion_place, load_deletions
 from txlog.scan.engine import Engine, Threads, is_in_process, map_all, threads_for
 from txlog.scan.explanation import Explanation
@@ -51,7 +51,6 @@ __all__ = [
     "Threads",
     "as_fragments",
     "by_fragment",
-    "checkpoint_bytes",
     "choose_columns",
     "deletion_place",
     "files_at",

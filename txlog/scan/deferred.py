@@ -24,12 +24,10 @@ from txlog.scan.plan import (
     plan_rows,
     read_plan,
 )
-from txlog.snapshot import Snapshot, fold_files, load_files
+from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint, load_files
 from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
-LARGE_BYTES = 4 << 20
-"""Of checkpoints of fewer bytes, all is read at once."""
 NARROW = ("path", "size", "dv_id")
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
@@ -172,14 +170,7 @@ def is_large(snapshot: Snapshot, reading: ReadPlan) -> bool:
     about = [] if reading.where is None else columns_of(reading.where)
     if any(path[0] in reading.metadata_columns for path in about):  # Ids go by all paths.
         return False
-    return checkpoint_bytes(snapshot) >= LARGE_BYTES
-
-
-def checkpoint_bytes(snapshot: Snapshot) -> int:
-    """Return the size of the checkpoint that a snapshot begins with."""
-    return sum(part.size for part in snapshot.checkpoint) + sum(
-        sidecar.size_in_bytes for sidecar in snapshot.sidecars
-    )
+    return has_large_checkpoint(snapshot)
 
 
 def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:

@@ -12,8 +12,7 @@ from txlog.actions import flat
 from txlog.checkpoint import Wanted
 from txlog.errors import InvalidInputError
 from txlog.fragments import FEATURE, FragmentRows, fragment_rows
-from txlog.scan.deferred import LARGE_BYTES, checkpoint_bytes
-from txlog.snapshot import Snapshot, fold_files
+from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint
 from txlog.stats import num_records
 from txlog.store import Store
 
@@ -83,7 +82,7 @@ def list_files(
                 reason="files have no such column",
                 remedy=f"Choose from {', '.join(FILES.names)}",
             )
-    if snapshot.supports(FEATURE) or checkpoint_bytes(snapshot) < LARGE_BYTES:
+    if snapshot.supports(FEATURE) or not has_large_checkpoint(snapshot):
         return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE))).select(names)
     if not set(names) <= {*_TOLD}:
         return file_table(fragment_rows(files(), listed=False)).select(names)

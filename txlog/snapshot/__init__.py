@@ -6,7 +6,12 @@ Rules: the Delta protocol, "Table Versioning", "In-Commit Timestamps" and "Versi
 from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
-from txlog.snapshot.files import fold_files, load_files, require_sound
+from txlog.snapshot.files import (
+    fold_files,
+    has_large_checkpoint,
+    load_files,
+    require_sound,
+)
 from txlog.snapshot.history import history
 from txlog.snapshot.load import (
     list_commits,
@@ -36,6 +41,7 @@ __all__ = [
     "advance_lazily",
     "file_rows",
     "fold_files",
+    "has_large_checkpoint",
     "history",
     "list_commits",
     "list_log",

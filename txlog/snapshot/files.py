@@ -23,6 +23,7 @@ Result = TypeVar("Result")
 ANYWHERE = Source("", 0)
 """Where files are that nobody knows a row group of."""
 
+_LARGE_BYTES = 4 << 20
 # To tell files apart, and to see what the protocol must list.
 _ALWAYS = ("is_add", "path", "deletion_vector", "dv_id", "tags")
 
@@ -46,6 +47,13 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
         return found
 
     return _from_sound_files(store, snapshot, read)
+
+
+def has_large_checkpoint(snapshot: Snapshot) -> bool:
+    """Return whether the checkpoint that a snapshot begins with is one to be read by columns."""
+    parts = sum(part.size for part in snapshot.checkpoint)
+    sidecars = sum(sidecar.size_in_bytes for sidecar in snapshot.sidecars)
+    return parts + sidecars >= _LARGE_BYTES
 
 
 def fold_files(

@@ -126,8 +126,7 @@ class About(Handle):
         ----------
         columns
             Of those below, the ones to return, in this order. Default: all. Of a large table,
-            `path`, `size_bytes`, `partition_values`, `modification_time`, `num_deleted` and
-            `deletion_vector` are quickly there, and without `fragment_id` in no order.
+            all but `fragment_id` and `fields` are quickly there, and in no order without these.
 
         Notes
         -----
