@@ -69,7 +69,7 @@ THIRD = date(2026, 1, 3)
 MILLION = (50_000, 1_000_000)
 CASES = {
     "commits": Case(
-        "open and list, 10,000 JSON commits",
+        "open and list, JSON commits of one add",
         {
             "txlog": of(LOG.txlog_list),
             "deltalake": of(LOG.delta_list),
@@ -89,7 +89,7 @@ CASES = {
         "commits-of-10", (10_000, 100_000), targets={"deltalake": 7, "kernel": 6}, memory=0.5,
     ),
     "about": Case(
-        "version, schema, protocol: 1M files in a checkpoint of deltalake's, 20 commits",
+        "version, schema, protocol; a checkpoint of deltalake's, 20 commits",
         {
             "txlog": of(LOG.txlog_about),
             "deltalake": of(LOG.delta_about),
@@ -107,7 +107,7 @@ CASES = {
         "checkpoint-v2", MILLION, targets={"deltalake": 300}, memory=0.15,
     ),
     "list": Case(
-        "all active paths and sizes as Arrow, 1M files",
+        "all active paths and sizes as Arrow",
         {
             "txlog": of(LOG.txlog_list),
             "deltalake": of(LOG.delta_list),
@@ -152,7 +152,7 @@ CASES = {
         compared=False,
     ),
     "refresh": Case(
-        "refresh after one new commit, 1M files",
+        "refresh after one new commit",
         {"txlog": LOG.txlog_refresh, "deltalake": LOG.delta_refresh},
         "checkpoint", MILLION, copied=True, targets={"deltalake": 100}, memory=0.3,
     ),
@@ -172,7 +172,7 @@ CASES = {
         targets={"deltalake": 20},
     ),
     "checkpoint": Case(
-        "write a checkpoint of 1M files",
+        "write a checkpoint",
         {"txlog": WRITE.txlog_checkpoint, "deltalake": WRITE.delta_checkpoint},
         "checkpoint", MILLION, copied=True, targets={"deltalake": 2}, memory=0.35, compared=False,
     ),
@@ -279,7 +279,8 @@ def importing(repeat: int) -> dict[str, Any]:
 def lines_of(case: dict[str, Any]) -> list[str]:
     engines = case["engines"]
     ours = engines["txlog"]
-    cells = [case["title"], f"{ours['seconds'] * 1000:,.1f} ms, {ours['memory']:,.0f} MB"]
+    files = f" ({case['files']:,} files)" if case["files"] else ""
+    cells = [case["title"] + files, f"{ours['seconds'] * 1000:,.1f} ms, {ours['memory']:,.0f} MB"]
     for peer in ("deltalake", "kernel"):
         if peer not in engines:
             cells.append("–")
