@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 
@@ -173,6 +174,12 @@ def _corrupt(rows: pa.Table, reason: str) -> LogCorruptError:
     return LogCorruptError(
         path=rows["path"][0].as_py(), field="tags", reason=reason, remedy=_AT_FAULT
     )
+
+
+def deleted_counts(files: pa.Table) -> pa.Array:
+    """Return how many rows of each of `FILE_ROWS` are deleted, as their vectors say."""
+    vectors = flat(files["deletion_vector"])
+    return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
 
 
 def require_fragments_feature(live: pa.Table, listed: bool, *, path: str) -> None:

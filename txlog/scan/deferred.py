@@ -10,10 +10,16 @@ from operator import add
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
 from txlog.checkpoint import Source, Wanted, united
 from txlog.expressions import Expression, columns_of
-from txlog.fragments import FEATURE, Fragment, fragment_ids, fragments_of, single_files
+from txlog.fragments import (
+    FEATURE,
+    Fragment,
+    deleted_counts,
+    fragment_ids,
+    fragments_of,
+    single_files,
+)
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
     FilePlan,
@@ -217,8 +223,7 @@ def _counted(batches: Batches) -> int | None:
 
 def _counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
     """Return how many rows of files are not deleted; null where the log does not say that."""
-    deleted = pc.struct_field(flat(files["deletion_vector"]), "cardinality")
-    left = pc.subtract(physical_rows, pc.fill_null(deleted, 0))
+    left = pc.subtract(physical_rows, deleted_counts(files))
     return pc.if_else(pc.greater_equal(left, 0), left, None)
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
 from txlog.checkpoint import Wanted
 from txlog.errors import InvalidInputError
-from txlog.fragments import FEATURE, FragmentRows, fragment_rows
+from txlog.fragments import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint
 from txlog.stats import num_records
 from txlog.store import Store
@@ -32,16 +31,12 @@ FILES = pa.schema(
 )
 
 
-def _deleted(files: pa.Table) -> pa.Array:
-    return pc.fill_null(pc.struct_field(flat(files["deletion_vector"]), "cardinality"), 0)
-
-
 # Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
 _TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
     "path": ("path", lambda files: files["path"]),
     "size_bytes": ("size", lambda files: files["size"]),
     "num_records": ("stats", num_records),
-    "num_deleted": ("deletion_vector", _deleted),
+    "num_deleted": ("deletion_vector", deleted_counts),
     "partition_values": ("partition_values", lambda files: files["partition_values"]),
     "modification_time": (
         "modification_time",

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from txlog.actions import DomainMetadata, Metadata, Protocol, Txn
 from txlog.actions.checksum import VersionChecksum, decode_checksum
 from txlog.errors import LogCorruptError, NotFoundError
+from txlog.fragments import deleted_counts
 from txlog.log import canonical_keys, log_path
 from txlog.reconcile import FileState
 from txlog.snapshot.snapshot import Snapshot
@@ -218,7 +219,7 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
             zip(starts, histogram.file_counts, histogram.total_bytes, strict=True),
             _bins(live["size"], starts),
         )
-    deleted = _deleted(live)
+    deleted = deleted_counts(live)
     if checksum.num_deletion_vectors_opt is not None:
         vectors = live.num_rows - live["dv_id"].null_count
         yield Comparison("numDeletionVectorsOpt", checksum.num_deletion_vectors_opt, vectors)
@@ -303,12 +304,6 @@ def _file_facts(rows: pa.Table) -> Iterator[_Fact]:
     vectors = ["" if text is None else f" with {text}" for text in rows["dv_id"].to_pylist()]
     paths = canonical_keys(rows["path"]).to_pylist()
     return iter(sorted(zip(paths, vectors, rows["size"].to_pylist(), strict=True)))
-
-
-def _deleted(live: pa.Table) -> pa.Array:
-    """Return for each file how many of its rows are deleted."""
-    vectors = live["deletion_vector"].combine_chunks()
-    return pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
 
 
 def _bins(values: pa.Array | pa.ChunkedArray, starts: Sequence[int]) -> Iterator[_Fact]:

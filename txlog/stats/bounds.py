@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,15 @@ Path = tuple[str, ...]
 
 ALL = -1
 """As a null count: all rows are null, however many those are."""
+
+
+def value_at(node: Any, path: Path) -> Any:
+    """Return what a JSON object says under a path of names; None where it ends before."""
+    for name in path:
+        if not isinstance(node, dict):
+            return None
+        node = node.get(name)
+    return node
 
 
 @dataclass(frozen=True)

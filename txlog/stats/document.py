@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from txlog.actions import flat
 from txlog.schema import DataType
-from txlog.stats.bounds import Path
+from txlog.stats.bounds import Path, value_at
 from txlog.stats.collect import has_bounds, put
 from txlog.stats.files import num_records
 from txlog.stats.read import bound_type, child_of, struct_count
@@ -50,12 +50,12 @@ def lacking(
 
 
 def _lacks(document: dict[str, Any], path: Path, kind: DataType) -> bool:
-    nulls = _get(document, ("nullCount", *path))
+    nulls = value_at(document, ("nullCount", *path))
     if not isinstance(nulls, Decimal):
         return True
     if not has_bounds(kind) or nulls == document.get("numRecords"):
         return False
-    return _get(document, ("minValues", *path)) is None
+    return value_at(document, ("minValues", *path)) is None
 
 
 def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
@@ -92,7 +92,7 @@ def with_columns(
     after["tightBounds"] = tight and not (others and before.get("tightBounds") is False)
     for part in _OF_COLUMNS:
         for path in columns:
-            put(after[part], path, _get(new, (part, *path)))
+            put(after[part], path, value_at(new, (part, *path)))
     return None if after == before else _text(after)
 
 
@@ -109,12 +109,6 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 def _text(document: dict[str, Any]) -> str:
     return orjson.dumps(document, default=lambda number: orjson.Fragment(str(number))).decode()
-
-
-def _get(node: Any, path: Path) -> Any:
-    for name in path:
-        node = node.get(name) if isinstance(node, dict) else None
-    return node
 
 
 def _drop(node: dict[str, Any], path: Path) -> None:

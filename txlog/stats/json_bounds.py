@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.schema import DataType, StructType
-from txlog.stats.bounds import Bounds, ColumnBounds, Path
+from txlog.stats.bounds import Bounds, ColumnBounds, Path, value_at
 from txlog.stats.json_texts import NAMES, Found, Mask, Texts
 from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
 
@@ -95,8 +95,8 @@ def parsed_bounds(
         at = physical[path]
         low, high = readers(kind)
         columns[path] = without_contradictions(
-            typed([_get(d.get("minValues"), at) for d in documents], low, kind),
-            typed([_get(d.get("maxValues"), at) for d in documents], high, kind),
+            typed([value_at(d.get("minValues"), at) for d in documents], low, kind),
+            typed([value_at(d.get("maxValues"), at) for d in documents], high, kind),
             pa.array([_null_count(d, at) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
@@ -130,7 +130,7 @@ class _Documents:
         values = _read(found, read, kind)
 
         def parsed(document: dict[str, Any]) -> Any:
-            return _get(document.get(section), path)
+            return value_at(document.get(section), path)
 
         at = np.flatnonzero(found.unclear)
         if not len(at):
@@ -222,20 +222,12 @@ def _document(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _get(node: Any, path: Path) -> Any:
-    for name in path:
-        if not isinstance(node, dict):
-            return None
-        node = node.get(name)
-    return node
-
-
 def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 2**63 else None
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
     """Return a null count; with wide bounds it means something only if none or all are null."""
-    count = _count(_get(document.get("nullCount"), path))
+    count = _count(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None

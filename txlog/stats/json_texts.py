@@ -24,11 +24,10 @@ OBJECTS = ("minValues", "maxValues", "nullCount")
 NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
 """What statistics hold. Where a column has such a name, texts are not plain."""
 
-_WIDTH = 40
+_WIDTH = 40  # Bytes of a value, at most.
 _NUMBER_WIDTH = 24
 _WORD = 8
-_SAMPLE = 48
-"""Bytes of a value, at most, and of a number."""
+_SAMPLE = 48  # Texts that tell where something is in the others.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True

@@ -18,7 +18,7 @@ from txlog.actions import flat
 from txlog.errors import LogCorruptError
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
 from txlog.schema.moments import parse_date, parse_moment
-from txlog.stats.bounds import Path
+from txlog.stats.bounds import Path, value_at
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import child_of
 
@@ -126,7 +126,7 @@ def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
         if pa.types.is_struct(target):
             below = [child((*path, field.name), field.type) for field in target]
             return pa.StructArray.from_arrays(below, fields=list(target))
-        return _values([_get(document, path) for document in documents], target)
+        return _values([value_at(document, path) for document in documents], target)
 
     children = [child((field.name,), field.type) for field in kind]
     absent = pa.array([document is None for document in documents], pa.bool_())
@@ -142,14 +142,6 @@ def _document(text: str | None) -> Any:
         return found if isinstance(found, dict) else None
     except (ValueError, RecursionError, ArithmeticError):
         return None
-
-
-def _get(node: Any, path: Path) -> Any:
-    for name in path:
-        if not isinstance(node, dict):
-            return None
-        node = node.get(name)
-    return node
 
 
 def _values(values: list[Any], target: pa.DataType) -> pa.Array:
