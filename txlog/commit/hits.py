@@ -22,7 +22,7 @@ from txlog.fragments import FEATURE, FIELDS_TAG, ID_TAG, tagged_ids, valid_id
 from txlog.log import canonical_keys
 from txlog.protocol import features_of
 from txlog.snapshot import Snapshot
-from txlog.stats import file_bounds, keep
+from txlog.stats import EVERYTHING, Known, file_bounds, keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) 
             base.partition_columns,
             where,
             mapping_mode=base.mapping_mode,
-            only_partitions=stale and base.supports(FEATURE),
+            known=[Known.PARTITIONS] if stale and base.supports(FEATURE) else EVERYTHING,
         )
         possible = keep(where, bounds)
     except TxlogError:

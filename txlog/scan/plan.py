@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,22 +17,14 @@ from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
-    metadata_bounds,
     require_row_tracking,
     row_tracking,
     visible_metadata,
 )
+from txlog.scan.narrow import Narrowed, narrowed
 from txlog.schema import StructField, StructType, arrow_schema
 from txlog.snapshot import Snapshot
-from txlog.stats import (
-    Bounds,
-    always,
-    fragment_bounds,
-    keep,
-    merged,
-    physical_rows,
-    require_same_partitions,
-)
+from txlog.stats import physical_rows, require_same_counts, require_same_partitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,42 +142,26 @@ def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> FilePla
 
 def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> FilePlan:
     """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure."""
-    bound = reading.where
-    counts = physical_rows(rows)
-    everything = pa.repeat(pa.scalar(True), len(counts))
-    in_partition, kept, certain = everything, everything, everything
-    if bound is not None:
-        metadata = visible_metadata(snapshot)
-        bounds_of = partial(
-            fragment_bounds,
-            rows,
-            snapshot.schema,
-            snapshot.partition_columns,
-            bound,
-            mapping_mode=reading.mapping_mode,
-            counts=counts,
-        )
-        in_partition = keep(bound, bounds_of(only_partitions=True))
-        known = metadata_bounds(rows.ids, counts, reading.row_tracking)
-        bounds = merged(
-            bounds_of(),
-            Bounds(counts, {(name,): held for name, held in known.items() if name in metadata}),
-        )
-        kept = pc.and_(in_partition, keep(bound, bounds))
-        certain = always(bound, bounds)
-    survivors = rows.filter(kept)
+    bound, files = reading.where, len(rows.ids)
+    if bound is None:
+        everything = pa.repeat(pa.scalar(True), files)
+        left = Narrowed(rows, physical_rows(rows), everything, files)
+    else:
+        require_same_counts(rows)
+        left = narrowed(snapshot, bound, rows, reading.row_tracking)
+    survivors = left.rows
     return FilePlan(
         **_reading(reading),
         rows=survivors,
-        physical_rows=counts.filter(kept),
-        certain=certain.filter(kept),
+        physical_rows=left.physical_rows,
+        certain=left.certain,
         explanation=Explanation(
             version=reading.version,
             predicate=None if bound is None else to_sql(bound),
             columns=tuple(column.name for column in reading.columns),
-            files=len(counts),
-            pruned_by_partition=len(counts) - _count(in_partition),
-            pruned_by_statistics=_count(in_partition) - _count(kept),
+            files=files,
+            pruned_by_partition=files - left.in_partition,
+            pruned_by_statistics=left.in_partition - len(survivors.ids),
             files_to_read=len(survivors.ids),
             files_with_deletions=len(survivors.ids) - survivors.primaries["dv_id"].null_count,
             bytes_to_read=sum(
@@ -288,10 +263,6 @@ def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
                 reason="a write cannot go by metadata columns, which may mean other rows by then",
                 remedy="Use columns of the table",
             )
-
-
-def _count(mask: pa.Array) -> int:
-    return int(pc.sum(mask).as_py() or 0)
 
 
 def choose_columns(schema: StructType, columns: list[str]) -> tuple[StructField, ...]:

@@ -1,6 +1,6 @@
 """File statistics, and which files a predicate cannot skip. Pure."""
 
-from txlog.stats.bounds import Bounds, ColumnBounds, merged
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, merged
 from txlog.stats.collect import Extent, StatsCollector, leaf_types, stats_json
 from txlog.stats.document import lacking, with_columns
 from txlog.stats.files import (
@@ -11,7 +11,12 @@ from txlog.stats.files import (
     physical_path,
 )
 from txlog.stats.footer import footer_extents
-from txlog.stats.fragments import fragment_bounds, physical_rows, require_same_partitions
+from txlog.stats.fragments import (
+    fragment_bounds,
+    physical_rows,
+    require_same_counts,
+    require_same_partitions,
+)
 from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.stats.read import row_group_bounds, struct_bounds
@@ -20,9 +25,11 @@ from txlog.stats.struct_texts import with_json_stats
 from txlog.stats.typed import stats_type, typed_partition_values, typed_stats
 
 __all__ = [
+    "EVERYTHING",
     "Bounds",
     "ColumnBounds",
     "Extent",
+    "Known",
     "StatsCollector",
     "always",
     "file_bounds",
@@ -41,6 +48,7 @@ __all__ = [
     "partition_values",
     "physical_path",
     "physical_rows",
+    "require_same_counts",
     "require_same_partitions",
     "row_group_bounds",
     "stats_json",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,17 @@ Path = tuple[str, ...]
 
 ALL = -1
 """As a null count: all rows are null, however many those are."""
+
+
+class Known(Enum):
+    """What the log tells of files, from what costs least to read to what costs most."""
+
+    PARTITIONS = auto()
+    RANGES = auto()  # The least and the greatest value of columns.
+    COUNTS = auto()  # Of rows, and of nulls.
+
+
+EVERYTHING = frozenset(Known)
 
 
 def value_at(node: Any, path: Path) -> Any:
@@ -45,6 +57,16 @@ class Bounds:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def filter(self, chosen: pa.Array) -> Bounds:
+        """Return those of some of the files."""
+        columns = {
+            path: ColumnBounds(
+                known.low.filter(chosen), known.high.filter(chosen), known.nulls.filter(chosen)
+            )
+            for path, known in self.columns.items()
+        }
+        return Bounds(self.rows.filter(chosen), columns)
 
 
 def merged(first: Bounds, second: Bounds) -> Bounds:

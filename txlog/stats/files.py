@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from txlog.actions import flat
 from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructField, StructType
-from txlog.stats.bounds import ALL, Bounds, ColumnBounds, Path, merged
+from txlog.stats.bounds import ALL, EVERYTHING, Bounds, ColumnBounds, Known, Path, merged
 from txlog.stats.json_bounds import json_bounds, json_counts
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import bound_type, struct_bounds, struct_count
@@ -38,7 +38,7 @@ def file_bounds(
     where: Expression,
     *,
     mapping_mode: str = "none",
-    only_partitions: bool = False,
+    known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
     """Return what the log knows of the columns that a bound predicate reads.
@@ -49,28 +49,32 @@ def file_bounds(
         `FILE_ROWS`, which the rows of the result belong to.
     counts
         Their `num_records`, if the caller has them.
-    only_partitions
-        Leave statistics aside: partition values alone.
+    known
+        What is asked for; all else is unknown.
     """
     paths = columns_of(where)
-    rows = num_records(files) if counts is None else counts
+    if counts is None:
+        asked = Known.COUNTS in known
+        counts = num_records(files) if asked else pa.nulls(files.num_rows, pa.int64())
     in_partition = [path for path in paths if path[0] in partition_columns]
     found = Bounds(
-        rows,
-        {path: _partition_bounds(files, schema, path[0], mapping_mode) for path in in_partition},
+        counts,
+        {path: _partition_bounds(files, schema, path[0], mapping_mode) for path in in_partition}
+        if Known.PARTITIONS in known
+        else {},
     )
-    if only_partitions:
+    if not {Known.RANGES, Known.COUNTS}.intersection(known):
         return found
     # A scan's metadata columns are not in the schema; no file has statistics of them.
     others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
         return found
     physical = {path: physical_path(schema, path, mapping_mode) for path in others}
-    known = json_bounds(files["stats"], schema, others, physical, rows)
+    told = json_bounds(files["stats"], schema, others, physical, rows=counts, known=known)
     if "stats_parsed" in files.column_names:
-        parsed = struct_bounds(files["stats_parsed"], schema, others, physical)
-        known = merged(known, parsed)
-    return merged(found, known)
+        parsed = struct_bounds(files["stats_parsed"], schema, others, physical, known=known)
+        told = merged(told, parsed)
+    return merged(found, told)
 
 
 def physical_path(schema: StructType, path: Path, mode: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from txlog.errors import LogCorruptError
 from txlog.expressions import Expression, columns_of
 from txlog.fragments import FragmentRows
 from txlog.schema import StructType
-from txlog.stats.bounds import Bounds, ColumnBounds
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.stats.files import file_bounds, num_records, partition_texts
 
 
@@ -25,18 +25,28 @@ def physical_rows(rows: FragmentRows) -> pa.Array:
         A column file has another number of rows than its primary, or does not say (rule FRG-16).
     """
     counts = num_records(rows.primaries)
-    columns = rows.columns
-    if columns.rows.num_rows:
-        theirs, ours = num_records(columns.rows), counts.take(columns.owners)
-        same = pc.fill_null(pc.equal(theirs, ours), False)
-        if not pc.all(same).as_py():
-            at = pc.index(same, False).as_py()
-            raise _disagreeing(
-                columns.rows.slice(at),
-                "stats",
-                f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
-            )
+    require_same_counts(rows, counts)
     return counts
+
+
+def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> None:
+    """Refuse column files that have not as many rows as their primary; errors as above.
+
+    `counts` are those of the primaries, if the caller has them.
+    """
+    columns = rows.columns
+    if not columns.rows.num_rows:
+        return
+    ours = (num_records(rows.primaries) if counts is None else counts).take(columns.owners)
+    theirs = num_records(columns.rows)
+    same = pc.fill_null(pc.equal(theirs, ours), False)
+    if not pc.all(same).as_py():
+        at = pc.index(same, False).as_py()
+        raise _disagreeing(
+            columns.rows.slice(at),
+            "stats",
+            f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
+        )
 
 
 def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
@@ -77,7 +87,7 @@ def fragment_bounds(
     where: Expression,
     *,
     mapping_mode: str = "none",
-    only_partitions: bool = False,
+    known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
     """Return what the log knows of the columns that a bound predicate reads, for each fragment.
@@ -93,12 +103,12 @@ def fragment_bounds(
             partition_columns,
             where,
             mapping_mode=mapping_mode,
-            only_partitions=only_partitions,
+            known=known,
             counts=counts,
         )
 
     found = bounds_of(rows.primaries, counts)
-    if only_partitions or not rows.columns.rows.num_rows:
+    if set(known) == {Known.PARTITIONS} or not rows.columns.rows.num_rows:
         return found
     theirs = bounds_of(rows.columns.rows)
     places = pa.arange(0, rows.primaries.num_rows)

@@ -6,7 +6,7 @@ or unparsable is unknown, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.schema import DataType, StructType
-from txlog.stats.bounds import Bounds, ColumnBounds, Path, value_at
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
 from txlog.stats.json_texts import NAMES, Found, Mask, Texts
 from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
 
@@ -47,7 +47,9 @@ def json_bounds(
     schema: StructType,
     paths: Sequence[Path],
     physical: Mapping[Path, Path],
+    *,
     rows: pa.Array | None = None,
+    known: Collection[Known] = EVERYTHING,
 ) -> Bounds:
     """Return the bounds that JSON statistics give.
 
@@ -61,8 +63,12 @@ def json_bounds(
         Where each of them is in the text.
     rows
         How many rows the files have, if the caller knows.
+    known
+        What is asked for; all else is unknown.
     """
-    rows = json_counts(stats) if rows is None else rows
+    if rows is None:
+        asked = Known.COUNTS in known
+        rows = json_counts(stats) if asked else pa.nulls(len(stats), pa.int64())
     if stats.null_count == len(stats):
         return Bounds(rows)
     plain = _names(schema).isdisjoint(NAMES)
@@ -72,7 +78,7 @@ def json_bounds(
         kind = kind_of(schema, path)
         if kind is None:
             continue
-        found = [part.bounds(physical[path], kind) for part in parts]
+        found = [part.bounds(physical[path], kind, known) for part in parts]
         columns[path] = ColumnBounds(
             pa.concat_arrays([part.low for part in found]),
             pa.concat_arrays([part.high for part in found]),
@@ -116,13 +122,18 @@ class _Documents:
         counts = _counts(found)
         return self._filled(counts, found.unclear, lambda d: _count(d.get("numRecords")))
 
-    def bounds(self, path: Path, kind: DataType) -> ColumnBounds:
+    def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
         """Return the bounds of a column, whose path in the texts is given."""
+        count = len(self.texts)
+        nulls = self._nulls(path) if Known.COUNTS in known else pa.nulls(count, pa.int64())
+        if Known.RANGES not in known:
+            nothing = pa.nulls(count, bound_type(kind))
+            return ColumnBounds(nothing, nothing, nulls)
         low, high = readers(kind)
         return without_contradictions(
             self._side("minValues", path, low, kind),
             self._side("maxValues", path, high, kind),
-            self._nulls(path),
+            nulls,
         )
 
     def _side(self, section: str, path: Path, read: Reader, kind: DataType) -> pa.Array:

@@ -6,6 +6,7 @@ nested objects, escapes or spaces, is reported as unclear, and is for a parser.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,13 +28,15 @@ NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
 _WIDTH = 40  # Bytes of a value, at most.
 _NUMBER_WIDTH = 24
 _WORD = 8
+_BLOCK = 1 << 17
 _SAMPLE = 48  # Texts that tell where something is in the others.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True
-_DIGIT = np.zeros(256, np.bool_)
-_DIGIT[list(b"0123456789")] = True
+_ZERO, _NINE = ord("0"), 9
 _DIGITS = 18
+_ENDS = re.compile(rb"[,}]")
+_SPARE = 2  # Of bytes: for the sign, and what ends a number.
 _TIGHT_NAME = b'"tightBounds"'
 _TIGHT = _TIGHT_NAME + b":true"
 
@@ -114,22 +117,15 @@ class Texts:
         whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
             self._bytes[self._ends[whole] - 1] == _CLOSE
         )
-        if b"\\" in self._text:  # What is escaped may look like a key.
+        if self._count(_BACKSLASH):  # What is escaped may look like a key.
             whole &= self._where(self._starts, self._ends, b"\\") < 0
         begins = np.stack([begin for begin, _ in self._objects.values()])
         known = (begins > 0).sum(axis=0) + 1
-        if self._text.count(b"{") == known[whole].sum() and whole.all():
+        if self._count(_OPEN) == known[whole].sum() and whole.all():
             return ~whole  # None has less than what is known of it, so none has more.
-        opened = [
-            self._text.count(b"{", start, end)
-            for start, end in zip(self._starts.tolist(), self._ends.tolist(), strict=True)
-        ]
-        unclear: Mask = ~whole | (np.array(opened, np.int64) != known)
+        opened = np.concatenate([[0], np.cumsum(self._bytes == _OPEN)])
+        unclear: Mask = ~whole | (opened[self._ends] - opened[self._starts] != known)
         return unclear
-
-    @cached_property
-    def _text(self) -> bytes:
-        return self._bytes.tobytes()
 
     def _where(self, begin: Places, end: Places, needle: bytes) -> Places:
         """Return where some bytes are, between two places in each text; -1 if nowhere.
@@ -142,9 +138,9 @@ class Texts:
         distances = Counter(
             at - start
             for start, stop in zip(begin[sample].tolist(), end[sample].tolist(), strict=True)
-            if (at := self._text.find(needle, start, stop)) >= 0
+            if (at := self._find(needle, start, stop)) >= 0
         )
-        if not distances and needle not in self._text:
+        if not distances and self._find(needle, 0, len(self._bytes)) < 0:
             return found
         for distance, _ in distances.most_common():
             at = begin[left] + distance
@@ -153,8 +149,20 @@ class Texts:
             left = left[~fits]
         spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
         for row, start, stop in spans:
-            found[row] = self._text.find(needle, start, stop)
+            found[row] = self._find(needle, start, stop)
         return found
+
+    def _count(self, byte: int) -> int:
+        """Return how often a byte is there; a block at a time stays in the processor's cache."""
+        return sum(
+            int(np.count_nonzero(self._bytes[start : start + _BLOCK] == byte))
+            for start in range(0, len(self._bytes), _BLOCK)
+        )
+
+    def _find(self, needle: bytes, start: int, end: int) -> int:
+        """Return where some bytes are first between two places, or -1."""
+        at = self._bytes[start:end].tobytes().find(needle)
+        return at if at < 0 else start + at
 
     def _is_at(self, places: Places, needle: bytes) -> Mask:
         """Return at which places some bytes are; at the very end, they may be missed."""
@@ -165,41 +173,52 @@ class Texts:
             short: Mask = words[np.minimum(places, len(words) - 1)] & np.uint64(whole) == wanted
             return short & (places < len(words))
         last = len(needle) - _WORD
-        found: Mask = places + last < len(words)
+        inside: Mask = places + last < len(words)
+        if not inside.all():
+            places = np.where(inside, places, 0)
         for step in (0, last):
             wanted = np.uint64(int.from_bytes(needle[step : step + _WORD], "little"))
-            found &= words[np.minimum(places + step, len(words) - 1)] == wanted
-        return found
+            inside &= words[places + step] == wanted
+        return inside
 
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
         """All runs of eight bytes, wherever they begin."""
-        text = self._text.ljust(_WORD, b"\0")
+        text = self._bytes
+        if len(text) < _WORD:
+            text = np.concatenate([text, np.zeros(_WORD, np.uint8)])
         return np.ndarray((len(text) - _WORD + 1,), np.dtype("<u8"), buffer=text, strides=(1,))
 
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none), and what is neither."""
         asked = np.flatnonzero(places >= 0)
-        is_text = self._bytes[np.minimum(places[asked], len(self._bytes) - 1)] == _QUOTE
-        width = _WIDTH if is_text.any() else _NUMBER_WIDTH
-        window = _windows(self._bytes, places[asked], width)
-        length = (~_NUMBER[window]).argmax(1)
-        inside = np.arange(width)[None, :] < length[:, None]
+        at = places[asked]
+        is_text = self._bytes[np.minimum(at, len(self._bytes) - 1)] == _QUOTE
+        width = _WIDTH if is_text.any() else self._number_width(at)
+        window = _windows(self._bytes, at, width)
+        ends = (window == _COMMA) | (window == _CLOSE)
+        length = ends.argmax(1)
+        ended = ends[np.arange(len(at)), length]
         if is_text.any():
             closing = window == _QUOTE
             closing[:, 0] = False
             length = np.where(is_text, closing.argmax(1) + 1, length)
-            inside = np.arange(width)[None, :] < length[:, None]
-            escaped = ((window == _BACKSLASH) & inside).any(1)
-            length = np.where(escaped | (is_text & (length < 2)), 0, length)
-        after = window[np.arange(len(asked)), np.minimum(length, width - 1)]
-        whole = (length > 0) & (length < width) & ((after == _COMMA) | (after == _CLOSE))
+            ended = np.where(is_text, closing.any(1) & (length < width), ended)
+            after = np.minimum(length, width - 1)
+            ended &= ends[np.arange(len(at)), after]
+        inside = np.arange(width)[None, :] < length[:, None]
+        digits = (window - _ZERO) <= _NINE  # A byte below wraps around.
+        digits[:, 0] |= (window[:, 0] == _MINUS) & digits[:, 1]
+        digits |= ~inside
+        all_whole = bool(digits.all()) and bool((length <= _DIGITS).all())
+        if not all_whole:
+            plain = np.where(is_text, ~((window == _BACKSLASH) & inside).any(1), True)
+            numbers = (_NUMBER[window] | ~inside).all(1)
+            ended &= np.where(is_text, plain, numbers)
+        whole = ended & (length > 0)
         odd = np.zeros(len(places), np.bool_)
         odd[asked[~whole]] = True
         inside &= whole[:, None]
-        digits = _DIGIT[window]
-        digits[:, 0] |= (window[:, 0] == _MINUS) & digits[:, 1]
-        all_whole = bool((digits | ~inside).all() and (length <= _DIGITS).all())
         lengths = np.zeros(len(places), np.int32)
         lengths[asked] = np.where(whole, length, 0)
         offsets = np.zeros(len(places) + 1, np.int32)
@@ -207,6 +226,13 @@ class Texts:
         valid = np.packbits(lengths > 0, bitorder="little")
         buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(window[inside])]
         return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd, all_whole)
+
+    def _number_width(self, places: Places) -> int:
+        """Return how wide to look for numbers: as some of them are, with what is behind them."""
+        sample = places[:: len(places) // _SAMPLE + 1].tolist()
+        texts = [self._bytes[at : at + _NUMBER_WIDTH].tobytes() for at in sample]
+        longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
+        return min(longest + _SPARE, _NUMBER_WIDTH)
 
 
 def _windows(data: Bytes, places: Places, width: int) -> Bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
 from txlog.schema.moments import parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
-from txlog.stats.bounds import Bounds, ColumnBounds, Path
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path
 
 _TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
 _EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.
@@ -196,25 +196,40 @@ def struct_bounds(
     schema: StructType,
     paths: Sequence[Path],
     physical: Mapping[Path, Path],
+    *,
+    known: Collection[Known] = EVERYTHING,
 ) -> Bounds:
-    """Return the bounds that a checkpoint's `stats_parsed` structs give."""
+    """Return the bounds that a checkpoint's `stats_parsed` structs give.
+
+    `known` is what is asked for; all else is unknown.
+    """
     array = parsed.combine_chunks()
-    rows = struct_count(array, ("numRecords",))
-    tight = pc.fill_null(child_of(array, ("tightBounds",), pa.bool_()), True)
+    nothing = pa.nulls(len(array), pa.int64())
+    counted = Known.COUNTS in known
+    rows = struct_count(array, ("numRecords",)) if counted else nothing
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
         if kind is None:
             continue
         at, target = physical[path], bound_type(kind)
-        low = child_of(array, ("minValues", *at), target)
-        high = child_of(array, ("maxValues", *at), target)
-        nulls = struct_count(array, ("nullCount", *at))
-        telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
-        usable = pc.or_(tight, pc.fill_null(telling, False))
-        low, high = _loosened(low, high, kind)
-        columns[path] = without_contradictions(low, high, pc.if_else(usable, nulls, None))
+        low = high = pa.nulls(len(array), target)
+        if Known.RANGES in known:
+            low = child_of(array, ("minValues", *at), target)
+            high = child_of(array, ("maxValues", *at), target)
+            low, high = _loosened(low, high, kind)
+        nulls = _struct_nulls(array, at, rows) if counted else nothing
+        columns[path] = without_contradictions(low, high, nulls)
     return Bounds(rows, columns)
+
+
+def _struct_nulls(array: pa.Array, path: Path, rows: pa.Array) -> pa.Array:
+    """Return null counts; with wide bounds they mean something only if none or all are null."""
+    nulls = struct_count(array, ("nullCount", *path))
+    tight = pc.fill_null(child_of(array, ("tightBounds",), pa.bool_()), True)
+    telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
+    usable = pc.or_(tight, pc.fill_null(telling, False))
+    return pc.if_else(usable, nulls, None)
 
 
 def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, pa.Array]:

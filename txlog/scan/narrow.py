@@ -1,0 +1,67 @@
+"""Which fragments a predicate leaves. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.expressions import Expression
+from txlog.fragments import FragmentRows
+from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
+from txlog.snapshot import Snapshot
+from txlog.stats import Bounds, ColumnBounds, Known, always, fragment_bounds, keep, merged
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """The fragments that a predicate leaves."""
+
+    rows: FragmentRows
+    physical_rows: pa.Array  # int64, of each; null where the log does not say.
+    certain: pa.Array  # bool, of each: the predicate is true of all its rows.
+    in_partition: int  # How many are left by partition values alone.
+
+
+def narrowed(
+    snapshot: Snapshot, where: Expression, rows: FragmentRows, tracking: RowTracking | None
+) -> Narrowed:
+    """Return the fragments that a bound predicate leaves.
+
+    It goes from what costs least to know to what costs most: whatever is ruled out by its
+    partition needs no statistics, and what is ruled out by a range no counts. As knowing more
+    never makes a file possible again, the order decides nothing but the cost.
+    """
+    bounds_of = partial(
+        fragment_bounds,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        where=where,
+        mapping_mode=snapshot.mapping_mode,
+    )
+    found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
+    left = []
+    for known in Known:
+        told = bounds_of(rows, known=(known,))
+        if known is Known.COUNTS:
+            told = _with_metadata(snapshot, rows, told, tracking)
+        found = merged(found, told)
+        kept = keep(where, found)
+        if not pc.all(kept).as_py():
+            rows, found = rows.filter(kept), found.filter(kept)
+        left.append(len(rows.ids))
+    return Narrowed(rows, found.rows, always(where, found), left[0])
+
+
+def _with_metadata(
+    snapshot: Snapshot, rows: FragmentRows, told: Bounds, tracking: RowTracking | None
+) -> Bounds:
+    """Return bounds together with those of the metadata columns."""
+    visible = visible_metadata(snapshot)
+    bounds = metadata_bounds(rows.ids, told.rows, tracking)
+    of_metadata: dict[tuple[str, ...], ColumnBounds] = {
+        (name,): held for name, held in bounds.items() if name in visible
+    }
+    return merged(told, Bounds(told.rows, of_metadata))
