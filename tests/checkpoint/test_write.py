@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.actions import FILE_ROWS, Action, DomainMetadata, Metadata, Protocol, Txn, decode_rows
-from txlog.checkpoint import Hint, checkpoint_rows, read_controls, read_files, read_hint
+from txlog.checkpoint import (
+    Hint,
+    checkpoint_rows,
+    encode_checkpoint,
+    read_controls,
+    read_files,
+    read_hint,
+)
 from txlog.checkpoint import write_checkpoint as write
 from txlog.log import LogFile, log_path, parse_name
 from txlog.reconcile import Controls, FileState, TableState
@@ -92,7 +99,8 @@ def state(
 def written(found: TableState, **retention: Any) -> tuple[Store, tuple[LogFile, ...], Hint]:
     options = {"now_ms": 0, "file_retention_ms": 0, **retention}
     store = open_store(f"memory://{uuid4()}")
-    hint = write(store, found.version, checkpoint_rows(found, **options))
+    rows = checkpoint_rows(found.controls, [found.files], **options)
+    hint = write(store, found.version, encode_checkpoint(rows))
     part = parse_name(f"{found.version:020d}.checkpoint.parquet")
     assert part is not None
     return store, (part,), hint
@@ -262,7 +270,8 @@ def test_text_wins_over_a_struct() -> None:
 
 def test_the_hint_never_goes_back() -> None:
     store = open_store(f"memory://{uuid4()}")
-    groups = list(checkpoint_rows(state(), now_ms=0, file_retention_ms=0))
+    rows = checkpoint_rows(state().controls, [state().files], now_ms=0, file_retention_ms=0)
+    groups = encode_checkpoint(rows)
     for version, hinted in ((5, 5), (3, 5), (5, 5), (7, 7)):
         write(store, version, groups)
         hint = read_hint(store)

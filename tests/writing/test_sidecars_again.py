@@ -1,4 +1,7 @@
-"""A V2 checkpoint names sidecars of the one before it again; what it says is what the log says."""
+"""Checkpoints that are made out of the one before them say what the log says.
+
+Those of the V2 kind name its sidecars again; large classic ones are written while it is read.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
 V2 = {"delta.checkpointPolicy": "v2", "delta.checkpointInterval": "1000"}
 STRUCTS = {"delta.checkpoint.writeStatsAsStruct": "true"}
+CLASSIC = {"delta.checkpointInterval": "1000"}
 
 PATHS = [*"abcdefgh", "x%20y", "x y", "./a", "file:/abs", "/abs", "é"]
 OPERATIONS = st.tuples(
@@ -94,8 +98,8 @@ def contents(rows: pa.Table) -> dict[str, dict[str, Any]]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(STEPS, st.integers(1, 5), st.sampled_from([V2, V2 | STRUCTS]))
-def test_what_is_named_again_says_what_the_log_says(
+@given(STEPS, st.integers(1, 5), st.sampled_from([V2, V2 | STRUCTS, CLASSIC, CLASSIC | STRUCTS]))
+def test_what_is_written_again_says_what_the_log_says(
     steps: list[Any], part_rows: int, properties: dict[str, str]
 ) -> None:
     store = MemoryStore("memory://sidecars-again", {})
@@ -105,7 +109,12 @@ def test_what_is_named_again_says_what_the_log_says(
     place = Place(store, effects)
     version = 0
     store.put_if_absent(log_path(commit_name(0)), first_commit(properties))
-    with patch.object(VERB, "PART_ROWS", part_rows):
+    with (
+        patch.object(VERB, "PART_ROWS", part_rows),
+        patch("txlog.snapshot.files._LARGE_BYTES", 0),
+        patch("txlog.checkpoint.write._ROW_GROUP", part_rows),
+        patch("txlog.checkpoint.file_rows._BATCH_ROWS", 2),
+    ):
         for step in [*steps, "checkpoint"]:
             if step == "checkpoint":
                 checkpoint(place, load_snapshot(store))

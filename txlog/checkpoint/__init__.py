@@ -4,7 +4,7 @@ Rules: the Delta protocol, "Checkpoints" and "Last Checkpoint File".
 """
 
 from txlog.checkpoint.controls import read_controls
-from txlog.checkpoint.file_rows import STRUCTS, Wanted
+from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.hint import HINT_PATH, Hint, encode_hint, read_hint
 from txlog.checkpoint.read import (
@@ -14,7 +14,6 @@ from txlog.checkpoint.read import (
     read_files,
     read_sources,
     sources_of,
-    united,
 )
 from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
 from txlog.checkpoint.sidecars import (
@@ -27,11 +26,14 @@ from txlog.checkpoint.sidecars import (
     write_part,
 )
 from txlog.checkpoint.write import (
+    Encoded,
     Structs,
     action_rows,
     checkpoint_rows,
     checkpoint_schema,
     control_rows,
+    encode_checkpoint,
+    row_group_states,
     write_checkpoint,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "HINT_PATH",
     "PART_ROWS",
     "STRUCTS",
+    "Encoded",
     "Footers",
     "Hint",
     "Part",
@@ -51,6 +54,7 @@ __all__ = [
     "choose_merged",
     "choose_parts",
     "control_rows",
+    "encode_checkpoint",
     "encode_hint",
     "file_batches",
     "is_reusable",
@@ -62,6 +66,7 @@ __all__ = [
     "read_sources",
     "read_stamp",
     "reused",
+    "row_group_states",
     "sidecar_path",
     "sources_of",
     "united",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -13,7 +13,7 @@ from txlog.actions import DELETION_VECTOR, FILE_ROWS
 from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.checkpoint.opened import KEYS, Opened
 from txlog.schema import arrow_type, from_arrow
-from txlog.stats import format_partition_values
+from txlog.stats import format_partition_values, with_json_stats
 
 _BATCH_ROWS = 16_384
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
@@ -209,3 +209,14 @@ def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:
     base = pc.binary_join_element_wise(children["storageType"], children["pathOrInlineDv"], "")
     offset = children["offset"].cast(pa.string())
     return typed, pc.coalesce(pc.binary_join_element_wise(base, offset, "@"), base)
+
+
+def united(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return batches of a checkpoint as one table.
+
+    Where their statistics are structs of types that do not fit together, they become texts.
+    """
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        return pa.concat_tables([with_json_stats(table) for table in tables])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
 from txlog.actions import Sidecar, decode_rows, empty_rows, rows
-from txlog.checkpoint.file_rows import ALL, Wanted, group_batches
+from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import Opened, named, opened
 from txlog.log import LogFile, decode_path, log_path
 from txlog.reconcile import once
-from txlog.stats import with_json_stats
 from txlog.store import Store, is_far, map_many
 
 _ROW_BYTES = 100  # About, of one file action.
@@ -95,7 +94,7 @@ def file_batches(
     wanted: Wanted = ALL,
     *,
     footers: Footers | None = None,
-) -> Iterator[tuple[Source, pa.Table]]:
+) -> Generator[tuple[Source, pa.Table], None, None]:
     """Yield file actions of a checkpoint, batch by batch, with the columns that are wanted.
 
     With each batch comes the row group that it is out of. Whether a file is there twice is not
@@ -140,17 +139,6 @@ def _source_batches(
 
 def _group(source: Source, file: Opened, at: int) -> Source:
     return Source(source.path, file.rows(at), (at,), source.size)
-
-
-def united(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return batches of a checkpoint as one table.
-
-    Where their statistics are structs of types that do not fit together, they become texts.
-    """
-    try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
-        return pa.concat_tables([with_json_stats(table) for table in tables])
 
 
 def _sidecar_path(sidecar: Sidecar) -> str:

@@ -1,7 +1,8 @@
 """Writing checkpoints: classic ones, and the rows that others share with them.
 
 The rows that make a version (protocol, metadata, transactions, domains) have a row group of their
-own, so that a reader that wants no files reads none; files are sorted by partition and path.
+own, so that a reader that wants no files reads none; in each of the others, files are sorted by
+partition and path, and so they are in all of a checkpoint that was not too large for it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txlog.actions import DELETION_VECTOR, Action, DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions import (
+    DELETION_VECTOR,
+    FILE_ROWS,
+    Action,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Txn,
+    empty_rows,
+)
 from txlog.actions.columns import FIELDS, STRING_MAP
 from txlog.actions.ndjson import NAMES
+from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.footer import FOOTER_END, footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
 from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
-from txlog.reconcile import Controls, FileState, TableState
+from txlog.reconcile import Controls, FileState
 from txlog.schema import StructField, arrow_type
 from txlog.stats import typed_partition_values, typed_stats, with_json_stats
 from txlog.store import Store
@@ -121,7 +132,8 @@ _COLUMNS = {
 
 
 def checkpoint_rows(
-    state: TableState,
+    controls: Controls,
+    states: Iterable[FileState],
     *,
     now_ms: int,
     file_retention_ms: int,
@@ -131,18 +143,36 @@ def checkpoint_rows(
 ) -> Iterator[pa.Table]:
     """Yield the rows of a classic checkpoint, one table for each row group, some of them empty.
 
-    Pure. Tombstones past their retention, removed domains and expired transactions are left out,
-    and so are statistics as JSON without `with_stats`, and as structs without `structs`. No more
-    than one table is held at once, besides the state.
+    Pure. What the `states` hold is sorted in each; those of `row_group_states` are as large as a
+    row group. Tombstones past their retention, removed domains and expired transactions are left
+    out, and so are statistics as JSON without `with_stats`, and as structs without `structs`. No
+    more than one table is held at once, besides a state and the tombstones.
     """
-    yield control_rows(
-        state.controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms, structs=structs
-    )
-    schema = checkpoint_schema(structs)
-    for live in _in_order(state.files.live):
-        yield _adds(live, with_stats, structs)
-    gone = _kept_tombstones(state.files.tombstones, now_ms, file_retention_ms)
-    yield _file_structs(gone, "remove", schema)
+    yield control_rows(controls, now_ms=now_ms, txn_retention_ms=txn_retention_ms, structs=structs)
+    gone = [empty_rows()]
+    for state in states:
+        for live in _in_order(state.live):
+            yield _adds(live, with_stats, structs)
+        tombstones = _kept_tombstones(state.tombstones, now_ms, file_retention_ms)
+        if tombstones.num_rows:  # No rows can hold as much memory as those they were cut from.
+            gone.append(tombstones)
+    kept = pa.concat_tables([rows.select(FILE_ROWS.names) for rows in gone])
+    yield _file_structs(kept, "remove", checkpoint_schema(structs))
+
+
+def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
+    """Yield the same files in states of as many live ones as a row group has. Pure."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for state in states:
+        yield FileState(state.live.slice(0, 0), state.tombstones)
+        waiting.append(state.live)
+        count += state.live.num_rows
+        while count >= _ROW_GROUP:
+            live = united(waiting)
+            yield FileState(live.slice(0, _ROW_GROUP), empty_rows())
+            waiting, count = [live.slice(_ROW_GROUP)], count - _ROW_GROUP
+    yield FileState(united([empty_rows(), *waiting]), empty_rows())
 
 
 def action_rows(
@@ -192,9 +222,17 @@ def control_rows(
     return pa.Table.from_pylist(rows, schema=checkpoint_schema(structs))
 
 
-def write_checkpoint(store: Store, version: int, groups: Iterable[pa.Table]) -> Hint:
-    """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
-    path = log_path(f"{version:020d}.checkpoint.parquet")
+@dataclass(frozen=True)
+class Encoded:
+    """A classic checkpoint, as it is going to be stored."""
+
+    data: bytes
+    rows: int
+    adds: int
+
+
+def encode_checkpoint(groups: Iterable[pa.Table]) -> Encoded:
+    """Return the classic checkpoint that rows make. Pure."""
     counts = [0, 0]
 
     def counted() -> Iterator[pa.Table]:
@@ -203,9 +241,14 @@ def write_checkpoint(store: Store, version: int, groups: Iterable[pa.Table]) -> 
             counts[1] += group.num_rows - group["add"].null_count
             yield group
 
-    data = encode_groups(counted())
-    store.replace(path, data)  # Any two checkpoints of a version say the same.
-    hint = Hint(version, counts[0], size_in_bytes=len(data), num_of_add_files=counts[1])
+    return Encoded(encode_groups(counted()), *counts)
+
+
+def write_checkpoint(store: Store, version: int, found: Encoded) -> Hint:
+    """Write a checkpoint and point `_last_checkpoint` at it, unless that is newer already."""
+    path = log_path(f"{version:020d}.checkpoint.parquet")
+    store.replace(path, found.data)  # Any two checkpoints of a version say the same.
+    hint = Hint(version, found.rows, size_in_bytes=len(found.data), num_of_add_files=found.adds)
     leave_hint(store, hint)
     return hint
 

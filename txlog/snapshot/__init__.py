@@ -8,6 +8,7 @@ from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checks
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.files import (
     fold_files,
+    fold_states,
     has_large_checkpoint,
     load_files,
     require_sound,
@@ -41,6 +42,7 @@ __all__ = [
     "advance_lazily",
     "file_rows",
     "fold_files",
+    "fold_states",
     "has_large_checkpoint",
     "history",
     "list_commits",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from txlog.reconcile import FileState, Hashes, are_distinct, key_hashes, left_of
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store import Store, read_ahead
 
 Result = TypeVar("Result")
 
@@ -83,51 +83,82 @@ def fold_files(
         As `load_files`.
     """
 
-    def read(current: Snapshot) -> Result:
+    wanted = Wanted(
+        (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
+        removes=False,
+        bounds_of=wanted.bounds_of,
+    )
+
+    def folded(states: Iterator[_Found], current: Snapshot) -> Result:
         if current.checkpoint == snapshot.checkpoint:
-            of_this = None if ANYWHERE in (sources or ()) else sources
-            return fold(_live_batches(store, current, wanted, of_this))
+            return fold((source, state.live) for source, state in states)
         # Row groups of another checkpoint say nothing to whoever asks for them next.
-        batches = _live_batches(store, current, wanted, None)
-        return fold((source and ANYWHERE, rows) for source, rows in batches)
+        return fold((source and ANYWHERE, state.live) for source, state in states)
+
+    return _fold(store, snapshot, wanted, folded, None if ANYWHERE in (sources or ()) else sources)
+
+
+def fold_states(
+    store: Store, snapshot: Snapshot, fold: Callable[[Iterator[FileState]], Result]
+) -> Result:
+    """Return what a function makes of the files of a snapshot, live and gone, as `fold_files` does.
+
+    It gets all columns, which may be more than those of `FILE_ROWS`.
+    """
+
+    def folded(states: Iterator[_Found], _: Snapshot) -> Result:
+        return fold(state for _, state in states)
+
+    return _fold(store, snapshot, Wanted(), folded, None)
+
+
+_Found = tuple[Source | None, FileState]
+
+
+def _fold(
+    store: Store,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    fold: Callable[[Iterator[_Found], Snapshot], Result],
+    sources: Sequence[Source] | None,
+) -> Result:
+    def read(current: Snapshot) -> Result:
+        of_this = sources if current.checkpoint == snapshot.checkpoint else None
+        return fold(read_ahead(_states(store, current, wanted, of_this)), current)
 
     try:
         return _from_sound_files(store, snapshot, read)
     except _TwiceError:  # Perhaps: only a look at all of them tells.
-        live = load_files(store, snapshot).live
-        return fold(iter([(ANYWHERE, live)]))
+        return fold(iter([(ANYWHERE, load_files(store, snapshot))]), snapshot)
 
 
 class _TwiceError(Exception):
     """Two files of a checkpoint may be the same."""
 
 
-def _live_batches(
+def _states(
     store: Store, snapshot: Snapshot, wanted: Wanted, sources: Sequence[Source] | None
-) -> Iterator[tuple[Source | None, pa.Table]]:
-    wanted = Wanted(
-        (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
-        removes=False,
-        bounds_of=wanted.bounds_of,
-    )
+) -> Generator[_Found, None, None]:
+    """Yield files, part by part, first those of the commits after the checkpoint."""
     tail = newest(snapshot.tail)
-    live = tail.filter(tail["is_add"])
-    require_sound(snapshot, live)
-    yield None, live
+    found = left_of(tail, tail.slice(0, 0))
+    require_sound(snapshot, found.live)
+    yield None, found
     if not snapshot.checkpoint:
         return
     touched = key_hashes(tail)
     seen: list[Hashes] = []
     whole = sources_of(snapshot.checkpoint, snapshot.sidecars)
     version = snapshot.checkpoint[0].version
-    for source, batch in file_batches(
-        store, whole if sources is None else sources, version, wanted, footers=snapshot.footers
-    ):
+    chosen = whole if sources is None else sources
+    batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
+    for source, batch in read_ahead(batches):
         hashes = key_hashes(batch)
         seen.append(hashes)
-        rows = left_of(batch, tail).live if np.isin(hashes, touched).any() else batch
-        require_sound(snapshot, rows)
-        yield source, rows
+        newer = tail if np.isin(hashes, touched).any() else tail.slice(0, 0)
+        found = left_of(batch, newer)
+        require_sound(snapshot, found.live)
+        yield source, found
     if seen and not are_distinct(np.concatenate(seen)):
         raise _TwiceError
 

@@ -1,11 +1,11 @@
-"""Many reads of a store at a time, where that is better than one after the other."""
+"""Reads of a store that run beside each other, or beside what is made of them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txlog.store.base import Store
 
@@ -71,3 +71,20 @@ def map_many(
         finally:
             for future, _ in waiting:
                 future.cancel()
+
+
+def read_ahead(batches: Generator[Item, Any, Any]) -> Iterator[Item]:
+    """Yield what a generator yields; while one is looked at, a thread gets the next.
+
+    It is for batches whose making leaves the interpreter free, as decoding Parquet does. The
+    generator is closed when this is.
+    """
+    end = object()
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="txlog-ahead") as pool:
+            following: Future[Any] = pool.submit(next, batches, end)
+            while (batch := following.result()) is not end:
+                following = pool.submit(next, batches, end)
+                yield batch
+    finally:
+        batches.close()

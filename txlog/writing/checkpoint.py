@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from txlog.actions import Sidecar
 from txlog.checkpoint import (
     PART_ROWS,
+    Encoded,
     Part,
     Source,
     Structs,
@@ -23,12 +24,14 @@ from txlog.checkpoint import (
     choose_merged,
     choose_parts,
     control_rows,
+    encode_checkpoint,
     is_reusable,
     layout_of,
     list_sources,
     read_sources,
     read_stamp,
     reused,
+    row_group_states,
     sidecar_path,
     write_checkpoint,
     write_manifest,
@@ -37,10 +40,17 @@ from txlog.checkpoint import (
 from txlog.errors import LogCorruptError, TxlogWarning
 from txlog.log import CatalogCommits, LogFile, canonical_keys
 from txlog.protocol import features_of
-from txlog.reconcile import FileState, TableState, left_of, overlay, reconcile_files
+from txlog.reconcile import FileState, left_of, overlay, reconcile_files
 from txlog.scan import map_all
 from txlog.schema import StructType
-from txlog.snapshot import Snapshot, load_files, load_snapshot, require_sound
+from txlog.snapshot import (
+    Snapshot,
+    fold_states,
+    has_large_checkpoint,
+    load_files,
+    load_snapshot,
+    require_sound,
+)
 from txlog.stats import stats_type
 from txlog.store import Store
 from txlog.writing.operation import Done, Place, require_table_writable
@@ -68,9 +78,16 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
         parts = _write_parts(place, snapshot, kept)
         write_manifest(place.store, snapshot.version, controls, parts, uuid=place.effects.uuid())
         return
-    state = TableState(snapshot.version, snapshot.controls, load_files(place.store, snapshot))
-    groups = checkpoint_rows(state, txn_retention_ms=txn_retention_ms, **kept)
-    write_checkpoint(place.store, snapshot.version, groups)
+
+    def encoded(states: Iterable[FileState]) -> Encoded:
+        rows = checkpoint_rows(snapshot.controls, states, txn_retention_ms=txn_retention_ms, **kept)
+        return encode_checkpoint(rows)
+
+    if has_large_checkpoint(snapshot):
+        found = fold_states(place.store, snapshot, lambda states: encoded(row_group_states(states)))
+    else:
+        found = encoded([load_files(place.store, snapshot)])
+    write_checkpoint(place.store, snapshot.version, found)
 
 
 def wants_parts(snapshot: Snapshot) -> bool:
