@@ -6,9 +6,13 @@ Rules: spec/fragments.md, FRG-1 to FRG-9.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from txlog.fragments.places import counts_below
 
 ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
@@ -24,12 +28,17 @@ def valid_id(text: str | None) -> bool:
 
 def tag_texts(files: pa.Table, tag: str) -> pa.Array:
     """Return a tag of `FILE_ROWS`; null where there is none."""
-    return pc.map_lookup(files["tags"].combine_chunks(), pa.scalar(tag), "last")
+    tags = files["tags"].combine_chunks()
+    if tags.null_count == len(tags):  # Mostly, and it is looked at often.
+        return pa.nulls(len(tags), pa.string())
+    return pc.map_lookup(tags, pa.scalar(tag), "last")
 
 
 def tagged_ids(files: pa.Table) -> pa.Array:
     """Return the valid fragment ids in the tags of `FILE_ROWS`; null where there is none."""
     texts = tag_texts(files, ID_TAG)
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.int64())
     valid = pc.fill_null(pc.match_substring_regex(texts, _ID_TEXT), False)
     ids = pc.if_else(valid, texts, None).cast(pa.int64())
     return pc.if_else(pc.less(ids, PROVISIONAL), ids, None)
@@ -56,6 +65,31 @@ def fragment_ids(files: pa.Table) -> pa.Array:
     places = pc.rank(paths, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
     provisional = pc.add(places, PROVISIONAL - 1)
     return pc.replace_with_mask(ids, pc.invert(durable), provisional)
+
+
+def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | None:
+    """Return the ids that `fragment_ids` gives some live files, or None if it takes all of them.
+
+    It does where a file may have a durable id.
+
+    Parameters
+    ----------
+    paths
+        Those of the files, as logged, each once.
+    batches
+        All live files, as `FILE_ROWS`, of which the columns `path` and `tags` are looked at.
+    """
+    order = pc.sort_indices(paths.cast(pa.binary()))
+    wanted = paths.cast(pa.binary()).take(order).to_pylist()
+    below = np.zeros(len(wanted), np.int64)
+    for batch in batches:
+        if tagged_ids(batch).null_count < batch.num_rows:
+            return None
+        for part in batch["path"].chunks:
+            below += counts_below(wanted, part)
+    found = np.empty(len(wanted), np.int64)
+    found[order.to_numpy()] = below + PROVISIONAL
+    return pa.array(found)
 
 
 def highest_id(files: pa.Table, recorded: int | None) -> int:

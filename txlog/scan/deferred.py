@@ -10,7 +10,8 @@ from operator import add
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.checkpoint import Source, Wanted, united
+from txlog.actions import FILE_ROWS, flat
+from txlog.checkpoint import STRUCTS, Source, Wanted, united
 from txlog.expressions import Expression, columns_of
 from txlog.fragments import (
     FEATURE,
@@ -18,6 +19,7 @@ from txlog.fragments import (
     deleted_counts,
     fragment_ids,
     fragments_of,
+    provisional_ids,
     single_files,
 )
 from txlog.scan.explanation import Explanation
@@ -35,6 +37,7 @@ from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
 NARROW = ("path", "size", "dv_id")
+_STATISTICS = ("stats", STRUCTS)
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
 
@@ -45,9 +48,9 @@ Batches = Iterator[tuple[Source | None, pa.Table]]
 
 @dataclass(frozen=True)
 class _Survivors:
-    """The files that a predicate leaves: the `NARROW` columns, and where in the log they are."""
+    """The files that a predicate leaves, and where in the log they are."""
 
-    files: pa.Table
+    files: pa.Table  # The `NARROW` columns, and such statistics as were read.
     sources: tuple[Source, ...]
     explanation: Explanation
 
@@ -123,7 +126,7 @@ class DeferredPlan:
         if self.live is None and self.reading.where is not None:
             found = self._survivors
             files = self._whole(found)
-            if files.num_rows != found.files.num_rows:  # The checkpoint was replaced meanwhile.
+            if files is None:  # The checkpoint was replaced meanwhile.
                 live = load_files(self.store, self.snapshot).live
                 return plan_live(self.snapshot, self.reading, live)
             plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
@@ -131,26 +134,53 @@ class DeferredPlan:
         live = load_files(self.store, self.snapshot).live if self.live is None else self.live
         return plan_live(self.snapshot, self.reading, live)
 
-    def _whole(self, found: _Survivors) -> pa.Table:
-        """Return all that the log says of the survivors, as `FILE_ROWS`."""
-        paths = pa.chunked_array(found.files["path"].chunks, pa.string()).combine_chunks()
+    def _whole(self, found: _Survivors) -> pa.Table | None:
+        """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.
+
+        None if they are not there any more.
+        """
+        paths = flat(found.files["path"])
+        held = [name for name in _STATISTICS if name in found.files.column_names]
+        names = [name for name in FILE_ROWS.names if name not in held]
 
         def chosen(batches: Batches) -> pa.Table:
             return united(
-                [rows.filter(pc.is_in(rows["path"], value_set=paths)) for _, rows in batches]
+                [
+                    rows.filter(pc.is_in(rows["path"], value_set=paths)).select(
+                        [name for name in rows.column_names if name not in held]
+                    )
+                    for _, rows in batches
+                ]
             )
 
-        return fold_files(self.store, self.snapshot, Wanted(), chosen, found.sources)
+        wanted = Wanted(names, bounds_of=())
+        rows = fold_files(self.store, self.snapshot, wanted, chosen, found.sources)
+        at = pc.index_in(paths, value_set=flat(rows["path"]))
+        if at.null_count:
+            return None
+        whole = rows.take(at)
+        for name in held:
+            whole = whole.append_column(name, found.files[name])
+        return whole
 
     def _ids(self, files: pa.Table) -> pa.Array:
         """Return the ids of some live files: without durable ones, they go by all paths."""
 
+        paths = flat(files["path"])
+
+        def some_ids(batches: Batches) -> pa.Array | None:
+            return provisional_ids(paths, (rows for _, rows in batches))
+
         def all_ids(batches: Batches) -> pa.Array:
             live = pa.concat_tables([rows.select(["path", "tags"]) for _, rows in batches])
-            at = pc.index_in(files["path"], value_set=live["path"].combine_chunks())
-            return fragment_ids(live).take(at.combine_chunks())
+            at = pc.index_in(paths, value_set=live["path"].combine_chunks())
+            return fragment_ids(live).take(at)
 
-        return fold_files(self.store, self.snapshot, Wanted(("path", "tags")), all_ids)
+        wanted = Wanted(("path", "tags"))
+        found = fold_files(self.store, self.snapshot, wanted, some_ids)
+        if found is None:
+            found = fold_files(self.store, self.snapshot, wanted, all_ids)
+        return found
 
 
 def plan_snapshot(
@@ -197,17 +227,21 @@ def _survivors(snapshot: Snapshot, reading: ReadPlan, batches: Batches) -> _Surv
     tables: list[pa.Table] = []
     sources: dict[Source, None] = {}
     total: Explanation | None = None
+    # Without statistics in what is wanted, those of the commits after a checkpoint are left too.
+    told = _STATISTICS if "stats" in wanted_by(snapshot, reading).columns else ()
     for source, rows in batches:
         # No predicate is about ids here, so any will do.
         single = single_files(rows, pa.arange(0, rows.num_rows))
         plan: FilePlan = plan_rows(snapshot, reading, single)
         total = plan.explanation if total is None else _sum(total, plan.explanation)
         found = plan.rows.primaries
-        tables.append(found.select(NARROW))
+        tables.append(
+            found.select([*NARROW, *(name for name in told if name in found.column_names)])
+        )
         if source is not None and found.num_rows:
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.
-    return _Survivors(pa.concat_tables(tables), tuple(sources), total)
+    return _Survivors(united(tables), tuple(sources), total)
 
 
 def _counted(batches: Batches) -> int | None:

@@ -1,0 +1,92 @@
+"""Where a few paths stand in the order of many, without sorting the many. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_WORD = 8
+
+Words = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+
+def counts_below(wanted: Sequence[bytes], paths: pa.Array) -> Numbers:
+    """Return for each of some paths how many of the others are below it, by their bytes.
+
+    Eight bytes at a time, from where paths begin to differ, tell ever more of them apart.
+
+    Parameters
+    ----------
+    wanted
+        Ascending, without a null.
+    paths
+        A `binary` or `string` array, of any offset, without a null.
+    """
+    if not len(paths) or not wanted:
+        return np.zeros(len(wanted), np.int64)
+    asked = pa.array(wanted, pa.binary())
+    ends = pc.min_max(paths.cast(pa.binary())).as_py()
+    start = _shared(min(wanted[0], ends["min"]), max(wanted[-1], ends["max"]))
+    longest = pc.max(pc.binary_length(asked)).as_py()
+    found = np.zeros(len(paths), np.int64)  # For each path, at which of the wanted ones it stands.
+    rows = np.arange(len(paths))
+    # Of what is left, and of the wanted ones: the first of these that they are equal to so far.
+    alike, ours_alike = np.zeros(len(paths), np.int64), np.zeros(len(wanted), np.int64)
+    while len(rows) and start < longest:
+        words = _words(asked, start, np.arange(len(wanted)))
+        distinct = np.unique(words)
+        scale = 2 * len(distinct) + 2
+        ours = ours_alike * scale + _ranks(words, distinct)
+        theirs = alike * scale + _ranks(_words(paths, start, rows), distinct)
+        first = np.searchsorted(ours, theirs, "left")
+        found[rows] = first
+        same = np.flatnonzero(first != np.searchsorted(ours, theirs, "right"))
+        rows, alike = rows[same], first[same]
+        ours_alike = np.searchsorted(ours, ours, "left")
+        start += _WORD
+    # They are wanted ones themselves, but for zeros or more at the end.
+    whole = paths.take(pa.array(rows)).cast(pa.binary()).to_pylist()
+    found[rows] = [bisect_right(wanted, path) for path in whole]
+    return np.cumsum(np.bincount(found, minlength=len(wanted) + 1))[: len(wanted)]
+
+
+def _ranks(words: Words, distinct: Words) -> Numbers:
+    """Return numbers in the order of words: odd ones for those that are among the distinct."""
+    at = np.searchsorted(distinct, words)
+    found: Numbers = 2 * at + (distinct[np.minimum(at, len(distinct) - 1)] == words)
+    return found
+
+
+def _shared(least: bytes, greatest: bytes) -> int:
+    """Return how many bytes all paths begin with alike: as many as the first and the last one."""
+    pairs = enumerate(zip(least, greatest, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), len(least))
+
+
+def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
+    """Return eight bytes of some paths, from a place on, as numbers in the order of the bytes.
+
+    Bytes that are missing count as zeros.
+    """
+    _, offsets, data = paths.buffers()
+    places = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
+    begins, ends = places[:-1][rows] + start, places[1:][rows]
+    view = memoryview(b"" if data is None else data)
+    found = np.zeros(len(rows), np.uint64)
+    count = len(view) - _WORD + 1
+    short = ends - begins < _WORD
+    if count > 0:
+        # All runs of eight bytes, wherever they begin.
+        words: Any = np.ndarray((count,), np.dtype(">u8"), buffer=view, strides=(1,))
+        found[~short] = words[begins[~short]]
+    for row in np.flatnonzero(short).tolist():
+        rest = bytes(view[begins[row] : max(begins[row], ends[row])])
+        found[row] = int.from_bytes(rest.ljust(_WORD, b"\0"), "big")
+    return found
