@@ -76,26 +76,26 @@ class DeferredPlan:
     @property
     def explanation(self) -> Explanation:
         """What is read and what is left out."""
-        return (self._files if self.live is not None else self._survivors).explanation
+        return (self.file_plan if self.live is not None else self._survivors).explanation
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
         """The fragments that survive, ordered by id."""
-        return self._planned.fragments
+        return self.scan_plan.fragments
 
     @property
     def certain(self) -> tuple[bool, ...]:
         """For each fragment, whether the predicate is true of all its rows."""
-        return self._planned.certain
+        return self.scan_plan.certain
 
     @property
     def counts(self) -> tuple[int | None, ...]:
         """For each fragment, how many of its rows are wanted; None where only reading tells."""
-        return self._planned.counts
+        return self.scan_plan.counts
 
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
-        return self._planned.only(chosen)
+        return self.scan_plan.only(chosen)
 
     @cached_property
     def _survivors(self) -> _Survivors:
@@ -108,7 +108,7 @@ class DeferredPlan:
             counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
             if counted is not None:
                 return counted, ()
-        plan = self._files
+        plan = self.file_plan
         counts = _counts(plan.physical_rows, plan.rows.primaries)
         known = pc.and_(plan.certain, counts.is_valid())
         unknown = pc.invert(known)
@@ -117,12 +117,13 @@ class DeferredPlan:
         return pc.sum(counts.filter(known)).as_py() or 0, tuple(fragments)
 
     @cached_property
-    def _planned(self) -> ScanPlan:
-        return as_scan_plan(self._files)
+    def scan_plan(self) -> ScanPlan:
+        """The scan with its fragments, as values."""
+        return as_scan_plan(self.file_plan)
 
     @cached_property
-    def _files(self) -> FilePlan:
-        """The fragments that survive, as columns."""
+    def file_plan(self) -> FilePlan:
+        """The scan with its fragments, as columns."""
         if self.live is None and self.reading.where is not None:
             found = self._survivors
             files = self._whole(found)

@@ -23,7 +23,7 @@ from txlog.scan import (
     ScanPlan,
     first_rows,
     limited,
-    plan_scan,
+    plan_snapshot,
     read_fragment,
     scan_schema,
 )
@@ -103,11 +103,14 @@ class FragmentsReader(DataSourceReader):
         have few.
         """
         assert self._snapshot is not None
-        files = load_files(self._store, self._snapshot).live
-        plan = plan_scan(self._snapshot, files, columns=self._columns, where=self._where)
+        store, snapshot = self._store, self._snapshot
+        plan = plan_snapshot(
+            store, snapshot, lambda: load_files(store, snapshot).live,
+            columns=self._columns, where=self._where,
+        ).scan_plan  # fmt: skip
         if self._only_with_deletions:
             plan = plan.only(lambda fragment: fragment.num_deletions > 0)
-        read = min(1.0, len(plan.needed) / max(1, len(self._snapshot.schema.fields)))
+        read = min(1.0, len(plan.needed) / max(1, len(snapshot.schema.fields)))
         return _partitions(plan, self._limit, self._max_partition_bytes, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import fragments_of
-from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_files, threads_for
+from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_snapshot, threads_for
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
@@ -75,12 +75,13 @@ def read(
     """
     store = open_store(uri, storage_options)
     snapshot = snapshot_at(store, version, timestamp)
-    plan = plan_files(
+    plan = plan_snapshot(
+        store,
         snapshot,
-        load_files(store, snapshot).live,
+        lambda: load_files(store, snapshot).live,
         columns=None if columns is None else list(columns),
         where=as_expression(where),
-    )
+    ).file_plan
     condition = None if plan.where is None else as_spark(plan.where)
     if needs_python(plan) or (plan.where is not None and condition is None):
         return _by_python(spark, store, plan)
