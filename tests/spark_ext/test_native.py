@@ -194,7 +194,13 @@ def test_filters_reach_the_partitions_and_the_files(
     assert frame.count() == flights.count("part = 'p1' AND id > 4500") > 0
 
 
-def test_where_and_columns(spark: SparkSession, flights: txlog.Table) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_where_and_columns(
+    spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    if large:  # Then the log is read as far as the predicate is about it.
+        txlog.Table(flights.uri).checkpoint()
+        monkeypatch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
     for where in ("x > 3 AND part <> 'p0'", "id < 1500 OR part IS NULL", "part IN ('p2', 'x')"):
         found = read(spark, flights.uri, columns=["x", "id"], where=where).toArrow()
         assert found.column_names == ["x", "id"]
