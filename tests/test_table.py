@@ -147,6 +147,17 @@ def test_files_and_fragments(table: txlog.Table) -> None:
     assert first.items() <= {f.id: f.files for f in table.fragments()}.items()
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["path"], ["stats", "path"], ["fields"], ["fragment_id", "path", "fragment_id"], [], None],
+)
+def test_some_columns_of_the_files_are_those_of_all(
+    table: txlog.Table, names: list[str] | None
+) -> None:
+    found = table.files(names)
+    assert found.equals(table.files().select(FILES.names if names is None else names))
+
+
 def test_versions(table: txlog.Table) -> None:
     assert [txlog.Table(table.uri, version).count() for version in range(3)] == [10, 20, 18]
     with pytest.raises(txlog.NotFoundError, match="3"):

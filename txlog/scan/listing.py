@@ -78,9 +78,9 @@ def list_files(
                 remedy=f"Choose from {', '.join(FILES.names)}",
             )
     if snapshot.supports(FEATURE) or not has_large_checkpoint(snapshot):
-        return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE))).select(names)
+        return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE)), names)
     if not set(names) <= {*_TOLD}:
-        return file_table(fragment_rows(files(), listed=False)).select(names)
+        return file_table(fragment_rows(files(), listed=False), names)
 
     def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
         return pa.concat_tables([_told(rows, names) for _, rows in batches])
@@ -98,21 +98,24 @@ def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:
     )
 
 
-def file_table(rows: FragmentRows) -> pa.Table:
-    """Return the files of fragments in the columns of `FILES`, ordered by fragment id.
+def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
+    """Return the files of fragments in columns of `FILES`, ordered by fragment id.
 
     A fragment's primary file comes before those that give it columns.
     """
+    # What nobody asks for is neither found out nor put in order: statistics are long texts.
+    made = list(dict.fromkeys([*names, "fragment_id"]))
     owners = rows.columns.owners
     fields = pa.array(rows.columns.fields(), FILES.field("fields").type)
+    nothing = pa.nulls(rows.primaries.num_rows, fields.type)
     parts = [
-        _described(rows.primaries, rows.ids, pa.nulls(rows.primaries.num_rows, fields.type)),
-        _described(rows.columns.rows, rows.ids.take(owners), fields),
+        _described(rows.primaries, rows.ids, nothing, made),
+        _described(rows.columns.rows, rows.ids.take(owners), fields, made),
     ]
-    return pa.concat_tables(parts).sort_by("fragment_id")
+    return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
 
 
-def _described(files: pa.Table, ids: pa.Array, fields: pa.Array) -> pa.Table:
+def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence[str]) -> pa.Table:
     own = {"fragment_id": ids, "fields": fields}
-    columns = [own[name] if name in own else _TOLD[name][1](files) for name in FILES.names]
-    return pa.table(columns, schema=FILES)
+    columns = [own[name] if name in own else _TOLD[name][1](files) for name in names]
+    return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
