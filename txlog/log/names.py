@@ -10,6 +10,7 @@ LOG_FOLDER = "_delta_log"
 Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+_BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
 _NAME = re.compile(
     rf"""(?P<version>\d{{20}})\.(?:
@@ -43,17 +44,17 @@ class LogFile(NamedTuple):
     @property
     def last_version(self) -> int:
         """The last version that it is about."""
-        return max(self.version, self.end)
+        return self.end if self.end > self.version else self.version
 
     @property
     def path(self) -> str:
         """The file's path, relative to the table's root."""
-        return f"{LOG_FOLDER}/{self.name}"
+        return _BELOW + self.name
 
 
 def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | None:
     """Return what a name means, or None: everything else in the folder is ignored."""
-    if len(name) == _COMMIT_LENGTH and name.endswith(".json"):  # Most are.
+    if len(name) == _COMMIT_LENGTH and name[-5:] == ".json":  # Most are.
         digits = name[:-5]
         if digits.isdigit() and digits.isascii():
             return LogFile(name, "commit", int(digits), size, modified_ms)
@@ -86,4 +87,4 @@ def commit_name(version: int) -> str:
 
 def log_path(name: str) -> str:
     """Return the path of a log file, relative to the table's root."""
-    return f"{LOG_FOLDER}/{name}"
+    return _BELOW + name

@@ -33,9 +33,10 @@ def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
     `within` is how far from the start to look for it, in bytes.
     """
     end = len(data) if within is None else within
-    start = data.find(mark, 0, end) + len(mark)
-    seal = data[start : start + len(_BLANK)]
-    if start < len(mark) or start + len(_BLANK) > end:
+    at = data.find(mark, 0, end)
+    start = at + len(mark)
+    if at < 0 or start + len(_BLANK) > end:
         return False
+    seal = data[start : start + len(_BLANK)]
     rest = zlib.crc32(_BLANK, zlib.crc32(data[:start]))
     return seal != b"%08x" % zlib.crc32(data[start + len(_BLANK) :], rest)

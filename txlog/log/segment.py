@@ -54,10 +54,11 @@ def choose_segment(
         A commit is missing in between.
     """
     held = [file for file in files if file.kind != "checksum"]
-    usable = [file for file in held if file.name not in unusable]
+    usable = [file for file in held if file.name not in unusable] if unusable else held
     commits = {file.version: file for file in usable if file.kind == "commit"}
-    checkpoints = _complete_checkpoints(usable)
-    compactions = [file for file in usable if file.kind == "compaction"]
+    others = [file for file in usable if file.kind != "commit"]
+    checkpoints = _complete_checkpoints(others)
+    compactions = [file for file in others if file.kind == "compaction"]
     if not any(file.kind != "compaction" for file in held):
         raise NotFoundError(reason="the log has neither commits nor checkpoints")
     latest = max(file.last_version for file in held)
@@ -105,8 +106,10 @@ def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
 def _deltas(
     commits: dict[int, LogFile], compactions: list[LogFile], base: int, target: int
 ) -> tuple[LogFile, ...]:
-    if all(version in commits for version in range(base + 1, target + 1)):
-        return tuple(commits[version] for version in range(base + 1, target + 1))
+    if target - base <= len(commits):  # Else one is missing.
+        found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
+        if len(found) == target - base:
+            return found
     ends: dict[int, list[LogFile]] = defaultdict(list)
     for file in sorted(compactions, key=lambda file: file.end):
         if base < file.version and file.end <= target:
