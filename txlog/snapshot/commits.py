@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from txlog.protocol import is_stamped
 from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
+_ANY_CONTROL = frozenset(_CONTROLS)
 
 
 @dataclass(frozen=True)
@@ -83,36 +85,61 @@ def gone(file: LogFile) -> LogCorruptError:
 
 def parse_commit(data: bytes, file: LogFile) -> Commit:
     """Return the commit that bytes make. Pure; errors as in `read_commit`."""
-    if not data.strip():
+    found, controls = parse_rows(data, file)
+    return commit_of(file, found, controls)
+
+
+def parse_rows(
+    data: bytes, file: LogFile
+) -> tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]:
+    """Return the JSON objects of a commit or compaction, and those of them that are controls.
+
+    Pure; errors as in `read_commit`.
+    """
+    path = file.path
+    if not data or data.isspace():
         raise LogCorruptError(
-            path=file.path,
+            path=path,
             reason="the file is empty, so the commit was torn",
             remedy="Restore it from a copy, or delete it if it is the newest",
         )
-    version = file.last_version
-    found = rows(data, path=file.path)
-    controls: list[tuple[int, Action]] = []
-    told = None
-    for line, row in enumerate(found, start=1):
-        if len(row) == 1 and ("add" in row or "remove" in row):
-            continue  # Files stay columns. Some writers spell out the other actions as nulls.
-        if told is None and isinstance(body := row.get("commitInfo"), dict):
-            told = line, body
-            if len(row) == 1:
-                continue
-        controls.extend(
-            (version, decode_action(name, body, path=file.path, line=line))
-            for name in _CONTROLS
-            if (body := row.get(name)) is not None
-        )
+    found = rows(data, path=path)
+    # Of a log's commits, nearly all have none.
+    without = _ANY_CONTROL.isdisjoint(chain.from_iterable(found))
+    controls = () if without else _controls(found, file)
     first_line = data.find(b"\n")
     if is_broken(data, COMMIT_MARK, within=None if first_line < 0 else first_line):
         raise LogCorruptError(
-            path=file.path,
+            path=path,
             reason="it is not as it was written: its bytes do not fit the checksum in it",
             remedy="Restore it from a copy; if it was changed on purpose, take out txlogCrc32",
         )
-    return Commit(version, file.path, file.modified_ms, tuple(controls), told, found)
+    return found, controls
+
+
+def commit_of(
+    file: LogFile, found: list[dict[str, Any]], controls: tuple[tuple[int, Action], ...]
+) -> Commit:
+    """Return the commit that a file is, of what `parse_rows` says of it."""
+    told = next(
+        (
+            (line, body)
+            for line, row in enumerate(found, start=1)
+            if isinstance(body := row.get("commitInfo"), dict)
+        ),
+        None,
+    )
+    return Commit(file.last_version, file.path, file.modified_ms, controls, told, found)
+
+
+def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Action], ...]:
+    """Return the controls among JSON objects. Some writers spell out those that are not there."""
+    return tuple(
+        (file.last_version, decode_action(name, body, path=file.path, line=line))
+        for line, row in enumerate(found, start=1)
+        for name in _CONTROLS
+        if (body := row.get(name)) is not None
+    )
 
 
 def read_commits(store: Store, files: Iterable[LogFile]) -> list[Commit]:

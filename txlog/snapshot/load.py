@@ -26,6 +26,7 @@ from txlog.log import (
 )
 from txlog.protocol import is_stamped
 from txlog.reconcile import Controls, controls_of
+from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
@@ -40,11 +41,12 @@ def list_log(
     Of a catalog-managed table they are those that its catalog ratified.
     """
     try:
-        published = [
-            file
-            for info in store.list_after(LOG_FOLDER, f"{since:020d}")
-            if (file := parse_name(info.name, size=info.size, modified_ms=info.modified_ms))
-        ]
+        with collector_paused():
+            published = [
+                file
+                for name, size, modified_ms in store.list_after(LOG_FOLDER, f"{since:020d}")
+                if (file := parse_name(name, size=size, modified_ms=modified_ms))
+            ]
     except StoreError as error:
         error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
         raise
@@ -189,7 +191,10 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
             "this version; write a new one with Table.checkpoint"
         )
     torn = incomplete_checkpoints(
-        file for file in files if segment.checkpoint_version < file.version <= segment.version
+        file
+        for file in files
+        if file.kind == "checkpoint"
+        and segment.checkpoint_version < file.version <= segment.version
     )
     for file in torn:
         _say(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import Action, empty_rows
+from txlog.actions import Action, decode_rows, empty_rows
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import LogFile
 from txlog.reconcile import reconcile_files
-from txlog.snapshot.commits import Commit, file_rows, gone, parse_commit
+from txlog.snapshot.collector import collector_paused
+from txlog.snapshot.commits import Commit, commit_of, gone, parse_rows
 from txlog.store import Store, read_many
 
 _ROWS_AT_ONCE = 8192
+
+_Read = tuple[int, list[dict[str, Any]], str]  # A file's version, its JSON objects, its path.
 
 
 @dataclass(frozen=True)
@@ -49,28 +51,32 @@ def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
     """
     controls: list[tuple[int, Action]] = []
     tables = [empty_rows()]
-    waiting: list[Commit] = []
-    rows, commit = 0, None
-    with _collector_paused():
+    waiting: list[_Read] = []
+    count = 0
+    rows: list[dict[str, Any]] = []
+    own: tuple[tuple[int, Action], ...] = ()
+    with collector_paused():
         for file, data in zip(files, _contents(store, files), strict=True):
             try:
-                commit = parse_commit(data, file)
+                rows, own = parse_rows(data, file)
+                read = (file.last_version, rows, file.path)
                 if file.kind == "compaction":  # Some writers leave what a later commit undid.
-                    reconcile_files(file_rows([commit]))
+                    reconcile_files(decode_rows([read]))
             except LogCorruptError as error:
                 raise DamagedError((file,), error) from error
-            controls += commit.controls
-            waiting.append(commit)
-            rows += len(commit.rows)
-            if rows >= _ROWS_AT_ONCE:
+            controls += own
+            waiting.append(read)
+            count += len(rows)
+            if count >= _ROWS_AT_ONCE:
                 tables.append(_decoded(waiting, files))
-                waiting, rows = [], 0
+                waiting, count = [], 0
         tables.append(_decoded(waiting, files))
-    return Replayed(tuple(controls), pa.concat_tables(tables), commit)
+    last = commit_of(files[-1], rows, own) if files else None
+    return Replayed(tuple(controls), pa.concat_tables(tables), last)
 
 
 def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
-    found = read_many(store, [file.path for file in files if file.content is None])
+    found = read_many(store, [(file.path, file.size) for file in files if file.content is None])
     for file in files:
         if file.content is not None:
             yield file.content
@@ -81,21 +87,9 @@ def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
             raise DamagedError((file,), gone(file)) from error
 
 
-def _decoded(commits: Sequence[Commit], files: Sequence[LogFile]) -> pa.Table:
+def _decoded(read: Sequence[_Read], files: Sequence[LogFile]) -> pa.Table:
     try:
-        return file_rows(commits)
+        return decode_rows(read)
     except LogCorruptError as error:
         damaged = [file for file in files if file.path == error.path]
         raise DamagedError(damaged, error) from error
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Do without garbage collection: parsed JSON is many objects, and none of it is garbage."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from txlog.store.base import Store
+from txlog.store.local import LocalStore
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,12 +26,19 @@ def is_far(store: Store) -> bool:
     return reads_at_once(store) > 1
 
 
-def read_many(store: Store, paths: Sequence[str]) -> Iterator[bytes]:
+def read_many(store: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
     """Yield whole files, in the order given; from a store far away, several are on their way.
 
     Errors are those of `Store.read`, raised when the file's turn comes.
+
+    Parameters
+    ----------
+    files
+        The path of each, and how many bytes a listing said that it has; 0 if none did.
     """
-    return map_many(store, store.read, paths)
+    if isinstance(store, LocalStore):
+        return store.read_listed(files)
+    return map_many(store, store.read, [path for path, _ in files])
 
 
 def map_many(

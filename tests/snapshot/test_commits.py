@@ -1,0 +1,80 @@
+"""Commits read: what is told apart many lines at a time is what a look at each line tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.actions import Action, decode_action
+from txlog.errors import LogCorruptError
+from txlog.log import COMMIT_MARK, LogFile, commit_name
+from txlog.log.seal import BLANK, sealed
+from txlog.snapshot.commits import parse_commit
+
+FILE = LogFile(commit_name(5), "commit", 5, modified_ms=9)
+
+bodies = {
+    "add": st.none() | st.just({"path": "a"}),
+    "remove": st.none() | st.just({"path": "b"}),
+    "commitInfo": st.sampled_from([None, {}, {"operation": "WRITE"}, "odd"]),
+    "txn": st.none() | st.builds(lambda v: {"appId": "me", "version": v}, st.integers(0, 3)),
+    "domainMetadata": st.none()
+    | st.just({"domain": "d", "configuration": "", "removed": False})
+    | st.just({"domain": 3}),
+    "protocol": st.none() | st.just({"minReaderVersion": 1, "minWriterVersion": 2}),
+    "cdc": st.none() | st.just({}),
+}
+objects = st.lists(st.fixed_dictionaries({}, optional=bodies), min_size=1, max_size=5)
+
+Found = tuple[list[tuple[int, Action]], tuple[int, dict[str, Any]] | None]
+
+
+def line_by_line(found: list[dict[str, Any]]) -> Found:
+    """The oracle: what lines hold besides files, one line after the other."""
+    controls: list[tuple[int, Action]] = []
+    told = None
+    for line, row in enumerate(found, start=1):
+        if told is None and isinstance(row.get("commitInfo"), dict):
+            told = line, row["commitInfo"]
+        for name in ("protocol", "metaData", "txn", "domainMetadata"):
+            if row.get(name) is not None:
+                action = decode_action(name, row[name], path=FILE.path, line=line)
+                controls.append((FILE.version, action))
+    return controls, told
+
+
+@given(objects)
+def test_a_commit_is_what_its_lines_are(found: list[dict[str, Any]]) -> None:
+    data = b"\n".join(map(orjson.dumps, found))
+    try:
+        controls, told = line_by_line(found)
+    except LogCorruptError as error:
+        expected = str(error)
+        with pytest.raises(LogCorruptError) as raised:
+            parse_commit(data, FILE)
+        assert str(raised.value) == expected
+        return
+    commit = parse_commit(data, FILE)
+    assert (list(commit.controls), commit.told, commit.rows) == (controls, told, found)
+    assert (commit.version, commit.path, commit.modified_ms) == (5, FILE.path, 9)
+
+
+@pytest.mark.parametrize("data", [b"", b" \n", b"\r\n\t\n"])
+def test_an_empty_commit_was_torn(data: bytes) -> None:
+    with pytest.raises(LogCorruptError, match="the file is empty"):
+        parse_commit(data, FILE)
+
+
+def test_of_two_faults_the_action_is_named_before_the_seal() -> None:
+    info = b'{"commitInfo":{' + COMMIT_MARK + BLANK.encode() + b'"}}\n'
+    data = sealed(info + b'{"txn":{"appId":"a","version":1}}\n', COMMIT_MARK)
+    assert parse_commit(data, FILE).controls
+    with pytest.raises(LogCorruptError, match="do not fit the checksum"):
+        parse_commit(data.replace(b'"version":1', b'"version":2'), FILE)
+    with pytest.raises(LogCorruptError) as raised:
+        parse_commit(data.replace(b'"version":1', b'"version":""'), FILE)
+    assert (raised.value.line, raised.value.field) == (2, "txn.version")

@@ -1,0 +1,76 @@
+"""Many files read together are what each is by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
+from txlog.store import open_store, read_many
+
+held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
+
+
+@given(held)
+def test_whatever_size_was_told_the_bytes_are_those_of_the_file(
+    files: list[tuple[bytes, int]],
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        for n, (data, _) in enumerate(files):
+            Path(root, str(n)).write_bytes(data)
+        asked = [(str(n), size) for n, (_, size) in enumerate(files)]
+        for uri in (root, f"local://{root}"):
+            assert list(read_many(open_store(uri), asked)) == [data for data, _ in files]
+
+
+def test_the_size_of_a_listing_is_of_the_right_kind(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.write_new("f/a", b"0123")
+    store.write_new("f/b", b"")
+    told = [(f"f/{name}", size) for name, size, _ in store.list_after("f", "")]
+    assert told == [("f/a", 4), ("f/b", 0)]
+    assert list(read_many(store, told)) == [b"0123", b""]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 1 << 70])
+@pytest.mark.parametrize("path", ["none", "folder", "a\0b", "\ud800", "a/below"])
+def test_errors_are_those_of_reading_one(tmp_path: Path, path: str, size: int) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a").write_bytes(b"x")
+    store = open_store(tmp_path)
+    with pytest.raises((InvalidInputError, NotFoundError, StoreError)) as by_itself:
+        store.read(path)
+    found = read_many(store, [("a", 1), (path, size)])
+    assert next(found) == b"x"
+    with pytest.raises(TxlogError) as among_others:
+        next(found)
+    assert type(among_others.value) is type(by_itself.value)
+    assert str(among_others.value) == str(by_itself.value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_pipe_is_no_file(tmp_path: Path, size: int) -> None:
+    os.mkfifo(tmp_path / "p")
+    with pytest.raises(StoreError, match="pipe"):
+        list(read_many(open_store(tmp_path), [("p", size)]))
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StoreError, match="ulimit"):
+        list(read_many(open_store(tmp_path), [("a", 1)]))
