@@ -200,7 +200,9 @@ def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
     """Return string maps column by column: offsets, keys, items."""
     there = [{} if value is None else value for value in values] if None in values else values
     ends = list(accumulate(map(len, there), initial=0))  # type: ignore[arg-type]
-    offsets = [*(None if v is None else at for v, at in zip(values, ends, strict=False)), ends[-1]]
+    offsets: list[int | None] = [*ends]
+    if there is not values:
+        offsets[:-1] = (None if v is None else at for v, at in zip(values, ends, strict=False))
     keys = list(chain.from_iterable(there))  # type: ignore[arg-type]
     items = list(chain.from_iterable(map(_VALUES, there)))
     try:
