@@ -178,6 +178,8 @@ def left_of(base: pa.Table, tail: pa.Table) -> FileState:
 
 
 def _untouched(base: pa.Table, tail: pa.Table) -> pa.Table:
+    if base.num_rows == 0:  # Without a checkpoint: then all keys of the tail are for nothing.
+        return base
     touched = pc.is_in(file_keys(base), value_set=flat(file_keys(tail)))
     return base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
 
