@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, chain
-from operator import methodcaller
 from typing import Any
 
 import pyarrow as pa
@@ -76,7 +75,6 @@ _UNREADABLE = (
 )
 _REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
 _INTEGERS = {int, type(None)}
-_VALUES = methodcaller("values")
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -204,7 +202,7 @@ def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
     if there is not values:
         offsets[:-1] = (None if v is None else at for v, at in zip(values, ends, strict=False))
     keys = list(chain.from_iterable(there))  # type: ignore[arg-type]
-    items = list(chain.from_iterable(map(_VALUES, there)))
+    items: list[Any] = list(chain.from_iterable(map(dict.values, there)))  # type: ignore[arg-type]
     try:
         texts = pa.array(items, pa.string())
     except pa.ArrowException:
