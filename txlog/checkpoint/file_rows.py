@@ -15,7 +15,9 @@ from txlog.checkpoint.opened import KEYS, Opened
 from txlog.schema import arrow_type, from_arrow
 from txlog.stats import format_partition_values, with_json_stats
 
-_BATCH_ROWS = 16_384
+_BATCH_ROWS = 16_384  # At least.
+_MOST = 4  # So many times as many, of narrow rows.
+_BATCH_BYTES = 4 << 20
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",
@@ -63,7 +65,8 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
     columns = [leaf for kind in read for leaf in _leaves(file, group, kind, wanted)]
     if not columns:
         return
-    for batch in file.file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+    count = _batch_rows(file, group, columns)
+    for batch in file.file.iter_batches(count, row_groups=[group], columns=columns):
         for kind in read:
             rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
             found[kind] += rows.num_rows
@@ -75,6 +78,12 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
                 f"row group {group} has {found[kind]} actions {kind}, its footer says "
                 f"{counts[kind]}"
             )
+
+
+def _batch_rows(file: Opened, group: int, columns: Collection[str]) -> int:
+    """Return how many rows to read at once: each batch costs time, and its bytes are memory."""
+    least = file.bytes(group, columns) * _BATCH_ROWS / max(1, file.rows(group))
+    return _BATCH_ROWS * max(1, min(_MOST, int(_BATCH_BYTES / max(1, least))))
 
 
 def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:

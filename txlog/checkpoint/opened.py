@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -66,6 +66,16 @@ class Opened:
     def rows(self, group: int) -> int:
         """Return how many rows a row group has."""
         return int(self.file.metadata.row_group(group).num_rows)
+
+    def bytes(self, group: int, columns: Collection[str]) -> int:
+        """Return how many bytes some columns of a row group, or of structs in it, take decoded."""
+        held = self.file.metadata.row_group(group)
+        begins = tuple(f"{column}." for column in columns)
+        return sum(
+            held.column(at).total_uncompressed_size
+            for leaf, at in self.leaves.items()
+            if leaf in columns or leaf.startswith(begins)
+        )
 
     def values(self, group: int, leaf: str) -> int | None:
         """Return how many values of a column are not null in a row group; None if it is not said.

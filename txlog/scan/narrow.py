@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.expressions import Expression
+from txlog.expressions import Expression, columns_of
 from txlog.fragments import FragmentRows
 from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot import Snapshot
@@ -43,7 +43,10 @@ def narrowed(
     )
     found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
     left = []
+    of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
     for known in Known:
+        if known is Known.RANGES and not of_files:
+            continue  # Partition values are both ends of their range.
         told = bounds_of(rows, known=(known,))
         if known is Known.COUNTS:
             told = _with_metadata(snapshot, rows, told, tracking)

@@ -124,7 +124,7 @@ def _fold(
 ) -> Result:
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
-        return fold(read_ahead(_states(store, current, wanted, of_this)), current)
+        return fold(_states(store, current, wanted, of_this), current)
 
     try:
         return _from_sound_files(store, snapshot, read)
