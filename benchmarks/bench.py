@@ -169,7 +169,7 @@ def report(
     labels: dict[str, str],
     ratio_to: str,
 ) -> None:
-    """Print medians and ratios, and put them at the end of RESULTS.md."""
+    """Print medians and ratios, and put them into RESULTS.md."""
     base = median(run["seconds"] for run in runs[ratio_to])
     table_bytes = sum(
         size for name, size in sizes(given.folder / "txlog").items() if name.endswith(".parquet")
@@ -197,5 +197,13 @@ def report(
     text = "\n".join(lines) + "\n"
     print("\n" + text)
     if not given.dry:
-        with (HERE / "RESULTS.md").open("a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        put_section(text)
+
+
+def put_section(text: str) -> None:
+    """Put a section into RESULTS.md, in the place of the one that has its title."""
+    path = HERE / "RESULTS.md"
+    title, _, _ = text.partition("\n")
+    before, _, after = path.read_text(encoding="utf-8").partition(f"{title}\n")
+    rest = after.partition("\n## ")
+    path.write_text(f"{before.rstrip()}\n\n{text}{rest[1]}{rest[2]}", encoding="utf-8")

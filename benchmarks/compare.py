@@ -27,7 +27,7 @@ from typing import Any
 import log_tables
 import log_works
 import write_works
-from bench import HERE, commit, machine
+from bench import HERE, commit, machine, put_section
 
 IMPORTS = {
     "txlog": "import txlog, sqlglot; txlog.Table, txlog.write, txlog.write_fragments",
@@ -377,10 +377,7 @@ def main() -> None:
     results = {"commit": commit(), "machine": machine(), "cases": found, "imports": imports}
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     draw(found)
-    path = HERE / "RESULTS.md"
-    before, _, after = path.read_text(encoding="utf-8").partition("## Against the native engines\n")
-    rest = after.partition("\n## ")
-    path.write_text(before.rstrip() + "\n\n" + text + rest[1] + rest[2], encoding="utf-8")
+    put_section(text)
 
 
 if __name__ == "__main__":

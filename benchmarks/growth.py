@@ -22,7 +22,7 @@ from typing import Any
 import log_tables
 import log_works
 import write_works
-from bench import HERE, commit, machine
+from bench import commit, machine, put_section
 from compare import Case, of, run
 
 TITLE = "How the cost grows"
@@ -108,10 +108,7 @@ def main() -> None:
     )
     print("\n" + text)
     if not given.dry:
-        path = HERE / "RESULTS.md"
-        before, _, after = path.read_text(encoding="utf-8").partition(f"## {TITLE}\n")
-        rest = after.partition("\n## ")
-        path.write_text(before.rstrip() + "\n\n" + text + rest[1] + rest[2], encoding="utf-8")
+        put_section(text)
 
 
 def row(name: str, medians: list[tuple[int, float, float]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from bench import HERE, commit, machine
+from bench import commit, machine, put_section
 
 import txlog
 from txlog.testing import CountingStore, LatencyStore, open_store, open_table
@@ -71,8 +71,7 @@ def main() -> None:
     )
     print("\n" + text)
     if not given.dry:
-        with (HERE / "RESULTS.md").open("a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        put_section(text)
 
 
 def open_early(store: CountingStore, uri: str) -> txlog.Table:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench import CITIES, HERE, SEED, commit, machine
+from bench import CITIES, SEED, commit, machine, put_section
 from pyspark.sql import SparkSession
 
 import txlog.spark_ext
@@ -170,7 +170,7 @@ def session(memory: str) -> SparkSession:
 
 
 def report(title: str, told: str, lines: list[str], given: argparse.Namespace, spark: str) -> None:
-    """Print what was found, and put it at the end of RESULTS.md."""
+    """Print what was found, and put it into RESULTS.md."""
     facts = (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {told}; medians of {given.repeat} runs "
         f"of each, in turn, after {WARM} that were not counted. Spark {spark}, local[2]. "
@@ -179,5 +179,4 @@ def report(title: str, told: str, lines: list[str], given: argparse.Namespace, s
     text = "\n".join([f"## {title}", "", facts, *lines]) + "\n"
     print("\n" + text)
     if not given.dry:
-        with (HERE / "RESULTS.md").open("a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        put_section(text)
