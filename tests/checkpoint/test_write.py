@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from uuid import uuid4
 
 import deltalake
@@ -22,6 +23,7 @@ from txlog.checkpoint import (
     read_controls,
     read_files,
     read_hint,
+    row_group_states,
 )
 from txlog.checkpoint import write_checkpoint as write
 from txlog.log import LogFile, log_path, parse_name
@@ -325,3 +327,28 @@ def test_a_property_without_a_value_comes_back(tmp_path: Path) -> None:
     txlog.Table(tmp_path).checkpoint()
     (log / f"{0:020}.json").unlink()
     assert txlog.Table(tmp_path).properties == {"k": None}
+
+
+@given(
+    st.lists(st.integers(0, 60), unique=True, max_size=40),
+    st.sets(st.integers(0, 60)),
+    st.integers(1, 9),
+    st.integers(1, 7),
+)
+def test_what_is_in_order_stays_so_however_it_is_written(
+    numbers: list[int], new: set[int], group: int, batch: int
+) -> None:
+    """The files of newer commits go where their paths belong."""
+    base = sorted(number for number in numbers if number not in new)
+
+    def live(some: list[int]) -> FileState:
+        body = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+        adds = [{"path": f"{number:03}"} | body for number in some]
+        return FileState(rows("add", adds), FILE_ROWS.empty_table())
+
+    batches = [live(base[start : start + batch]) for start in range(0, len(base), batch)]
+    with patch("txlog.checkpoint.write._ROW_GROUP", group):
+        found = list(row_group_states([live(list(new)), *batches]))
+    paths = [path for state in found for path in sorted(state.live["path"].to_pylist())]
+    assert paths == [f"{number:03}" for number in sorted({*base, *new})]
+    assert all(state.live.num_rows <= group for state in found[:-1])

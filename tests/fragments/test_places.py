@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from txlog.actions import FILE_ROWS, decode_rows
 from txlog.fragments import PROVISIONAL, fragment_ids, provisional_ids
-from txlog.fragments.places import counts_below
+from txlog.fragments.places import places_of
 
 PATHS = st.one_of(
     st.text(max_size=12),
@@ -31,8 +31,9 @@ def test_counts_are_those_of_a_sorted_list(
 ) -> None:
     asked = sorted(path.encode() for path in wanted)
     held = sorted(path.encode() for path in others[offset:])
-    found = counts_below(asked, pa.array(others, pa.string()).slice(offset))
-    assert found.tolist() == [bisect_left(held, path) for path in asked]
+    below, alike = places_of(asked, pa.array(others, pa.string()).slice(offset))
+    assert below.tolist() == [bisect_left(held, path) for path in asked]
+    assert alike.tolist() == [held.count(path) for path in asked]
 
 
 @settings(max_examples=100, deadline=None)
@@ -45,6 +46,12 @@ def test_ids_are_those_of_all_files(paths: list[str], data: st.DataObject) -> No
     expected = dict(zip(paths, fragment_ids(live).to_pylist(), strict=True))
     assert found is not None
     assert found.to_pylist() == [expected[path] for path in some]
+
+
+def test_two_files_of_one_path_are_for_all_files_to_tell() -> None:
+    twice = files(["a", "b", "b"])
+    assert provisional_ids(pa.array(["b"]), [twice]) is None
+    assert provisional_ids(pa.array(["a"]), [twice]) is not None
 
 
 def test_durable_ids_are_for_all_files_to_tell() -> None:

@@ -252,3 +252,30 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, all_deferred: None)
     name.write_bytes(b"PAR1 and no more")
     with pytest.warns(txlog.TxlogWarning, match="damaged"):
         assert table.files(["path"]).num_rows == 1
+
+
+def test_a_path_that_is_live_with_two_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It breaks the protocol mildly; what is planned are the two, in either way."""
+    table = txlog.Table.create(
+        tmp_path, pa.schema([("n", pa.int64())]), properties={"delta.enableDeletionVectors": "true"}
+    )
+    table.append(pa.table({"n": list(range(10))}))
+    (added,) = (tmp_path / "_delta_log").glob("*1.json")
+    table.delete("n < 3")
+    (deleted,) = (tmp_path / "_delta_log").glob("*2.json")
+    lines = [line for line in deleted.read_text().splitlines() if '{"add"' in line]
+    deleted.write_text("\n".join(lines) + "\n")
+    assert '"deletionVector"' in deleted.read_text()
+    assert '"deletionVector"' not in added.read_text()
+    for checkpointed in (False, True):
+        if checkpointed:
+            txlog.Table(tmp_path).checkpoint()
+        whole = txlog.Table(tmp_path).scan(where="n < 50").fragments()
+        with monkeypatch.context() as patch:
+            patch.setattr(LARGE, 0)
+            deferred = txlog.Table(tmp_path).scan(where="n < 50").fragments()
+        assert {fragment.id for fragment in deferred} == {fragment.id for fragment in whole}
+        vectors = [fragment.num_deletions for fragment in deferred]
+        assert sorted(vectors) == sorted(fragment.num_deletions for fragment in whole) == [0, 3]

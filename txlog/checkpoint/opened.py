@@ -68,7 +68,10 @@ class Opened:
         return int(self.file.metadata.row_group(group).num_rows)
 
     def bytes(self, group: int, columns: Collection[str]) -> int:
-        """Return how many bytes some columns of a row group, or of structs in it, take decoded."""
+        """Return how many bytes some columns of a row group, or structs of them, take uncompressed.
+
+        Decoded they may take more: of a dictionary, each value is there once.
+        """
         held = self.file.metadata.row_group(group)
         begins = tuple(f"{column}." for column in columns)
         return sum(

@@ -2,7 +2,8 @@
 
 The rows that make a version (protocol, metadata, transactions, domains) have a row group of their
 own, so that a reader that wants no files reads none; in each of the others, files are sorted by
-partition and path, and so they are in all of a checkpoint that was not too large for it.
+partition and path, and so they are in all of a checkpoint, unless it is large and the one before it
+was not.
 """
 
 from __future__ import annotations
@@ -161,18 +162,38 @@ def checkpoint_rows(
 
 
 def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
-    """Yield the same files in states of as many live ones as a row group has. Pure."""
+    """Yield the same files in states of as many live ones as a row group has. Pure.
+
+    The first state is of the commits after a checkpoint, as `fold_states` gives it. Its files go
+    where their paths belong, so that what is in order stays so.
+    """
     waiting: list[pa.Table] = []
-    count = 0
+    newer: pa.Table | None = None
     for state in states:
-        yield FileState(state.live.slice(0, 0), state.tombstones)
-        waiting.append(state.live)
-        count += state.live.num_rows
-        while count >= _ROW_GROUP:
-            live = united(waiting)
+        yield FileState(empty_rows(), state.tombstones)
+        if newer is None:
+            newer = _sorted(state.live)
+            continue
+        due = _count_up_to(newer, pc.max(state.live["path"]))
+        waiting += [newer.slice(0, due), state.live]
+        newer = newer.slice(due)
+        while sum(rows.num_rows for rows in waiting) >= _ROW_GROUP:
+            live = _sorted(united(waiting))
             yield FileState(live.slice(0, _ROW_GROUP), empty_rows())
-            waiting, count = [live.slice(_ROW_GROUP)], count - _ROW_GROUP
-    yield FileState(united([empty_rows(), *waiting]), empty_rows())
+            waiting = [live.slice(_ROW_GROUP)]
+    left = [empty_rows(), *waiting, *([] if newer is None else [newer])]
+    yield FileState(united(left), empty_rows())
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Return rows by path; those that are in order already are not copied."""
+    order = pc.sort_indices(rows["path"])
+    return rows if order.equals(pa.arange(0, len(order)).cast(order.type)) else rows.take(order)
+
+
+def _count_up_to(rows: pa.Table, path: pa.Scalar) -> int:
+    """Return how many rows have no greater path than this; of none, all are greater."""
+    return int(pc.sum(pc.less_equal(rows["path"], path)).as_py() or 0)
 
 
 def action_rows(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.fragments.places import counts_below
+from txlog.fragments.places import places_of
 
 ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
@@ -70,23 +70,27 @@ def fragment_ids(files: pa.Table) -> pa.Array:
 def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | None:
     """Return the ids that `fragment_ids` gives some live files, or None if it takes all of them.
 
-    It does where a file may have a durable id.
+    It does where a file may have a durable id, or two files one path.
 
     Parameters
     ----------
     paths
-        Those of the files, as logged, each once.
+        Those of the files, as logged.
     batches
         All live files, as `FILE_ROWS`, of which the columns `path` and `tags` are looked at.
     """
     order = pc.sort_indices(paths.cast(pa.binary()))
     wanted = paths.cast(pa.binary()).take(order).to_pylist()
-    below = np.zeros(len(wanted), np.int64)
+    below, alike = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
     for batch in batches:
         if tagged_ids(batch).null_count < batch.num_rows:
             return None
         for part in batch["path"].chunks:
-            below += counts_below(wanted, part)
+            lower, same = places_of(wanted, part)
+            below += lower
+            alike += same
+    if (alike != 1).any():
+        return None
     found = np.empty(len(wanted), np.int64)
     found[order.to_numpy()] = below + PROVISIONAL
     return pa.array(found)

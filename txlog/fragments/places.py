@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +12,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 _WORD = 8
+_FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
+"""Which bits of a word are its first bytes, so many."""
 
 Words = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 
-def counts_below(wanted: Sequence[bytes], paths: pa.Array) -> Numbers:
-    """Return for each of some paths how many of the others are below it, by their bytes.
+def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Numbers]:
+    """Return for each of some paths how many of the others are below it, by their bytes, and alike.
 
     Eight bytes at a time, from where paths begin to differ, tell ever more of them apart.
 
@@ -30,7 +32,7 @@ def counts_below(wanted: Sequence[bytes], paths: pa.Array) -> Numbers:
         A `binary` or `string` array, of any offset, without a null.
     """
     if not len(paths) or not wanted:
-        return np.zeros(len(wanted), np.int64)
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
     asked = pa.array(wanted, pa.binary())
     ends = pc.min_max(paths.cast(pa.binary())).as_py()
     start = _shared(min(wanted[0], ends["min"]), max(wanted[-1], ends["max"]))
@@ -39,7 +41,7 @@ def counts_below(wanted: Sequence[bytes], paths: pa.Array) -> Numbers:
     rows = np.arange(len(paths))
     # Of what is left, and of the wanted ones: the first of these that they are equal to so far.
     alike, ours_alike = np.zeros(len(paths), np.int64), np.zeros(len(wanted), np.int64)
-    while len(rows) and start < longest:
+    while len(rows) and start <= longest:
         words = _words(asked, start, np.arange(len(wanted)))
         distinct = np.unique(words)
         scale = 2 * len(distinct) + 2
@@ -51,10 +53,14 @@ def counts_below(wanted: Sequence[bytes], paths: pa.Array) -> Numbers:
         rows, alike = rows[same], first[same]
         ours_alike = np.searchsorted(ours, ours, "left")
         start += _WORD
-    # They are wanted ones themselves, but for zeros or more at the end.
-    whole = paths.take(pa.array(rows)).cast(pa.binary()).to_pylist()
-    found[rows] = [bisect_right(wanted, path) for path in whole]
-    return np.cumsum(np.bincount(found, minlength=len(wanted) + 1))[: len(wanted)]
+    # They are wanted ones themselves, but for zeros at the end.
+    same = np.zeros(len(wanted), np.int64)
+    for row, path in zip(
+        rows.tolist(), paths.take(pa.array(rows)).cast(pa.binary()).to_pylist(), strict=True
+    ):
+        found[row] = bisect_right(wanted, path)
+        same[bisect_left(wanted, path) : found[row]] += 1
+    return np.cumsum(np.bincount(found, minlength=len(wanted) + 1))[: len(wanted)], same
 
 
 def _ranks(words: Words, distinct: Words) -> Numbers:
@@ -79,14 +85,12 @@ def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
     places = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
     begins, ends = places[:-1][rows] + start, places[1:][rows]
     view = memoryview(b"" if data is None else data)
-    found = np.zeros(len(rows), np.uint64)
-    count = len(view) - _WORD + 1
-    short = ends - begins < _WORD
-    if count > 0:
-        # All runs of eight bytes, wherever they begin.
-        words: Any = np.ndarray((count,), np.dtype(">u8"), buffer=view, strides=(1,))
-        found[~short] = words[begins[~short]]
-    for row in np.flatnonzero(short).tolist():
-        rest = bytes(view[begins[row] : max(begins[row], ends[row])])
-        found[row] = int.from_bytes(rest.ljust(_WORD, b"\0"), "big")
+    if len(view) < _WORD:
+        view = memoryview(bytes(view).ljust(_WORD, b"\0"))
+    # All runs of eight bytes, wherever they begin; of the last ones, what comes before is left out.
+    last = len(view) - _WORD
+    words: Any = np.ndarray((last + 1,), np.dtype(">u8"), buffer=view, strides=(1,))
+    found: Words = words[np.minimum(begins, last)].astype(np.uint64)
+    found <<= (8 * np.clip(begins - last, 0, _WORD - 1)).astype(np.uint64)
+    found &= _FIRST[np.clip(ends - begins, 0, _WORD)]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import add
@@ -22,6 +22,7 @@ from txlog.fragments import (
     provisional_ids,
     single_files,
 )
+from txlog.reconcile import file_keys
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
     FilePlan,
@@ -99,8 +100,11 @@ class DeferredPlan:
 
     @cached_property
     def _survivors(self) -> _Survivors:
-        fold = partial(_survivors, self.snapshot, self.reading)
-        return fold_files(self.store, self.snapshot, wanted_by(self.snapshot, self.reading), fold)
+        wanted = wanted_by(self.snapshot, self.reading)
+        # Otherwise those of the commits after a checkpoint are left too.
+        kept = [*NARROW, *(_STATISTICS if "stats" in wanted.columns else ())]
+        fold = partial(_survivors, self.snapshot, self.reading, kept)
+        return fold_files(self.store, self.snapshot, wanted, fold)
 
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
@@ -156,7 +160,7 @@ class DeferredPlan:
 
         wanted = Wanted(names, bounds_of=())
         rows = fold_files(self.store, self.snapshot, wanted, chosen, found.sources)
-        at = pc.index_in(paths, value_set=flat(rows["path"]))
+        at = pc.index_in(flat(file_keys(found.files)), value_set=flat(file_keys(rows)))
         if at.null_count:
             return None
         whole = rows.take(at)
@@ -166,18 +170,17 @@ class DeferredPlan:
 
     def _ids(self, files: pa.Table) -> pa.Array:
         """Return the ids of some live files: without durable ones, they go by all paths."""
-
         paths = flat(files["path"])
 
         def some_ids(batches: Batches) -> pa.Array | None:
             return provisional_ids(paths, (rows for _, rows in batches))
 
         def all_ids(batches: Batches) -> pa.Array:
-            live = pa.concat_tables([rows.select(["path", "tags"]) for _, rows in batches])
-            at = pc.index_in(paths, value_set=live["path"].combine_chunks())
+            live = pa.concat_tables([rows.select(list(wanted.columns)) for _, rows in batches])
+            at = pc.index_in(flat(file_keys(files)), value_set=flat(file_keys(live)))
             return fragment_ids(live).take(at)
 
-        wanted = Wanted(("path", "tags"))
+        wanted = Wanted(("path", "dv_id", "tags"))
         found = fold_files(self.store, self.snapshot, wanted, some_ids)
         if found is None:
             found = fold_files(self.store, self.snapshot, wanted, all_ids)
@@ -223,22 +226,23 @@ def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
     return Wanted((*columns, "stats"), bounds_of=physical)
 
 
-def _survivors(snapshot: Snapshot, reading: ReadPlan, batches: Batches) -> _Survivors:
-    """Return which files survive, of batches with the columns of `wanted_by`. Pure."""
+def _survivors(
+    snapshot: Snapshot, reading: ReadPlan, kept: Sequence[str], batches: Batches
+) -> _Survivors:
+    """Return which files survive, of batches with the columns of `wanted_by`. Pure.
+
+    `kept` names the columns to keep of them, as far as they are there.
+    """
     tables: list[pa.Table] = []
     sources: dict[Source, None] = {}
     total: Explanation | None = None
-    # Without statistics in what is wanted, those of the commits after a checkpoint are left too.
-    told = _STATISTICS if "stats" in wanted_by(snapshot, reading).columns else ()
     for source, rows in batches:
         # No predicate is about ids here, so any will do.
         single = single_files(rows, pa.arange(0, rows.num_rows))
         plan: FilePlan = plan_rows(snapshot, reading, single)
         total = plan.explanation if total is None else _sum(total, plan.explanation)
         found = plan.rows.primaries
-        tables.append(
-            found.select([*NARROW, *(name for name in told if name in found.column_names)])
-        )
+        tables.append(found.select([name for name in kept if name in found.column_names]))
         if source is not None and found.num_rows:
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.

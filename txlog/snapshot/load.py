@@ -41,15 +41,16 @@ def list_log(
     Of a catalog-managed table they are those that its catalog ratified.
     """
     try:
-        with collector_paused():
-            published = [
-                file
-                for name, size, modified_ms in store.list_after(LOG_FOLDER, f"{since:020d}")
-                if (file := parse_name(name, size=size, modified_ms=modified_ms))
-            ]
+        listed = list(store.list_after(LOG_FOLDER, f"{since:020d}"))
     except StoreError as error:
         error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
         raise
+    with collector_paused():
+        published = [
+            file
+            for name, size, modified_ms in listed
+            if (file := parse_name(name, size=size, modified_ms=modified_ms))
+        ]
     if catalog is None:
         return published
     staged = [

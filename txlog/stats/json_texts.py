@@ -33,7 +33,7 @@ _SAMPLE = 48  # Texts that tell where something is in the others.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True
-_ZERO, _NINE = ord("0"), 9
+_ZERO, _MOST_DIGIT = ord("0"), 9
 _DIGITS = 18
 _ENDS = re.compile(rb"[,}]")
 _SPARE = 2  # Of bytes: for the sign, and what ends a number.
@@ -123,8 +123,9 @@ class Texts:
         known = (begins > 0).sum(axis=0) + 1
         if self._count(_OPEN) == known[whole].sum() and whole.all():
             return ~whole  # None has less than what is known of it, so none has more.
-        opened = np.concatenate([[0], np.cumsum(self._bytes == _OPEN)])
-        unclear: Mask = ~whole | (opened[self._ends] - opened[self._starts] != known)
+        opens = np.flatnonzero(self._bytes == _OPEN)
+        opened = np.searchsorted(opens, self._ends) - np.searchsorted(opens, self._starts)
+        unclear: Mask = ~whole | (opened != known)
         return unclear
 
     def _where(self, begin: Places, end: Places, needle: bytes) -> Places:
@@ -207,7 +208,7 @@ class Texts:
             after = np.minimum(length, width - 1)
             ended &= ends[np.arange(len(at)), after]
         inside = np.arange(width)[None, :] < length[:, None]
-        digits = (window - _ZERO) <= _NINE  # A byte below wraps around.
+        digits = (window - _ZERO) <= _MOST_DIGIT  # A byte below wraps around.
         digits[:, 0] |= (window[:, 0] == _MINUS) & digits[:, 1]
         digits |= ~inside
         all_whole = bool(digits.all()) and bool((length <= _DIGITS).all())

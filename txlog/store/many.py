@@ -81,7 +81,7 @@ def map_many(
                 future.cancel()
 
 
-def read_ahead(batches: Generator[Item, Any, Any]) -> Iterator[Item]:
+def read_ahead(batches: Generator[Item, Any, Any]) -> Generator[Item, None, None]:
     """Yield what a generator yields; while one is looked at, a thread gets the next.
 
     It is for batches whose making leaves the interpreter free, as decoding Parquet does. The
@@ -90,9 +90,17 @@ def read_ahead(batches: Generator[Item, Any, Any]) -> Iterator[Item]:
     end = object()
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="txlog-ahead") as pool:
-            following: Future[Any] = pool.submit(next, batches, end)
-            while (batch := following.result()) is not end:
-                following = pool.submit(next, batches, end)
+
+            def get_next() -> Future[Any] | None:
+                try:
+                    return pool.submit(next, batches, end)
+                except RuntimeError:  # The interpreter is about to end, and starts no thread.
+                    return None
+
+            following = get_next()
+            while following is not None and (batch := following.result()) is not end:
+                following = get_next()
                 yield batch
+        yield from batches
     finally:
         batches.close()
