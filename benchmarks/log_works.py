@@ -139,11 +139,11 @@ def kernel_plan(**conditions: Any) -> Work:
 def floor_commits(root: Path) -> Any:
     import orjson
 
-    log = root / "_delta_log"
+    log = str(root / "_delta_log")
     count = 0
-    for path in sorted(log.iterdir()):
-        file = os.open(path, os.O_RDONLY)
-        data = os.read(file, 1 << 20)
+    for name in sorted(os.listdir(log)):
+        file = os.open(f"{log}/{name}", os.O_RDONLY)
+        data = os.read(file, 1 << 16)
         os.close(file)
         count += sum(
             "add" in row for row in orjson.loads(b"[" + data.strip().replace(b"\n", b",") + b"]")
