@@ -141,7 +141,7 @@ def floor_commits(root: Path) -> Any:
 
     log = str(root / "_delta_log")
     count = 0
-    for name in sorted(os.listdir(log)):
+    for name in sorted(entry.name for entry in os.scandir(log)):
         file = os.open(f"{log}/{name}", os.O_RDONLY)
         data = os.read(file, 1 << 16)
         os.close(file)
