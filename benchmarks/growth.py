@@ -34,8 +34,10 @@ MOST = 10_000_000
 def one_commit(root: Path) -> Any:
     import txlog
 
+    first, fragment = write_works.txlog_fragments(root, 20_000_000, 2)
+    # The first one to a table of another writer looks for fragment ids in it, and notes the last.
+    txlog.Table(root).commit(txlog.Operation.Append([first]))
     table = txlog.Table(root)
-    (fragment,) = write_works.txlog_fragments(root, 20_000_000, 1)
     return lambda: table.commit(txlog.Operation.Append([fragment])).version
 
 
