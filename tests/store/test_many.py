@@ -99,12 +99,14 @@ def test_reading_ahead_yields_the_same_and_fails_where_that_does() -> None:
 
 def test_who_stops_early_leaves_no_thread_and_no_generator() -> None:
     closed: list[bool] = []
+    before = set(threading.enumerate())
     ahead = read_ahead(counted(9, closed))
     assert next(ahead) == 0
-    assert any(thread.name.startswith("txlog-ahead") for thread in threading.enumerate())
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.name.startswith("txlog-ahead")
     ahead.close()
     assert closed
-    assert not any(thread.name.startswith("txlog-ahead") for thread in threading.enumerate())
+    assert not thread.is_alive()
 
 
 def test_reading_goes_on_while_the_interpreter_ends() -> None:
