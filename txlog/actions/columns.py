@@ -196,13 +196,14 @@ def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
 
 def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
     """Return string maps column by column: offsets, keys, items."""
-    there = [{} if value is None else value for value in values] if None in values else values
-    ends = list(accumulate(map(len, there), initial=0))  # type: ignore[arg-type]
+    # Without a None in it, which the type of `values` does not say.
+    there: list[Any] = [{} if v is None else v for v in values] if None in values else values
+    ends = list(accumulate(map(len, there), initial=0))
     offsets: list[int | None] = [*ends]
     if there is not values:
         offsets[:-1] = (None if v is None else at for v, at in zip(values, ends, strict=False))
-    keys = list(chain.from_iterable(there))  # type: ignore[arg-type]
-    items: list[Any] = list(chain.from_iterable(map(dict.values, there)))  # type: ignore[arg-type]
+    keys = list(chain.from_iterable(there))
+    items = list(chain.from_iterable(map(dict.values, there)))
     try:
         texts = pa.array(items, pa.string())
     except pa.ArrowException:

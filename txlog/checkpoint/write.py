@@ -187,8 +187,15 @@ def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
 
 def _sorted(rows: pa.Table) -> pa.Table:
     """Return rows by path; those that are in order already are not copied."""
+    order = _order(rows)
+    return rows if order is None else rows.take(order)
+
+
+def _order(rows: pa.Table) -> pa.Array | None:
+    """Return the numbers of rows by path, or None if they are in order already."""
+    # Paths of partitioned tables begin with the partition, so one sort serves both.
     order = pc.sort_indices(rows["path"])
-    return rows if order.equals(pa.arange(0, len(order)).cast(order.type)) else rows.take(order)
+    return None if order.equals(pa.arange(0, len(order)).cast(order.type)) else order
 
 
 def _count_up_to(rows: pa.Table, path: pa.Scalar) -> int:
@@ -351,12 +358,10 @@ def _without_stats(rows: pa.Table) -> pa.Table:
 
 def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
     """Yield rows by path, a row group at a time."""
-    # Paths of partitioned tables begin with the partition, so one sort serves both.
-    order = pc.sort_indices(rows["path"])
-    is_ordered = order.equals(pa.arange(0, len(order)).cast(order.type))
+    order = _order(rows)
     batches = rows.to_batches()
-    for start in range(0, len(order), _ROW_GROUP):
-        if is_ordered:
+    for start in range(0, rows.num_rows, _ROW_GROUP):
+        if order is None:
             yield rows.slice(start, _ROW_GROUP)
         else:
             yield _gathered(batches, order.slice(start, _ROW_GROUP))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,13 +41,12 @@ def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> N
     ours = (num_records(rows.primaries) if counts is None else counts).take(columns.owners)
     theirs = num_records(columns.rows)
     same = pc.fill_null(pc.equal(theirs, ours), False)
-    if not pc.all(same).as_py():
-        at = pc.index(same, False).as_py()
-        raise _disagreeing(
-            columns.rows.slice(at),
-            "stats",
-            f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
-        )
+    _require(
+        columns.rows,
+        same,
+        "stats",
+        lambda at: f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
+    )
 
 
 def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
@@ -62,20 +62,22 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
         theirs = partition_texts(columns.rows, name)
         ours = partition_texts(rows.primaries, name).take(columns.owners)
         same = pc.fill_null(pc.equal(theirs, ours), pc.and_(theirs.is_null(), ours.is_null()))
-        if not pc.all(same).as_py():
-            at = pc.index(same, False).as_py()
-            raise _disagreeing(
-                columns.rows.slice(at),
-                "partitionValues",
-                f"its {name} is {theirs[at]}, that of the primary file {ours[at]}",
-            )
+        _require(columns.rows, same, "partitionValues", partial(_elsewhere, name, theirs, ours))
 
 
-def _disagreeing(rows: pa.Table, field: str, reason: str) -> LogCorruptError:
-    return LogCorruptError(
-        path=rows["path"][0].as_py(),
+def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, at: int) -> str:
+    return f"its {name} is {theirs[at]}, that of the primary file {ours[at]}"
+
+
+def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int], str]) -> None:
+    """Refuse column files that do not fit their fragments; `reason` says why, of one of them."""
+    if pc.all(same).as_py():
+        return
+    at = pc.index(same, False).as_py()
+    raise LogCorruptError(
+        path=rows["path"][at].as_py(),
         field=field,
-        reason=f"a column file does not fit its fragment: {reason}",
+        reason=f"a column file does not fit its fragment: {reason(at)}",
         remedy="The writer of this log is at fault",
     )
 
