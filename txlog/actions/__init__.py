@@ -11,12 +11,14 @@ from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows
 from txlog.actions.table import DomainMetadata, Format, Metadata, Protocol, Txn
+from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 
 __all__ = [
     "ACTIONS",
     "DELETION_VECTOR",
     "FILE_ROWS",
     "NAMES",
+    "WORD_BYTES",
     "Action",
     "Add",
     "Cdc",
@@ -39,4 +41,6 @@ __all__ = [
     "encode",
     "flat",
     "rows",
+    "text_bytes",
+    "words_of",
 ]

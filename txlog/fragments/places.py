@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-_WORD = 8
+from txlog.actions import WORD_BYTES, text_bytes, words_of
+
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 """Which bits of a word are its first bytes, so many."""
 
@@ -52,7 +52,7 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
         same = np.flatnonzero(first != np.searchsorted(ours, theirs, "right"))
         rows, alike = rows[same], first[same]
         ours_alike = np.searchsorted(ours, ours, "left")
-        start += _WORD
+        start += WORD_BYTES
     # They are wanted ones themselves, but for zeros at the end.
     same = np.zeros(len(wanted), np.int64)
     for row, path in zip(
@@ -81,16 +81,12 @@ def _words(paths: pa.Array, start: int, rows: Numbers) -> Words:
 
     Bytes that are missing count as zeros.
     """
-    _, offsets, data = paths.buffers()
-    places = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
-    begins, ends = places[:-1][rows] + start, places[1:][rows]
-    view = memoryview(b"" if data is None else data)
-    if len(view) < _WORD:
-        view = memoryview(bytes(view).ljust(_WORD, b"\0"))
-    # All runs of eight bytes, wherever they begin; of the last ones, what comes before is left out.
-    last = len(view) - _WORD
-    words: Any = np.ndarray((last + 1,), np.dtype(">u8"), buffer=view, strides=(1,))
+    texts = text_bytes(paths)
+    begins, ends = texts.starts[rows] + start, texts.ends[rows]
+    words = words_of(texts.held, ">u8")
+    # Of the last runs of eight bytes, what comes before is left out.
+    last = len(words) - 1
     found: Words = words[np.minimum(begins, last)].astype(np.uint64)
-    found <<= (8 * np.clip(begins - last, 0, _WORD - 1)).astype(np.uint64)
-    found &= _FIRST[np.clip(ends - begins, 0, _WORD)]
+    found <<= (8 * np.clip(begins - last, 0, WORD_BYTES - 1)).astype(np.uint64)
+    found &= _FIRST[np.clip(ends - begins, 0, WORD_BYTES)]
     return found

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import text_bytes
 from txlog.errors import LogCorruptError
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
@@ -22,9 +23,9 @@ _WEB = re.compile(r"https?:", re.IGNORECASE)
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 _IS_SPECIAL = re.compile(_SPECIAL)
 
-_PERCENT, _COLON, _SLASH, _DOT = b"%:/."
+_SLASH, _DOT = b"/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
-_BLOCK = 1 << 18
+_BLOCK = 1 << 16  # Of bytes, which stay near the processor.
 
 
 def decode_path(path: str) -> str:
@@ -97,20 +98,18 @@ def _keys(paths: pa.Array) -> pa.Array:
 
 def _are_plain(paths: pa.Array) -> bool:
     """Return whether it is plain at a look at the bytes alone that no path is special."""
-    _, offsets, data = paths.buffers()
-    if len(paths) == 0 or data is None:
-        return True
-    places = np.frombuffer(offsets, np.int32)[paths.offset : paths.offset + len(paths) + 1]
-    held = np.frombuffer(data, np.uint8)
-    starts = places[:-1][places[:-1] < places[1:]]
-    if np.isin(held[starts], _FIRST).any():
+    texts = text_bytes(paths)
+    starts = texts.starts[texts.starts < texts.ends]
+    if np.isin(texts.held[starts], _FIRST).any():
         return False
-    for start in range(int(places[0]), int(places[-1]), _BLOCK):
-        block = held[start : min(start + _BLOCK, int(places[-1])) + 1]
+    used = texts.used
+    for start in range(0, len(used), _BLOCK):
+        block = used[start : start + _BLOCK + 1]
         after = block[1:]
         odd = (after == _SLASH) | (after == _DOT)
         odd &= block[:-1] == _SLASH
-        if ((block == _PERCENT) | (block == _COLON)).any() or odd.any():
+        held = block.tobytes()
+        if b"%" in held or b":" in held or odd.any():
             return False
     return True
 

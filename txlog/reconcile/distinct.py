@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_WORD = 8
+from txlog.actions import WORD_BYTES, text_bytes, words_of
+
 _WORDS = 4
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -25,20 +26,11 @@ def text_hashes(texts: pa.Array) -> Hashes:
     texts
         A `string` array, of any offset.
     """
-    count = len(texts)
-    _, offsets, data = texts.buffers()
-    if count == 0:
-        return np.zeros(0, np.uint64)
-    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + count + 1]
-    starts, ends = places[:-1], places[1:]
+    held = text_bytes(texts)
+    starts, ends = held.starts, held.ends
     found = (ends - starts).astype(np.uint64) * _PRIME
-    held = b"" if data is None else data
-    if len(memoryview(held)) < _WORD:  # A text has the same number in any array.
-        held = bytes(_WORD)
-    # All runs of eight bytes, wherever they begin.
-    count = len(memoryview(held)) - _WORD + 1
-    words = np.ndarray((count,), np.dtype("<u8"), buffer=held, strides=(1,))
-    for back in range(_WORD, _WORD * _WORDS + 1, _WORD):
+    words = words_of(held.held)
+    for back in range(WORD_BYTES, WORD_BYTES * _WORDS + 1, WORD_BYTES):
         at = ends - back
         inside = at >= starts
         word = words[at] if inside.all() else np.where(inside, words[np.maximum(at, 0)], 0)

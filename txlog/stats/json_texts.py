@@ -16,6 +16,8 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txlog.actions import WORD_BYTES, text_bytes, words_of
+
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
@@ -27,7 +29,6 @@ NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
 
 _WIDTH = 40  # Bytes of a value, at most.
 _NUMBER_WIDTH = 24
-_WORD = 8
 _BLOCK = 1 << 17
 _SAMPLE = 48  # Texts that tell where something is in the others.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
@@ -55,13 +56,11 @@ class Texts:
 
     def __init__(self, texts: pa.Array) -> None:
         """Take a `string` array, of any offset; of a null, all is unclear."""
-        count = len(texts)
-        _, offsets, data = texts.buffers()
-        places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + count + 1]
-        first, last = (int(places[0]), int(places[-1])) if count else (0, 0)
-        self._bytes = np.frombuffer(data or b"", np.uint8)[first:last]
-        self._starts: Places = places[:-1].astype(np.int64) - first
-        self._ends: Places = places[1:].astype(np.int64) - first
+        found = text_bytes(texts)
+        first = int(found.starts[0]) if len(texts) else 0
+        self._bytes = found.used
+        self._starts: Places = found.starts.astype(np.int64) - first
+        self._ends: Places = found.ends.astype(np.int64) - first
 
     def values(self, section: str, name: str) -> Found:
         """Return what the texts say under a name in an object of theirs, such as `minValues`."""
@@ -168,27 +167,24 @@ class Texts:
     def _is_at(self, places: Places, needle: bytes) -> Mask:
         """Return at which places some bytes are; at the very end, they may be missed."""
         words = self._words
-        if len(needle) < _WORD:
+        if len(needle) < WORD_BYTES:
             whole = (1 << 8 * len(needle)) - 1
             wanted = np.uint64(int.from_bytes(needle, "little"))
             short: Mask = words[np.minimum(places, len(words) - 1)] & np.uint64(whole) == wanted
             return short & (places < len(words))
-        last = len(needle) - _WORD
+        last = len(needle) - WORD_BYTES
         inside: Mask = places + last < len(words)
         if not inside.all():
             places = np.where(inside, places, 0)
         for step in (0, last):
-            wanted = np.uint64(int.from_bytes(needle[step : step + _WORD], "little"))
+            wanted = np.uint64(int.from_bytes(needle[step : step + WORD_BYTES], "little"))
             inside &= words[places + step] == wanted
         return inside
 
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
         """All runs of eight bytes, wherever they begin."""
-        text = self._bytes
-        if len(text) < _WORD:
-            text = np.concatenate([text, np.zeros(_WORD, np.uint8)])
-        return np.ndarray((len(text) - _WORD + 1,), np.dtype("<u8"), buffer=text, strides=(1,))
+        return words_of(self._bytes)
 
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none), and what is neither."""

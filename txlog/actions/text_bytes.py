@@ -1,0 +1,50 @@
+"""Arrow texts as the bytes that they are, to look at many at once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+WORD_BYTES = 8
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TextBytes:
+    """The bytes of texts, some that are of no text perhaps, and where each begins and ends."""
+
+    held: Bytes
+    starts: Places
+    ends: Places
+
+    @property
+    def used(self) -> Bytes:
+        """The bytes from the first text to the last one."""
+        return self.held[self.starts[0] : self.ends[-1]] if len(self.starts) else self.held[:0]
+
+
+def text_bytes(texts: pa.Array) -> TextBytes:
+    """Return the bytes of a `string` array, of any offset; nothing is copied."""
+    _, offsets, data = texts.buffers()
+    if len(texts) == 0:
+        nothing = np.zeros(0, np.int32)
+        return TextBytes(np.zeros(0, np.uint8), nothing, nothing)
+    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    held = np.frombuffer(b"" if data is None else data, np.uint8)
+    return TextBytes(held, places[:-1], places[1:])
+
+
+def words_of(held: Bytes, kind: str = "<u8") -> NDArray[Any]:
+    """Return each run of eight bytes, wherever it begins, as a number of a NumPy type.
+
+    There is at least one: zeros stand for bytes that are missing.
+    """
+    if len(held) < WORD_BYTES:
+        held = np.concatenate([held, np.zeros(WORD_BYTES - len(held), np.uint8)])
+    return np.ndarray((len(held) - WORD_BYTES + 1,), np.dtype(kind), held.data, strides=(1,))
