@@ -206,6 +206,7 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
         snapshot,
         Wanted(("tags",)),
         lambda batches: max(highest_id(rows, None) for _, rows in batches),
+        distinct=False,
     )
 
 

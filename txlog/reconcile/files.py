@@ -9,17 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions import flat
 from txlog.errors import LogCorruptError
-from txlog.log import canonical_keys, commit_name
-from txlog.reconcile.distinct import Hashes, are_distinct, text_hashes
-
-_NOTHING = np.zeros(0, np.uint64)
-_SHIFT = np.uint64(7)
+from txlog.log import commit_name
+from txlog.reconcile.keys import are_different, file_keys
+from txlog.reconcile.newer import Newer, newer_of, untouched
 
 
 @dataclass(frozen=True)
@@ -28,39 +25,6 @@ class FileState:
 
     live: pa.Table
     tombstones: pa.Table
-
-
-def file_keys(rows: pa.Table) -> pa.ChunkedArray:
-    """Return for each of `FILE_ROWS` one text that stands for its logical file."""
-    paths = canonical_keys(rows["path"])
-    if rows["dv_id"].null_count == rows.num_rows:
-        return paths
-    # No path that a store can hold has a NUL, so none can look like a path with a vector.
-    with_vector = pc.binary_join_element_wise(paths, rows["dv_id"], "\0")
-    return pc.coalesce(with_vector, paths)
-
-
-def key_hashes(rows: pa.Table) -> Hashes:
-    """Return for each of `FILE_ROWS` a number: those of one logical file have the same.
-
-    Only the columns `path` and `dv_id` are looked at.
-    """
-    found = _hashes(canonical_keys(rows["path"]))
-    if rows["dv_id"].null_count < rows.num_rows:
-        found ^= _hashes(rows["dv_id"]) << _SHIFT
-    return found
-
-
-def _hashes(texts: pa.ChunkedArray) -> Hashes:
-    parts = [text_hashes(part) for part in texts.chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
-
-
-def are_different(keys: pa.ChunkedArray) -> bool:
-    """Return whether no key is there twice."""
-    if are_distinct(_hashes(keys)):
-        return True
-    return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))
 
 
 def newest(rows: pa.Table) -> pa.Table:
@@ -121,7 +85,7 @@ def once(rows: pa.Table, *, path: str) -> pa.Table:
     keys = file_keys(keyed)
     if are_different(keys):
         return rows
-    live = _split(rows).live
+    live = state_of(rows).live
     first: dict[str, dict[str, Any]] = {}
     kept = []
     for at, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
@@ -134,7 +98,7 @@ def once(rows: pa.Table, *, path: str) -> pa.Table:
                 reason="the checkpoint adds the same file twice, with different content",
                 remedy="Delete the checkpoint if the commits that it covers are still there",
             )
-    return pa.concat_tables([live.take(pa.array(kept, pa.int64())), _split(rows).tombstones])
+    return pa.concat_tables([live.take(pa.array(kept, pa.int64())), state_of(rows).tombstones])
 
 
 def _contents(rows: pa.Table) -> list[dict[str, Any]]:
@@ -154,9 +118,16 @@ def _named_twice(rows: pa.Table, row: int) -> LogCorruptError:
     )
 
 
+def state_of(rows: pa.Table) -> FileState:
+    """Return `FILE_ROWS` that have each logical file once as the state that they are."""
+    if pc.all(rows["is_add"]).as_py() is not False:
+        return FileState(rows, rows.slice(0, 0))
+    return FileState(rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"])))
+
+
 def reconcile_files(rows: pa.Table) -> FileState:
     """Return the state that `FILE_ROWS` of any number of versions make."""
-    return _split(newest(rows))
+    return state_of(newest(rows))
 
 
 def overlay(base: pa.Table, tail: pa.Table) -> FileState:
@@ -167,24 +138,11 @@ def overlay(base: pa.Table, tail: pa.Table) -> FileState:
     """
     tail = newest(tail)
     if tail.num_rows == 0:
-        return _split(base)
-    untouched = _untouched(base, tail)
-    return _split(pa.concat_tables([untouched, tail], promote_options="default"))
+        return state_of(base)
+    rows = [untouched(base, newer_of(tail)), tail]
+    return state_of(pa.concat_tables(rows, promote_options="default"))
 
 
-def left_of(base: pa.Table, tail: pa.Table) -> FileState:
+def left_of(base: pa.Table, newer: Newer) -> FileState:
     """Return what `overlay` takes from the base, or from any part of its rows."""
-    return _split(_untouched(base, tail) if tail.num_rows else base)
-
-
-def _untouched(base: pa.Table, tail: pa.Table) -> pa.Table:
-    if base.num_rows == 0:  # Without a checkpoint: then all keys of the tail are for nothing.
-        return base
-    touched = pc.is_in(file_keys(base), value_set=flat(file_keys(tail)))
-    return base.filter(pc.invert(touched)) if pc.any(touched).as_py() else base
-
-
-def _split(rows: pa.Table) -> FileState:
-    if pc.all(rows["is_add"]).as_py() is not False:
-        return FileState(rows, rows.slice(0, 0))
-    return FileState(rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"])))
+    return state_of(untouched(base, newer))

@@ -22,7 +22,7 @@ from txlog.fragments import (
     provisional_ids,
     single_files,
 )
-from txlog.reconcile import file_keys
+from txlog.reconcile import are_different, file_keys
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
     FilePlan,
@@ -33,7 +33,7 @@ from txlog.scan.plan import (
     plan_rows,
     read_plan,
 )
-from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint, load_files
+from txlog.snapshot import Snapshot, TwiceError, fold_files, has_large_checkpoint, load_files
 from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
@@ -104,7 +104,7 @@ class DeferredPlan:
         # Otherwise those of the commits after a checkpoint are left too.
         kept = [*NARROW, *(_STATISTICS if "stats" in wanted.columns else ())]
         fold = partial(_survivors, self.snapshot, self.reading, kept)
-        return fold_files(self.store, self.snapshot, wanted, fold)
+        return fold_files(self.store, self.snapshot, wanted, fold, distinct=False)
 
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
@@ -159,7 +159,7 @@ class DeferredPlan:
             )
 
         wanted = Wanted(names, bounds_of=())
-        rows = fold_files(self.store, self.snapshot, wanted, chosen, found.sources)
+        rows = fold_files(self.store, self.snapshot, wanted, chosen, found.sources, distinct=False)
         at = pc.index_in(flat(file_keys(found.files)), value_set=flat(file_keys(rows)))
         if at.null_count:
             return None
@@ -232,6 +232,11 @@ def _survivors(
     """Return which files survive, of batches with the columns of `wanted_by`. Pure.
 
     `kept` names the columns to keep of them, as far as they are there.
+
+    Raises
+    ------
+    TwiceError
+        One is there twice.
     """
     tables: list[pa.Table] = []
     sources: dict[Source, None] = {}
@@ -246,7 +251,10 @@ def _survivors(
         if source is not None and found.num_rows:
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.
-    return _Survivors(united(tables), tuple(sources), total)
+    files = united(tables)
+    if not are_different(file_keys(files)):
+        raise TwiceError
+    return _Survivors(files, tuple(sources), total)
 
 
 def _counted(batches: Batches) -> int | None:

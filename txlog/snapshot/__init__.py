@@ -7,6 +7,7 @@ from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.files import (
+    TwiceError,
     fold_files,
     fold_states,
     has_large_checkpoint,
@@ -38,6 +39,7 @@ __all__ = [
     "OutOfRange",
     "Snapshot",
     "Tail",
+    "TwiceError",
     "advance",
     "advance_lazily",
     "file_rows",

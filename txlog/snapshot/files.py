@@ -12,7 +12,17 @@ import pyarrow as pa
 from txlog.checkpoint import Footers, Source, Wanted, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments import FEATURE, require_fragments_feature
-from txlog.reconcile import FileState, Hashes, are_distinct, key_hashes, left_of, newest, overlay
+from txlog.reconcile import (
+    FileState,
+    Hashes,
+    are_distinct,
+    key_hashes,
+    left_of,
+    newer_of,
+    newest,
+    overlay,
+    state_of,
+)
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
@@ -62,6 +72,8 @@ def fold_files(
     wanted: Wanted,
     fold: Callable[[Iterator[tuple[Source | None, pa.Table]]], Result],
     sources: Sequence[Source] | None = None,
+    *,
+    distinct: bool = True,
 ) -> Result:
     """Return what a function makes of the live files of a snapshot, of which few are held at once.
 
@@ -76,6 +88,10 @@ def fold_files(
         out to be damaged.
     sources
         Of the checkpoint, those row groups alone; with `ANYWHERE` among them, all.
+    distinct
+        Whether to look if a checkpoint has a file twice, which some writers leave, so that it
+        counts once. To compare all paths takes its time: a fold that keeps few files can look at
+        those, and raise `TwiceError`.
 
     Raises
     ------
@@ -95,7 +111,8 @@ def fold_files(
         # Row groups of another checkpoint say nothing to whoever asks for them next.
         return fold((source and ANYWHERE, state.live) for source, state in states)
 
-    return _fold(store, snapshot, wanted, folded, None if ANYWHERE in (sources or ()) else sources)
+    chosen = None if ANYWHERE in (sources or ()) else sources
+    return _fold(store, snapshot, wanted, folded, chosen, distinct)
 
 
 def fold_states(
@@ -109,7 +126,7 @@ def fold_states(
     def folded(states: Iterator[_Found], _: Snapshot) -> Result:
         return fold(state for _, state in states)
 
-    return _fold(store, snapshot, Wanted(), folded, None)
+    return _fold(store, snapshot, Wanted(), folded)
 
 
 _Found = tuple[Source | None, FileState]
@@ -120,47 +137,56 @@ def _fold(
     snapshot: Snapshot,
     wanted: Wanted,
     fold: Callable[[Iterator[_Found], Snapshot], Result],
-    sources: Sequence[Source] | None,
+    sources: Sequence[Source] | None = None,
+    distinct: bool = True,
 ) -> Result:
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
-        return fold(_states(store, current, wanted, of_this), current)
+        return fold(_states(store, current, wanted, of_this, distinct), current)
 
     try:
         return _from_sound_files(store, snapshot, read)
-    except _TwiceError:  # Perhaps: only a look at all of them tells.
+    except TwiceError:  # Perhaps: only a look at all of them tells.
         return fold(iter([(ANYWHERE, load_files(store, snapshot))]), snapshot)
 
 
-class _TwiceError(Exception):
+class TwiceError(Exception):
     """Two files of a checkpoint may be the same."""
 
 
 def _states(
-    store: Store, snapshot: Snapshot, wanted: Wanted, sources: Sequence[Source] | None
+    store: Store,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    sources: Sequence[Source] | None,
+    distinct: bool,
 ) -> Generator[_Found, None, None]:
     """Yield files, part by part, first those of the commits after the checkpoint."""
     tail = newest(snapshot.tail)
-    found = left_of(tail, tail.slice(0, 0))
+    found = state_of(tail)
     require_sound(snapshot, found.live)
     yield None, found
     if not snapshot.checkpoint:
         return
-    touched = key_hashes(tail)
+    newer = newer_of(tail)
     seen: list[Hashes] = []
     whole = sources_of(snapshot.checkpoint, snapshot.sidecars)
     version = snapshot.checkpoint[0].version
     chosen = whole if sources is None else sources
-    batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-    for source, batch in read_ahead(batches):
-        hashes = key_hashes(batch)
-        seen.append(hashes)
-        newer = tail if np.isin(hashes, touched).any() else tail.slice(0, 0)
+
+    def batches() -> Generator[tuple[Source, pa.Table], None, None]:
+        found = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
+        for source, batch in found:
+            if distinct:
+                seen.append(key_hashes(batch))
+            yield source, batch
+
+    for source, batch in read_ahead(batches()):
         found = left_of(batch, newer)
         require_sound(snapshot, found.live)
         yield source, found
     if seen and not are_distinct(np.concatenate(seen)):
-        raise _TwiceError
+        raise TwiceError
 
 
 def _from_sound_files(

@@ -40,7 +40,7 @@ from txlog.checkpoint import (
 from txlog.errors import LogCorruptError, TxlogWarning
 from txlog.log import CatalogCommits, LogFile, canonical_keys
 from txlog.protocol import features_of
-from txlog.reconcile import FileState, left_of, overlay, reconcile_files
+from txlog.reconcile import FileState, left_of, newer_of, overlay, reconcile_files
 from txlog.scan import map_all
 from txlog.schema import StructType
 from txlog.snapshot import (
@@ -146,7 +146,7 @@ class _PartWriter:
                 reason="the checkpoint before it is not the one that this worker finds",
                 remedy="Write the checkpoint again",
             )
-        found = left_of(read_sources(store, sources, self.base[0].version), snapshot.tail)
+        found = left_of(read_sources(store, sources, self.base[0].version), newer_of(snapshot.tail))
         require_sound(snapshot, found.live)
         return self.write_rows(found)
 
