@@ -131,6 +131,27 @@ def test_an_action_without_its_key_is_damage() -> None:
     assert read_files(store, [file]).num_rows == 1  # A row may be empty.
 
 
+@pytest.mark.parametrize(
+    ("reader", "writer", "features"),
+    [(3, 7, []), (1, 7, []), (3, 7, ["x"]), (1, 7, ["x"]), (1, 2, None)],
+)
+def test_lists_of_features_that_are_empty_are_there(
+    reader: int, writer: int, features: list[str] | None
+) -> None:
+    """Footers count no value in an empty list, nor in one that is not there."""
+    body = {"minReaderVersion": reader, "minWriterVersion": writer}
+    lists = {"readerFeatures": features if reader == 3 else None, "writerFeatures": features}
+    listed = pa.list_(pa.string())
+    kind = pa.struct([*((name, pa.int32()) for name in body), *((name, listed) for name in lists)])
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    rows = [*[{}] * 40_000, {"protocol": body | lists}]
+    put(store, file.path, rows, pa.schema([("protocol", kind)]))
+    (found,) = read_controls(store, [file])
+    assert isinstance(found, Protocol)
+    assert found.reader_features == lists["readerFeatures"]
+    assert found.writer_features == lists["writerFeatures"]
+
+
 def test_an_empty_vector_struct_is_no_vector() -> None:
     store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
     vector = pa.struct([("storageType", pa.string()), ("pathOrInlineDv", pa.string())])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,9 @@ from txlog.log import LogFile
 from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
-_ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE = 32_768
+# From which version on a protocol lists features, and where.
+_LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
 
 def read_controls(
@@ -48,13 +50,28 @@ def read_controls(
     return tuple(action for found in map_many(store, read, parts) for action in found)
 
 
-def _group_controls(file: Opened, group: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the actions of a row group, and read no further than to the last of them."""
-    left = {kind: file.actions(group, kind) for kind in _CONTROLS}
+def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return the actions of a row group; no more is read than to the last of them."""
+    counts = {kind: file.actions(group, kind) for kind in _CONTROLS}
+    kinds = [kind for kind, count in counts.items() if count != 0]
+    leaves = [leaf for leaf in file.leaves if leaf.split(".")[0] in kinds]
+    held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
+    # To step over a million nulls takes its time. Of a map or a list all is read, or nothing.
+    found = list(_read(file, group, counts, [leaf for leaf in leaves if _field(leaf) in held]))
+    if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
+        # Absent and empty mean the same but here.
+        found = list(_read(file, group, counts, leaves))
+    return found
+
+
+def _read(
+    file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the actions that some columns hold, of which the footer says how many there are."""
+    left = dict(counts)
     kinds = [kind for kind, count in left.items() if count != 0]
     if not kinds:
         return
-    columns = [leaf for kind in kinds for leaf in _leaves(file, group, kind)]
     for batch in file.file.iter_batches(
         _ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False
     ):
@@ -73,17 +90,12 @@ def _group_controls(file: Opened, group: int) -> Iterator[tuple[str, dict[str, A
         raise pa.ArrowInvalid(f"of its actions it holds {left} fewer than its footer says")
 
 
-def _leaves(file: Opened, group: int, kind: str) -> list[str]:
-    """Return the columns of a kind of action that hold something.
-
-    To skip a million nulls takes its time. What is absent and what is empty mean the same but in
-    a protocol. Of a map or a list all is read, or nothing.
-    """
-    leaves = [leaf for leaf in file.leaves if leaf.startswith(f"{kind}.")]
-    if kind == "protocol":
-        return leaves
-    held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
-    return [leaf for leaf in leaves if _field(leaf) in held]
+def _lacks_features(protocol: Mapping[str, Any]) -> bool:
+    """Whether a protocol's versions call for a list of features that is not there."""
+    return any(
+        (protocol.get(version) or 0) >= least and protocol.get(features) is None
+        for version, least, features in _LISTS
+    )
 
 
 def _field(leaf: str) -> str:
