@@ -39,6 +39,7 @@ class Wanted:
     # Physical paths of the columns of which statistics are wanted, where these are structs. None
     # for those of all columns, and only for files whose statistics are nothing else.
     bounds_of: tuple[Path, ...] | None = None
+    encoded: bool = False  # Whether maps of partition values may be of dictionaries.
 
     @property
     def schema(self) -> pa.Schema:
@@ -169,7 +170,9 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
         elif name not in names:
             columns[field.name] = pa.nulls(count, field.type)
         elif name != "deletionVector":
-            columns[field.name] = pc.struct_field(structs, name).cast(field.type)
+            column = pc.struct_field(structs, name)
+            keep = wanted.encoded and is_add and name == "partitionValues"
+            columns[field.name] = column if keep else column.cast(field.type)
     if "deletionVector" in names:
         vectors, ids = _vectors(pc.struct_field(structs, "deletionVector"))
         columns |= {
@@ -180,8 +183,9 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
     values = columns.get("partition_values")
     if is_add and values is not None and values.null_count and "partitionValues_parsed" in names:
         parsed = _texts_of(pc.struct_field(structs, "partitionValues_parsed"))
-        columns["partition_values"] = pc.coalesce(values, parsed)
-    table = pa.table([columns[name] for name in wanted.schema.names], schema=wanted.schema)
+        columns["partition_values"] = pc.coalesce(values.cast(STRING_MAP), parsed)
+    schema = pa.schema([field.with_type(columns[field.name].type) for field in wanted.schema])
+    table = pa.table([columns[name] for name in schema.names], schema=schema)
     if STRUCTS in names and (wanted.bounds_of is not None or columns["stats"].null_count):
         table = table.append_column(STRUCTS, pc.struct_field(structs, STRUCTS))
     return table

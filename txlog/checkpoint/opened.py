@@ -54,7 +54,7 @@ class Opened:
             buffer_size=_BUFFER_BYTES if near else 0,
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
-            read_dictionary=_rare_texts(schema, self.leaves),
+            read_dictionary=_few_texts(schema, self.leaves),  # So they are read at least cost.
         )
         self.kinds = [name for name in self.file.schema_arrow.names if name in KEYS]
         """The actions that it has columns for."""
@@ -114,13 +114,13 @@ class Opened:
         return self.values(group, key)
 
 
-def _rare_texts(schema: pq.ParquetSchema, leaves: Mapping[str, int]) -> list[str]:
-    """Return the columns of texts that few rows have: as a dictionary, their nulls cost least."""
+def _few_texts(schema: pq.ParquetSchema, leaves: Mapping[str, int]) -> list[str]:
+    """Return the columns of texts of which few are different, or are not null."""
     return [
         leaf
         for leaf, at in leaves.items()
-        if leaf.split(".")[0] not in ("add", "remove")
-        and schema.column(at).physical_type == "BYTE_ARRAY"
+        if leaf.split(".")[0] not in ("add", "remove") or leaf.startswith("add.partitionValues.")
+        if schema.column(at).physical_type == "BYTE_ARRAY"
     ]
 
 

@@ -220,10 +220,10 @@ def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
     others = [path for path in paths if path not in partitions and snapshot.schema.get(path[0])]
     columns = [*NARROW, *(["partition_values"] if partitions else [])]
     if not others:
-        return Wanted(columns)
+        return Wanted(columns, encoded=True)
     mode = reading.mapping_mode
     physical = tuple(physical_path(snapshot.schema, path, mode) for path in others)
-    return Wanted((*columns, "stats"), bounds_of=physical)
+    return Wanted((*columns, "stats"), bounds_of=physical, encoded=True)
 
 
 def _survivors(

@@ -103,6 +103,7 @@ def fold_files(
         (*_ALWAYS, *(name for name in wanted.columns if name not in _ALWAYS)),
         removes=False,
         bounds_of=wanted.bounds_of,
+        encoded=wanted.encoded,
     )
 
     def folded(states: Iterator[_Found], current: Snapshot) -> Result:

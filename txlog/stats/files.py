@@ -13,6 +13,7 @@ from txlog.expressions import Expression, columns_of
 from txlog.schema import DataType, StructField, StructType
 from txlog.stats.bounds import ALL, EVERYTHING, Bounds, ColumnBounds, Known, Path, merged
 from txlog.stats.json_bounds import json_bounds, json_counts
+from txlog.stats.maps import entries
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import bound_type, struct_bounds, struct_count
 
@@ -117,4 +118,4 @@ def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Arra
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:
     """Return a partition column's values as logged, for each of `FILE_ROWS`."""
-    return pc.map_lookup(flat(files["partition_values"]), pa.scalar(name), "last")
+    return entries(flat(files["partition_values"]), name)[0]

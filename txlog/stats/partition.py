@@ -24,6 +24,7 @@ from txlog.schema import (
 )
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
+from txlog.stats.maps import encoded, entries
 
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
@@ -34,13 +35,16 @@ def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> p
 
     `mode` is the table's column mapping.
     """
-    texts = pc.map_lookup(maps, pa.scalar(column.name), "last")
-    if mode == "none":
+    name = column.name if mode == "none" else column.physical_name
+    texts, is_there = entries(maps, name)
+    if mode == "none" or name == column.name or pc.all(is_there).as_py():
         return texts
     # Some writers log the table's own name, and reading takes it where the other is absent.
-    name = pa.scalar(column.physical_name)
-    is_there = pc.is_valid(pc.map_lookup(maps, name, "all"))
-    return pc.if_else(is_there, pc.map_lookup(maps, name, "last"), texts)
+    return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)[0]))
+
+
+def _plain(texts: pa.Array) -> pa.Array:
+    return texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
 
 
 def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
@@ -55,11 +59,11 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    encoded = values.dictionary_encode()
+    texts = encoded(values)
     read = _reader(kind)
     target = arrow_type(kind)
     distinct = []
-    for text in encoded.dictionary.to_pylist():
+    for text in texts.dictionary.to_pylist():
         try:
             distinct.append(read(text) if text else None)
         except (ValueError, ArithmeticError) as error:
@@ -76,7 +80,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
             reason=f"a partition value does not fit {type_name(kind)}: {error}",
             remedy="The writer of this log is at fault",
         ) from error
-    return typed.take(encoded.indices)
+    return typed.take(texts.indices)
 
 
 def _array(values: list[Any], target: pa.DataType) -> pa.Array:
@@ -139,8 +143,8 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    encoded = values.dictionary_encode()
-    distinct = encoded.dictionary
+    coded = values.dictionary_encode()
+    distinct = coded.dictionary
     match kind:
         case PrimitiveType("date"):
             texts = [_year(format_date(days)) for days in distinct.cast(pa.int32()).to_pylist()]
@@ -152,7 +156,7 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
             texts = [_year(format_moment(value, digits=6, separator=" ")) for value in micros]
         case _:
             texts = [_text(value) for value in distinct.to_pylist()]
-    found = pa.array(texts, pa.string()).take(encoded.indices)
+    found = pa.array(texts, pa.string()).take(coded.indices)
     return pc.if_else(pc.equal(found, ""), None, found)
 
 

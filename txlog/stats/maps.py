@@ -1,0 +1,60 @@
+"""Values out of maps of texts, of which most tables have the same names in each. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def entries(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:
+    """Return what maps have under a name, the last if there are several, and whether it is there.
+
+    Parameters
+    ----------
+    maps
+        Of texts, which may be dictionaries; then what is returned may be one too.
+    """
+    regular = _regular(maps)
+    if regular is None:
+        if pa.types.is_dictionary(maps.type.key_type):
+            maps = maps.cast(pa.map_(pa.string(), pa.string()))
+        found = pc.map_lookup(maps, pa.scalar(name), "last")
+        return found, pc.is_valid(pc.map_lookup(maps, pa.scalar(name), "all"))
+    names, items = regular
+    there = name in names
+    if not there:
+        return pa.nulls(len(maps), pa.string()), pa.repeat(pa.scalar(there), len(maps))
+    last = len(names) - 1 - names[::-1].index(name)
+    found = items.take(pa.array(np.arange(last, len(items), len(names))))
+    return found, pa.repeat(pa.scalar(there), len(maps))
+
+
+def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
+    """Return the names that all maps have, in one order, and all values, map by map."""
+    if not len(maps) or maps.null_count:
+        return None
+    offsets = maps.offsets.to_numpy()
+    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    width = count // len(maps)
+    if not width or (np.diff(offsets) != width).any():
+        return None
+    keys = maps.keys.slice(start, count).dictionary_encode()
+    numbers = keys.indices.to_numpy().reshape(len(maps), width)
+    if (numbers != numbers[0]).any():
+        return None
+    names = [keys.dictionary[number].as_py() for number in numbers[0].tolist()]
+    return names, maps.items.slice(start, count)
+
+
+def encoded(texts: pa.Array) -> pa.DictionaryArray:
+    """Return texts as a dictionary that has no text but theirs."""
+    if not pa.types.is_dictionary(texts.type):
+        return texts.dictionary_encode()
+    if len(texts.dictionary) > len(texts):
+        return texts.dictionary_decode().dictionary_encode()
+    used = np.bincount(texts.indices.drop_null().to_numpy(), minlength=len(texts.dictionary)) > 0
+    numbers = pa.array(np.cumsum(used, dtype=np.int32) - 1)
+    return pa.DictionaryArray.from_arrays(
+        numbers.take(texts.indices), texts.dictionary.filter(pa.array(used))
+    )
