@@ -182,6 +182,11 @@ CASES = {
         "checkpoint-v2", MILLION, copied=True, targets={"deltalake": 20}, memory=0.1,
         compared=False,
     ),
+    "delete": Case(
+        "delete one row in a thousand, 200,000 rows a file",
+        {"txlog": WRITE.txlog_delete, "deltalake": WRITE.delta_delete},
+        "rows", (10, 100), copied=True, targets={"deltalake": 15}, memory=0.4, compared=False,
+    ),
 }  # fmt: skip
 SMALL = ("commits", "about", "list", "partition", "range", "refresh", "prepared", "appends")
 

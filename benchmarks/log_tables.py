@@ -1,8 +1,8 @@
 """Tables that are mostly log: many commits, or many files in a checkpoint, of a fixed seed.
 
-Their data files do not exist. What is measured on them is opening, listing and planning. They are
-written by hand or by deltalake, except where the name of the table says another writer, so that no
-layout of txlog's own makes its reading quick.
+Their data files do not exist, but those of `rows`: what is measured on them is opening, listing and
+planning. They are written by hand or by deltalake, except where the name of the table says another
+writer, so that no layout of txlog's own makes its reading quick.
 """
 
 from __future__ import annotations
@@ -192,6 +192,32 @@ def write_sidecars(root: Path, files: int) -> None:
     (root / "_delta_log" / name).write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in lines))
 
 
+FILE_ROWS = 200_000
+
+
+def make_rows(root: Path, files: int) -> None:
+    """Write 200,000 rows a file, twice: deltalake writes no table with deletion vectors."""
+    for name in ("vectors", "plain"):
+        _write_rows(root / name, files, vectors=name == "vectors")
+
+
+def _write_rows(root: Path, files: int, *, vectors: bool) -> None:
+    import pyarrow as pa
+
+    import txlog
+
+    kinds = {"key": pa.int64(), **{f"n{k}": pa.int64() for k in range(4)}}
+    schema = pa.schema([*kinds.items(), ("t0", pa.string()), ("t1", pa.string())])
+    properties = {"delta.enableDeletionVectors": str(vectors).lower()}
+    table = txlog.Table.create(root, schema, properties=properties)
+    dice = np.random.default_rng(SEED)
+    for number in range(files):
+        keys = dice.permutation(FILE_ROWS) + number * FILE_ROWS
+        numbers = [dice.integers(0, 10**9, FILE_ROWS) for _ in range(4)]
+        texts = [np.char.add("t", (values % 10_000).astype("U5")) for values in numbers[:2]]
+        table.append(pa.table(dict(zip(schema.names, [keys, *numbers, *texts], strict=True))))
+
+
 STRUCTS = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "false",
@@ -207,6 +233,7 @@ TABLES: dict[str, Callable[[Path, int], None]] = {
     ),
     "sidecars": write_sidecars,
     "checkpoint-v2": lambda root, files: write_checkpointed(root, files, by_txlog, V2),
+    "rows": make_rows,
 }
 
 

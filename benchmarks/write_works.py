@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from log_tables import SEED, adds, schema_string, write_commits
+from log_tables import adds, schema_string, write_commits
 
 Prepare = Callable[[Path], Callable[[], Any]]
 COMMITS = 1_000
@@ -206,32 +205,15 @@ def delta_checkpoint(root: Path) -> Callable[[], Any]:
 
 # -- deleting one row in a thousand, from every file of a copy of a table that `make_rows` made
 
-FILES, FILE_ROWS = 100, 200_000
 GONE = "key % 1000 = 7"
 """No statistics help: each file has such rows, in any order."""
-
-
-def make_rows(root: Path, vectors: bool) -> None:
-    """Write 20 million rows in 100 files; deltalake writes no table with deletion vectors."""
-    import txlog
-
-    kinds = {"key": pa.int64(), **{f"n{k}": pa.int64() for k in range(4)}}
-    schema = pa.schema([*kinds.items(), ("t0", pa.string()), ("t1", pa.string())])
-    properties = {"delta.enableDeletionVectors": str(vectors).lower()}
-    table = txlog.Table.create(root, schema, properties=properties)
-    dice = np.random.default_rng(SEED)
-    for number in range(FILES):
-        keys = dice.permutation(FILE_ROWS) + number * FILE_ROWS
-        numbers = [dice.integers(0, 10**9, FILE_ROWS) for _ in range(4)]
-        texts = [np.char.add("t", (values % 10_000).astype("U5")) for values in numbers[:2]]
-        table.append(pa.table(dict(zip(schema.names, [keys, *numbers, *texts], strict=True))))
 
 
 def txlog_delete(root: Path) -> Callable[[], Any]:
     import txlog
 
     def work() -> Any:
-        table = txlog.Table(root)
+        table = txlog.Table(root / "vectors")
         table.delete(GONE)
         return table.version
 
@@ -242,7 +224,7 @@ def delta_delete(root: Path) -> Callable[[], Any]:
     from deltalake import DeltaTable
 
     def work() -> Any:
-        table = DeltaTable(root)
+        table = DeltaTable(root / "plain")
         table.delete(GONE)
         return table.version()
 
