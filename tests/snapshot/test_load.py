@@ -54,6 +54,19 @@ def paths(table: txlog.Table, snapshot: Snapshot) -> list[tuple[str, str | None]
     return sorted(zip(live["path"].to_pylist(), live["dv_id"].to_pylist(), strict=True))
 
 
+def test_a_local_store_that_lists_briefly_tells_the_same_of_a_version(make: Make) -> None:
+    table = make(12)
+    root = table.store.root
+    for version in [*range(table.version + 1), None]:
+        brief = load_snapshot(open_store(root), version=version)
+        told = load_snapshot(open_store(f"local://{root}"), version=version)
+        for name in ("version", "timestamp_ms", "head_ms", "checkpoint", "controls"):
+            assert getattr(brief, name) == getattr(told, name)
+        assert brief.head_ms
+        assert all(part.size and part.modified_ms for part in brief.checkpoint)
+        assert brief.tail.equals(told.tail)
+
+
 @pytest.mark.spec("REC-8")
 def test_a_version_is_the_same_whatever_came_after(make: Make) -> None:
     table = make(1)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
-from txlog.store import open_store, read_ahead, read_many
+from txlog.store import list_briefly, open_store, read_ahead, read_many
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
 
@@ -40,6 +40,53 @@ def test_the_size_of_a_listing_is_of_the_right_kind(tmp_path: Path) -> None:
     told = [(f"f/{name}", size) for name, size, _ in store.list_after("f", "")]
     assert told == [("f/a", 4), ("f/b", 0)]
     assert list(read_many(store, told)) == [b"0123", b""]
+
+
+@pytest.mark.parametrize("length", [511, 512, 513, 65535, 65536, 65537, 200_000])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_file_of_any_length_is_read_whole(tmp_path: Path, length: int, told: bool) -> None:
+    data = bytes(range(256)) * (length // 256 + 1)
+    (tmp_path / "a").write_bytes(data[:length])
+    asked = [("a", length if told else 0)]
+    assert list(read_many(open_store(tmp_path), asked)) == [data[:length]]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_file_that_comes_a_block_at_a_time_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    read = os.read
+    (tmp_path / "a").write_bytes(bytes(5000))
+    monkeypatch.setattr(os, "read", lambda descriptor, most: read(descriptor, min(most, 4096)))
+    assert list(read_many(open_store(tmp_path), [("a", 5000 if told else 0)])) == [bytes(5000)]
+
+
+names = st.text("01ab.", min_size=1, max_size=3).filter(lambda name: name.strip("."))
+
+
+@given(st.sets(names), st.sets(names), names | st.just(""))
+def test_a_brief_listing_has_the_same_names(files: set[str], folders: set[str], since: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        for name in files:
+            Path(root, "f", name).parent.mkdir(exist_ok=True)
+            Path(root, "f", name).write_bytes(b"x")
+        for name in folders - files:
+            Path(root, "f", name).mkdir(parents=True)
+        for uri in (root, f"local://{root}"):
+            store = open_store(uri)
+            listed = [info.name for info in store.list_after("f", since)]
+            assert [name for name, _, _ in list_briefly(store, "f", since)] == listed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
+def test_a_brief_listing_has_links_to_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "folder").mkdir()
+    for target in ("file", "folder", "nothing", "to-loop"):
+        (tmp_path / f"to-{target.removeprefix('to-')}").symlink_to(target)
+    store = open_store(tmp_path)
+    listed = [info.name for info in store.list_after("", "")]
+    assert [name for name, _, _ in list_briefly(store, "", "")] == listed
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 1 << 70])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 from txlog.actions import Action, Sidecar
 from txlog.checkpoint import HINT_PATH, Footers, Hint, read_controls, read_hint
@@ -30,18 +31,23 @@ from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
-from txlog.store import Store
+from txlog.store import Store, list_briefly
 
 
 def list_log(
-    store: Store, *, since: int = 0, catalog: CatalogCommits | None = None
+    store: Store, *, since: int = 0, catalog: CatalogCommits | None = None, briefly: bool = False
 ) -> list[LogFile]:
     """Return the log's files of versions from `since` on; whatever has another name is ignored.
 
-    Of a catalog-managed table they are those that its catalog ratified.
+    Of a catalog-managed table they are those that its catalog ratified. If they are listed
+    briefly, sizes and times may be 0: `_told` says them of those that matter.
     """
+    first = f"{since:020d}"
     try:
-        listed = list(store.list_after(LOG_FOLDER, f"{since:020d}"))
+        if briefly:
+            listed = list_briefly(store, LOG_FOLDER, first)
+        else:
+            listed = list(store.list_after(LOG_FOLDER, first))
     except StoreError as error:
         error.path = store.resolve(LOG_FOLDER)  # Say which table it is.
         raise
@@ -71,6 +77,17 @@ def list_commits(store: Store, snapshot: Snapshot, *, since: int = 0) -> list[Lo
         ),
         key=lambda file: file.version,
     )
+
+
+def _told(store: Store, file: LogFile) -> LogFile | None:
+    """Return a file that was listed briefly with its size and time, or None if it is gone."""
+    if file.size or file.content is not None:
+        return file
+    try:
+        _, size, modified_ms = store.info(file.path)
+    except NotFoundError:
+        return None
+    return file._replace(size=size, modified_ms=modified_ms)
 
 
 def _staged(store: Store, name: str, version: int) -> LogFile:
@@ -113,7 +130,7 @@ def load_snapshot(
         version = catalog.latest_version
     hint = read_hint(store)
     since = hint.version if hint and (version is None or hint.version <= version) else 0
-    files = list_log(store, since=since, catalog=catalog)
+    files = list_log(store, since=since, catalog=catalog, briefly=True)
     passed_over: list[DamagedError] = []
     relisted = False
     while True:
@@ -126,7 +143,7 @@ def load_snapshot(
         except (NotFoundError, LogCorruptError) as error:
             if since:  # The hint led too far: look at the whole log.
                 relisted = True
-                since, files = 0, list_log(store, catalog=catalog)
+                since, files = 0, list_log(store, catalog=catalog, briefly=True)
             elif passed_over:
                 raise passed_over[0].cause from error
             elif not files:
@@ -152,6 +169,8 @@ def _no_table(store: Store) -> NotFoundError:
 def _load(
     store: Store, segment: Segment, files: list[LogFile], catalog: CatalogCommits | None
 ) -> Snapshot:
+    head = _head(store, segment, files)
+    segment = _with_told(store, segment, head)
     footers = Footers()
     base, sidecars = _load_checkpoint(store, segment, footers)
     tail = read_deltas(store, segment.deltas)
@@ -162,8 +181,8 @@ def _load(
         controls,
         sidecars=sidecars,
         tail=tail.files,
-        timestamp_ms=_timestamp_ms(store, segment, files, tail.last, controls),
-        head_ms=_head_ms(segment, files),
+        timestamp_ms=_timestamp_ms(store, segment, head, tail.last, controls),
+        head_ms=0 if head is None else head.modified_ms,
         catalog=catalog,
         footers=footers,
     )
@@ -213,27 +232,32 @@ def warn_of_damage(damage: DamagedError) -> None:
     _say(f"{', '.join(damage.names)} is damaged and passed over: {damage.cause}")
 
 
-def _head_ms(segment: Segment, files: list[LogFile]) -> int:
-    head = _head(segment, files)
-    return 0 if head is None else head.modified_ms
+def _head(store: Store, segment: Segment, files: Sequence[LogFile]) -> LogFile | None:
+    """Return the version's own commit with its size and time, if it is still there."""
+    # Mostly the newest is asked for, and names ascend.
+    for file in reversed(files):
+        if file.kind == "commit" and file.version == segment.version:
+            return _told(store, file)
+    return None
 
 
-def _head(segment: Segment, files: list[LogFile]) -> LogFile | None:
-    """Return the version's own commit, if it is still there."""
-    return next(
-        (file for file in files if file.kind == "commit" and file.version == segment.version), None
-    )
+def _with_told(store: Store, segment: Segment, head: LogFile | None) -> Segment:
+    """Return a segment with sizes and times of the checkpoint and of the version's own commit."""
+    checkpoint = tuple(_told(store, part) or part for part in segment.checkpoint)
+    deltas = segment.deltas
+    if head is not None and deltas and deltas[-1].name == head.name:
+        deltas = (*deltas[:-1], head)
+    return replace(segment, checkpoint=checkpoint, deltas=deltas)
 
 
 def _timestamp_ms(
     store: Store,
     segment: Segment,
-    files: list[LogFile],
+    file: LogFile | None,
     last: Commit | None,
     controls: Controls,
 ) -> int:
     """Return when the version was made, from its own commit if that is still there."""
-    file = _head(segment, files)
     if file is None:
         return max((part.modified_ms for part in segment.checkpoint), default=0)
     protocol, metadata = controls.protocol, controls.metadata

@@ -1,10 +1,11 @@
-"""Reads of a store that run beside each other, or beside what is made of them."""
+"""Many files of a store: listed, read beside each other, or beside what is made of them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import repeat
 from typing import Any, TypeVar
 
 from txlog.store.base import Store
@@ -24,6 +25,16 @@ def reads_at_once(store: Store) -> int:
 def is_far(store: Store) -> bool:
     """Return whether a request to a store takes long, however little is asked for."""
     return reads_at_once(store) > 1
+
+
+def list_briefly(store: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+    """Return what `Store.list_after` yields, but without sizes and times where these cost more.
+
+    They are 0 then: on a local disk each file would have to be asked for them.
+    """
+    if isinstance(store, LocalStore):
+        return zip(store.names_after(folder, name), repeat(0), repeat(0), strict=False)
+    return list(store.list_after(folder, name))
 
 
 def read_many(store: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
