@@ -9,7 +9,7 @@ from txlog.actions.checksum import VersionChecksum, decode_checksum
 from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows, flat
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
-from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows
+from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows, rows_of_all
 from txlog.actions.table import DomainMetadata, Format, Metadata, Protocol, Txn
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 
@@ -41,6 +41,7 @@ __all__ = [
     "encode",
     "flat",
     "rows",
+    "rows_of_all",
     "text_bytes",
     "words_of",
 ]

@@ -7,10 +7,11 @@ fields, and a property test holds the two decodings equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -149,34 +150,42 @@ def _at_fault(
 
 
 def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any]]) -> pa.Table:
-    there = set().union(*bodies)
+    fields = _by_name(bodies)
     count = len(bodies)
     columns: dict[str, pa.Array] = {
         "version": pa.array(versions, pa.int64()),
         "is_add": pa.array(is_add, pa.bool_()),
     }
     for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
-        columns[column] = (
-            _maps([body.get(name) for body in bodies])
-            if name in there
-            else pa.nulls(count, STRING_MAP)
-        )
+        columns[column] = _maps(fields[name]) if name in fields else pa.nulls(count, STRING_MAP)
     for name, column in FIELDS.items():
         kind = FILE_ROWS.field(column).type
-        if name not in there:
+        if name not in fields:
             columns[column] = pa.nulls(count, kind)
             continue
-        values = [body.get(name) for body in bodies]
-        if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, values)):
+        if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
-        columns[column] = pa.array(values, kind)
+        columns[column] = pa.array(fields[name], kind)
     _require_fields(columns)
     columns["data_change"] = columns["data_change"].fill_null(True)
-    vectors = [body.get("deletionVector") for body in bodies] if "deletionVector" in there else []
+    vectors = fields.get("deletionVector", ())
     columns["deletion_vector"], columns["dv_id"] = (
         _vectors(vectors) if any(vectors) else _no_vectors(count)
     )
     return pa.table([columns[name] for name in FILE_ROWS.names], schema=FILE_ROWS)
+
+
+def _by_name(bodies: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
+    """Return the values of each field that some objects have; None where one has it not."""
+    if _are_alike(bodies):  # As those that one writer wrote.
+        return dict(zip(bodies[0], zip(*map(dict.values, bodies), strict=True), strict=True))
+    there = set().union(*bodies)
+    return {name: [body.get(name) for body in bodies] for name in there}
+
+
+def _are_alike(objects: Sequence[Any]) -> bool:
+    """Return whether objects have the same names, in the same order."""
+    return list(map(tuple, objects)).count(tuple(objects[0])) == len(objects)
 
 
 def _require_fields(columns: dict[str, pa.Array]) -> None:
@@ -194,26 +203,33 @@ def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
     return pa.nulls(count, DELETION_VECTOR), pa.nulls(count, pa.string())
 
 
-def _maps(values: list[Mapping[str, str | None] | None]) -> pa.Array:
+def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     """Return string maps column by column: offsets, keys, items."""
-    # Without a None in it, which the type of `values` does not say.
-    there: list[Any] = [{} if v is None else v for v in values] if None in values else values
+    if None not in values and _are_alike(values):
+        names: list[str] = list(values[0] or ())
+        offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
+        every = np.tile(np.arange(len(names)), len(values))
+        keys = pa.array(names, pa.string()).take(pa.array(every))
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, _items(values))
+    there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
-    offsets: list[int | None] = [*ends]
-    if there is not values:
-        offsets[:-1] = (None if v is None else at for v, at in zip(values, ends, strict=False))
-    keys = list(chain.from_iterable(there))
-    items = list(chain.from_iterable(map(dict.values, there)))
+    begins: list[int | None] = [
+        None if v is None else at for v, at in zip(values, ends, strict=False)
+    ]
+    keys = pa.array(chain.from_iterable(there), pa.string())
+    return pa.MapArray.from_arrays(pa.array([*begins, ends[-1]], pa.int32()), keys, _items(there))
+
+
+def _items(maps: Iterable[Any]) -> pa.Array:
+    """Return the values of string maps, one after the other."""
+    items = list(chain.from_iterable(map(dict.values, maps)))
     try:
-        texts = pa.array(items, pa.string())
+        return pa.array(items, pa.string())
     except pa.ArrowException:
-        texts = pa.array(texts_of(dict(enumerate(items))).values(), pa.string())
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), texts
-    )
+        return pa.array(texts_of(dict(enumerate(items))).values(), pa.string())
 
 
-def _vectors(values: list[dict[str, Any] | None]) -> tuple[pa.Array, pa.Array]:
+def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Array]:
     for value in values:
         if value is None:
             continue

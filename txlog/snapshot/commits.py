@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from txlog.actions import (
     decode_action,
     decode_rows,
     rows,
+    rows_of_all,
 )
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log import COMMIT_MARK, LogFile, is_broken
@@ -26,6 +27,9 @@ from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)
+
+Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
+"""The JSON objects of a log file, and those of them that are controls, with its version."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,7 @@ def parse_commit(data: bytes, file: LogFile) -> Commit:
     return commit_of(file, found, controls)
 
 
-def parse_rows(
-    data: bytes, file: LogFile
-) -> tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]:
+def parse_rows(data: bytes, file: LogFile) -> Rows:
     """Return the JSON objects of a commit or compaction, and those of them that are controls.
 
     Pure; errors as in `read_commit`.
@@ -103,14 +105,40 @@ def parse_rows(
             reason="the file is empty, so the commit was torn",
             remedy="Restore it from a copy, or delete it if it is the newest",
         )
-    found = rows(data, path=path)
+    return _checked(rows(data, path=path), data, file)
+
+
+def parse_many(texts: Sequence[bytes], files: Sequence[LogFile]) -> Iterator[Rows]:
+    """Yield what `parse_rows` returns of each of several files; errors are raised in their turn.
+
+    What nearly all files are is told of all of them together.
+    """
+    found = rows_of_all(texts)
+    if found is None:
+        yield from map(parse_rows, texts, files)
+    elif any(map(_is_sealed, texts)) or _any_control(chain.from_iterable(found)):
+        yield from map(_checked, found, texts, files)
+    else:
+        yield from zip(found, repeat(()), strict=False)
+
+
+def _is_sealed(data: bytes) -> bool:
+    """Return whether there may be a seal in the first line."""
+    return data.find(COMMIT_MARK, 0, data.find(b"\n")) >= 0
+
+
+def _any_control(found: Iterable[dict[str, Any]]) -> bool:
+    return not _ANY_CONTROL.isdisjoint(chain.from_iterable(found))
+
+
+def _checked(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Rows:
+    """Return the objects of a file and those that are controls, if they are sound."""
     # Of a log's commits, nearly all have none.
-    without = _ANY_CONTROL.isdisjoint(chain.from_iterable(found))
-    controls = () if without else _controls(found, file)
+    controls = _controls(found, file) if _any_control(found) else ()
     first_line = data.find(b"\n")
     if is_broken(data, COMMIT_MARK, within=None if first_line < 0 else first_line):
         raise LogCorruptError(
-            path=path,
+            path=file.path,
             reason="it is not as it was written: its bytes do not fit the checksum in it",
             remedy="Restore it from a copy; if it was changed on purpose, take out txlogCrc32",
         )

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions import Action, decode_rows, empty_rows
-from txlog.errors import LogCorruptError, NotFoundError
+from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.log import LogFile
 from txlog.reconcile import reconcile_files
 from txlog.snapshot.collector import collector_paused
-from txlog.snapshot.commits import Commit, commit_of, gone, parse_rows
+from txlog.snapshot.commits import Commit, commit_of, gone, parse_many
 from txlog.store import Store, read_many
 
 _ROWS_AT_ONCE = 8192
+_BYTES_AT_ONCE = 64 * 1024  # To be looked at together.
 
 _Read = tuple[int, list[dict[str, Any]], str]  # A file's version, its JSON objects, its path.
 
@@ -56,23 +57,46 @@ def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
     rows: list[dict[str, Any]] = []
     own: tuple[tuple[int, Action], ...] = ()
     with collector_paused():
-        for file, data in zip(files, _contents(store, files), strict=True):
-            try:
-                rows, own = parse_rows(data, file)
-                read = (file.last_version, rows, file.path)
-                if file.kind == "compaction":  # Some writers leave what a later commit undid.
-                    reconcile_files(decode_rows([read]))
-            except LogCorruptError as error:
-                raise DamagedError((file,), error) from error
-            controls += own
-            waiting.append(read)
-            count += len(rows)
+        for some, texts in _batches(store, files):
+            parsed = parse_many(texts, some)
+            for file in some:
+                try:
+                    rows, own = next(parsed)
+                    read = (file.last_version, rows, file.path)
+                    if file.kind == "compaction":  # Some writers leave what a later commit undid.
+                        reconcile_files(decode_rows([read]))
+                except LogCorruptError as error:
+                    raise DamagedError((file,), error) from error
+                controls += own
+                waiting.append(read)
+                count += len(rows)
             if count >= _ROWS_AT_ONCE:
                 tables.append(_decoded(waiting, files))
                 waiting, count = [], 0
         tables.append(_decoded(waiting, files))
     last = commit_of(files[-1], rows, own) if files else None
     return Replayed(tuple(controls), pa.concat_tables(tables), last)
+
+
+def _batches(
+    store: Store, files: Sequence[LogFile]
+) -> Iterator[tuple[Sequence[LogFile], list[bytes]]]:
+    """Yield some files at a time with their contents; an error comes after those before it."""
+    texts: list[bytes] = []
+    start = held = 0
+    try:
+        for at, data in enumerate(_contents(store, files), start=1):
+            texts.append(data)
+            held += len(data)
+            if held >= _BYTES_AT_ONCE:
+                yield files[start:at], texts
+                texts, start, held = [], at, 0
+    except (DamagedError, TxlogError):
+        if texts:
+            yield files[start : start + len(texts)], texts
+        raise
+    if texts:
+        yield files[start:], texts
 
 
 def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
