@@ -89,6 +89,24 @@ def test_columns_agree_with_the_models(objects: list[dict[str, Any]]) -> None:
     assert table.to_pylist(maps_as_pydicts="strict") == expected
 
 
+@given(st.lists(adds, min_size=1, max_size=4), st.data())
+def test_objects_that_are_alike_are_columns_as_others_are(
+    bodies: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    first = bodies[0]
+    alike = [{name: body.get(name, value) for name, value in first.items()} for body in bodies]
+    names = list(first["partitionValues"])
+    for body in alike:
+        body["partitionValues"] = {name: data.draw(st.none() | texts) for name in names}
+    other = {"path": "other", **{n: v for n, v in first.items() if n != "path"}, "unknown": 3}
+    objects: list[dict[str, Any]] = [{"add": body} for body in [*alike, other]]
+    together = decode_rows([(0, objects[: len(alike)], "f")])
+    among_others = decode_rows([(0, objects, "f")])
+    assert together.schema == FILE_ROWS
+    together.validate(full=True)
+    assert together.to_pylist() == among_others.slice(0, len(alike)).to_pylist()
+
+
 GOOD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from txlog.actions import Action, decode_action
 from txlog.errors import LogCorruptError
 from txlog.log import COMMIT_MARK, LogFile, commit_name
 from txlog.log.seal import BLANK, sealed
-from txlog.snapshot.commits import parse_commit
+from txlog.snapshot.commits import Rows, parse_commit, parse_many, parse_rows
 
 FILE = LogFile(commit_name(5), "commit", 5, modified_ms=9)
 
@@ -78,3 +79,50 @@ def test_of_two_faults_the_action_is_named_before_the_seal() -> None:
     with pytest.raises(LogCorruptError) as raised:
         parse_commit(data.replace(b'"version":1', b'"version":""'), FILE)
     assert (raised.value.line, raised.value.field) == (2, "txn.version")
+
+
+sound = objects.map(lambda found: b"\n".join(map(orjson.dumps, found)))
+odd = st.sampled_from(
+    [
+        b"",
+        b" \n",
+        b"null",
+        b"[1]",
+        b'{"add":{"path":"x"',
+        b'"}}',
+        b'{"a":[[1',
+        b"2]]}",
+        b"{},{}",
+        b"{}{}",
+        b'{"a":\n1}',
+        b'{"a":1\n"b":2}',
+        b'\xef\xbb\xbf{"add":{"path":"b"}}',
+        b'{"add":{"path":"\xff"}}',
+        sealed(b'{"commitInfo":{' + COMMIT_MARK + BLANK.encode() + b'"}}\n{}', COMMIT_MARK),
+        b'{"commitInfo":{' + COMMIT_MARK + b'01234567"}}',
+        b'{"commitInfo":{' + COMMIT_MARK + b'01234567"}}\n{}\n',
+    ]
+)
+ended = st.builds(bytes.__add__, sound | odd, st.sampled_from([b"", b"\n", b"\r\n"]))
+
+
+def one_by_one(texts: list[bytes], files: list[LogFile]) -> Iterator[Rows]:
+    """The oracle: each file by itself."""
+    for data, file in zip(texts, files, strict=True):
+        yield parse_rows(data, file)
+
+
+def until_it_fails(found: Iterator[Rows]) -> tuple[list[Rows], str | None]:
+    kept: list[Rows] = []
+    try:
+        kept.extend(found)
+    except LogCorruptError as error:
+        return kept, str(error)
+    return kept, None
+
+
+@given(st.lists(ended, max_size=4))
+def test_many_files_are_what_each_is_by_itself(texts: list[bytes]) -> None:
+    files = [LogFile(commit_name(at), "commit", at) for at in range(len(texts))]
+    together = until_it_fails(parse_many(texts, files))
+    assert together == until_it_fails(one_by_one(texts, files))

@@ -57,14 +57,20 @@ def fragment_ids(files: pa.Table) -> pa.Array:
     so every reader of a version gives the same ones.
     """
     ids = tagged_ids(files)
+    if ids.null_count == len(ids):
+        return _provisional(files["path"])
     durable = pc.and_(pc.is_valid(ids), pc.invert(pc.is_in(ids, shared_ids(ids))))
     if pc.all(durable).as_py() or files.num_rows == 0:
         return ids
     rows = pc.indices_nonzero(pc.invert(durable))
-    paths = files["path"].take(rows).cast(pa.binary()).combine_chunks()
-    places = pc.rank(paths, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
-    provisional = pc.add(places, PROVISIONAL - 1)
-    return pc.replace_with_mask(ids, pc.invert(durable), provisional)
+    return pc.replace_with_mask(ids, pc.invert(durable), _provisional(files["path"].take(rows)))
+
+
+def _provisional(paths: pa.ChunkedArray) -> pa.Array:
+    """Return the ids that files have by the order of their paths."""
+    whole = paths.cast(pa.binary()).combine_chunks()
+    places = pc.rank(whole, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
+    return pc.add(places, PROVISIONAL - 1)
 
 
 def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | None:
