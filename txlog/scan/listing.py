@@ -30,6 +30,7 @@ FILES = pa.schema(
     ]
 )
 
+_MANY_FILES = 1 << 15  # About as many as a checkpoint has that counts as large.
 
 # Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
 _TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
@@ -77,7 +78,7 @@ def list_files(
                 reason="files have no such column",
                 remedy=f"Choose from {', '.join(FILES.names)}",
             )
-    if snapshot.supports(FEATURE) or not has_large_checkpoint(snapshot):
+    if snapshot.supports(FEATURE) or not _is_large(snapshot):
         return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE)), names)
     if not set(names) <= {*_TOLD}:
         return file_table(fragment_rows(files(), listed=False), names)
@@ -89,6 +90,10 @@ def list_files(
     bounds_of = None if "stats" in names else ()
     wanted = Wanted([_TOLD[name][0] for name in names], bounds_of=bounds_of)
     return fold_files(store, snapshot, wanted, told)
+
+
+def _is_large(snapshot: Snapshot) -> bool:
+    return has_large_checkpoint(snapshot) or snapshot.tail.num_rows >= _MANY_FILES
 
 
 def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:

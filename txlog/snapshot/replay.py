@@ -58,18 +58,19 @@ def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
     own: tuple[tuple[int, Action], ...] = ()
     with collector_paused():
         for some, texts in _batches(store, files):
-            parsed = parse_many(texts, some)
-            for file in some:
-                try:
-                    rows, own = next(parsed)
+            done = 0
+            try:
+                for rows, own in parse_many(texts, some):
+                    file = some[done]
                     read = (file.last_version, rows, file.path)
                     if file.kind == "compaction":  # Some writers leave what a later commit undid.
                         reconcile_files(decode_rows([read]))
-                except LogCorruptError as error:
-                    raise DamagedError((file,), error) from error
-                controls += own
-                waiting.append(read)
-                count += len(rows)
+                    controls += own
+                    waiting.append(read)
+                    count += len(rows)
+                    done += 1
+            except LogCorruptError as error:
+                raise DamagedError((some[done],), error) from error
             if count >= _ROWS_AT_ONCE:
                 tables.append(_decoded(waiting, files))
                 waiting, count = [], 0
