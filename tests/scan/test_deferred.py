@@ -279,3 +279,17 @@ def test_a_path_that_is_live_with_two_vectors(
         assert {fragment.id for fragment in deferred} == {fragment.id for fragment in whole}
         vectors = [fragment.num_deletions for fragment in deferred]
         assert sorted(vectors) == sorted(fragment.num_deletions for fragment in whole) == [0, 3]
+
+
+@pytest.mark.parametrize("many", [3, 4])
+def test_files_of_many_commits_are_listed_as_those_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    table = txlog.Table.create(tmp_path, pa.schema([("a", pa.int64()), ("p", pa.string())]), ["p"])
+    for n in range(4):
+        table.append(pa.table({"a": pa.array([n], pa.int64()), "p": [f"p{n % 2}"]}))
+    table.delete("a = 2")
+    whole = table.files(QUICK)
+    monkeypatch.setattr("txlog.scan.listing._MANY_FILES", many)
+    assert sorted_rows(txlog.Table(tmp_path).files(QUICK)) == sorted_rows(whole)
+    assert txlog.Table(tmp_path).files(["path", "fragment_id"]).num_rows == whole.num_rows
