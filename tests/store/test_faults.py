@@ -4,9 +4,9 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from broken_disk import BrokenDisk, Crash
 
 from txlog.errors import (
     NotFoundError,
@@ -19,46 +19,6 @@ from txlog.store import Disk, LocalStore
 from txlog.testing import Fault, FaultyStore
 
 DATA = b"whole" * 100
-STEPS = ("create", "write", "sync", "close", "sync_folder", "link", "rename", "unlink",
-         "make_folder")  # fmt: skip
-
-
-class Crash(BaseException):
-    """The power is cut."""
-
-
-class BrokenDisk(Disk):
-    """Fails at its n-th step; after a crash it does nothing any more."""
-
-    def __init__(self, step: int, error: BaseException, *, after: bool = False) -> None:
-        self.step, self.error, self.after = step, error, after
-        self.steps: list[str] = []
-        self.crashed = False
-
-    def run(self, name: str, *args: Any) -> Any:
-        if self.crashed:
-            raise Crash
-        self.steps.append(name)
-        hit = len(self.steps) == self.step
-        self.crashed = hit and isinstance(self.error, Crash)
-        if hit and not self.after:
-            if name == "write":  # A part gets through.
-                super().write(args[0], args[1][:7])
-            if name == "close":
-                super().close(*args)
-            raise self.error
-        result = getattr(Disk, name)(self, *args)
-        if hit:
-            raise self.error
-        return result
-
-
-def _step(name: str) -> Callable[..., Any]:
-    return lambda self, *args: self.run(name, *args)
-
-
-for _name in STEPS:
-    setattr(BrokenDisk, _name, _step(_name))
 
 
 def put(store: LocalStore) -> object:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from txlog.actions import decode_action
 from txlog.actions import rows as log_rows
-from txlog.checkpoint import Wanted
+from txlog.commit.attempt import encoded, is_readable_as_models, version_after
 from txlog.commit.blind import passes_blindly
-from txlog.commit.encode import encode_commit, txn_id_of
+from txlog.commit.encode import txn_id_of
 from txlog.commit.intent import Intent
 from txlog.commit.judge import Verdict, judge, refusal, worse
-from txlog.commit.row_ids import RowIds, highest_row_id
 from txlog.effects import Effects
 from txlog.errors import (
     LogCorruptError,
@@ -21,36 +19,23 @@ from txlog.errors import (
     RetriesExhaustedError,
     StoreError,
 )
-from txlog.fragments import ID_APP, highest_id
-from txlog.log import LogFile, Segment, commit_name, log_path
-from txlog.protocol import (
-    ROW_TRACKING_DOMAIN,
-    Properties,
-    gives_row_ids,
-    is_active,
-    is_stamped,
-    row_id_mark,
-)
-from txlog.reconcile import controls_of
+from txlog.log import LogFile, commit_name, log_path
 from txlog.snapshot import (
     Snapshot,
     advance,
     advance_lazily,
-    fold_files,
-    load_files,
     load_snapshot,
     newer_commits,
     read_commit,
 )
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
-from txlog.snapshot.snapshot import make_snapshot
-from txlog.store import Store
+from txlog.store import PutIfAbsent, Store, attempts
 
 DEADLINE_S = 120.0
+_AT_ONCE = 10  # Lost races, before it is waited: who waits loses to who has just begun.
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 1.0
 _LOST_ANSWERS = 10  # In a row, before the outcome is called unknown.
-_FEW_FILES = 64  # Actions of a commit that are cheaper to read as models than as columns.
 
 
 @dataclass(frozen=True)
@@ -107,23 +92,36 @@ def commit(
         An answer was lost and the commit cannot be read back: its data files must be kept.
     """
     store.require_writable()
+    with attempts(store) as put:
+        return _commit(store, put, base, intent, effects, deadline_s, rebase)
+
+
+def _commit(
+    store: Store, put: PutIfAbsent, base: Snapshot | None, intent: Intent, effects: Effects,
+    deadline_s: float, rebase: Rebase | None,
+) -> Committed | Redo:  # fmt: skip
+    """Do what `commit` says, by a put that keeps what it wrote from one attempt to the next."""
     # One id for all attempts: whichever of them landed, the commit is ours.
     txn_id = effects.uuid()
+    made_ms = effects.now_ms()
     started = effects.monotonic_s()
     snapshot = base
-    attempts = 0
+    tried = 0
     while True:
-        attempts += 1
+        tried += 1
         passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
-        data = _encoded(store, snapshot, intent, txn_id, effects)
+        data = encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
         # Whatever could fail about the new version fails before it is there.
-        after = _after(store, snapshot, parse_commit(data, _log_file(version, effects.now_ms())))
-        if _put(store, version, data, txn_id, effects):
-            return Committed(_stamped(store, after, effects), intent, attempts)
+        after = version_after(
+            store, snapshot, parse_commit(data, _log_file(version, effects.now_ms()))
+        )
+        held = _put(store, put, version, data, txn_id, effects)
+        if held is None:
+            return Committed(_stamped(store, after, effects), intent, tried)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
-        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed)
+        verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, held)
         if verdict is not None and verdict.outcome == "rebase" and rebase is not None:
             rebased = rebase(snapshot, intent, passed)
             if rebased is not None:
@@ -137,11 +135,16 @@ def commit(
             raise RetriesExhaustedError(
                 version=at,
                 rule="CON-0",
-                reason=f"{attempts} attempts in {waited:.0f} s were all lost to other writers",
+                reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
                 remedy="Write less often, or in larger batches, and try again",
             )
-        if attempts > 2:
-            effects.sleep_s(_wait_s(attempts - 3) * effects.jitter())
+        _wait_after(tried, effects)
+
+
+def _wait_after(losses: int, effects: Effects) -> None:
+    """Wait after so many lost races: at first not at all, for each of them moved the table on."""
+    if losses > _AT_ONCE:
+        effects.sleep_s(_wait_s(losses - _AT_ONCE - 1) * effects.jitter())
 
 
 def _wait_s(attempts: int) -> float:
@@ -162,76 +165,16 @@ def _log_file(version: int, modified_ms: int) -> LogFile:
     return LogFile(commit_name(version), "commit", version, modified_ms=modified_ms)
 
 
-def _encoded(
-    store: Store, snapshot: Snapshot | None, intent: Intent, txn_id: str, effects: Effects
-) -> bytes:
-    now_ms = effects.now_ms()
-    metadata = intent.metadata or (snapshot.metadata if snapshot else None)
-    protocol = intent.protocol or (snapshot.protocol if snapshot else None)
-    stamped, row_ids = False, None
-    if protocol is not None and metadata is not None:
-        properties = Properties(metadata.configuration)
-        stamped = is_stamped(protocol, metadata)
-        if gives_row_ids(protocol, properties):
-            row_ids = RowIds(
-                version=0 if snapshot is None else snapshot.version + 1,
-                mark=_highest_row_id(store, snapshot, intent),
-                enabled=is_active("rowTracking", protocol, properties),
-            )
-    if stamped and snapshot is not None:
-        now_ms = max(now_ms, snapshot.timestamp_ms + 1)
-    return encode_commit(
-        intent,
-        highest_id=_highest_id(store, snapshot, intent),
-        timestamp_ms=now_ms,
-        stamped=stamped,
-        txn_id=txn_id,
-        row_ids=row_ids,
-    )
-
-
-def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
-    """Return the highest fragment id given so far.
-
-    For what a checkpoint covers the recorded one suffices, so that the cost of a commit does not
-    depend on the table's size; the tags of other writers' files are looked through once.
-    """
-    if snapshot is None or not intent.adds:
-        return -1
-    recorded = snapshot.transaction_version(ID_APP)
-    if recorded is not None:
-        return max(recorded, snapshot.newer.highest_id)
-    return fold_files(
-        store,
-        snapshot,
-        Wanted(("tags",)),
-        lambda batches: max(highest_id(rows, None) for _, rows in batches),
-        distinct=False,
-    )
-
-
-def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
-    """Return the highest row id given so far, at the same cost as for fragment ids."""
-    if snapshot is None or not intent.adds:
-        return -1
-    domain = snapshot.controls.domains.get(ROW_TRACKING_DOMAIN)
-    recorded = row_id_mark(domain, path=snapshot.root)
-    if recorded is not None:
-        return max(recorded, highest_row_id(snapshot.tail, exact=False))
-    files = load_files(store, snapshot)
-    return max(
-        highest_row_id(files.live, exact=True), highest_row_id(files.tombstones, exact=False)
-    )
-
-
-def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects) -> bool:
-    """Put a commit; return whether it landed. If not, another writer's is there."""
+def _put(
+    store: Store, put: PutIfAbsent, version: int, data: bytes, txn_id: str, effects: Effects
+) -> bytes | None:
+    """Put a commit; return None if it landed, or the bytes of another writer's that is there."""
     path = log_path(commit_name(version))
     lost: OutcomeUnknownError | None = None
     for attempt in range(_LOST_ANSWERS):
         try:
-            if store.put_if_absent(path, data) == "created":
-                return True
+            if put(path, data) == "created":
+                return None
         except OutcomeUnknownError as error:
             lost = error
         except StoreError as error:
@@ -246,7 +189,7 @@ def _put(store: Store, version: int, data: bytes, txn_id: str, effects: Effects)
             continue  # Not there: the same bytes may be put again.
         except StoreError as error:
             raise _unknown(path, version, txn_id) from (lost or error)
-        return _is_ours(held, txn_id, path)
+        return None if _is_ours(held, txn_id, path) else held
     raise _unknown(path, version, txn_id)
 
 
@@ -268,21 +211,23 @@ def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
 
 
 def _pass_winners(
-    store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit]
+    store: Store, snapshot: Snapshot, intent: Intent, passed: list[Commit], first: bytes
 ) -> tuple[Verdict | None, Snapshot, int]:
     """Judge every commit after the snapshot; return the worst verdict, and the newest state.
 
-    The winners are appended to `passed`.
+    The winners are appended to `passed`; `first` are the bytes of the first one.
     """
     bad: Verdict | None = None
     bad_at = snapshot.version
     current = snapshot
     for file in newer_commits(store, snapshot.version):
+        if not passed:
+            file = file._replace(content=first)
         winner = read_commit(store, file)
         passed.append(winner)
         # All are judged: an operation must not be run again on top of a commit that forbids it.
         # Read by whoever judges: a winner that cannot be read stops every writer.
-        few = intent.kind == "append" and _is_readable_as_models(winner)
+        few = intent.kind == "append" and is_readable_as_models(winner)
         if few and passes_blindly(intent, winner):
             current = advance_lazily(current, winner)
             continue
@@ -292,36 +237,6 @@ def _pass_winners(
             bad, bad_at = verdict, winner.version
         current = advance(current, [winner], files=files)
     return bad, current, bad_at if bad else current.version
-
-
-def _after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
-    if snapshot is not None:
-        lazily = _is_readable_as_models(mine)
-        return advance_lazily(snapshot, mine) if lazily else advance(snapshot, [mine])
-    controls = controls_of(mine.controls)
-    return make_snapshot(
-        store.root,
-        Segment(mine.version),
-        controls,
-        sidecars=(),
-        tail=file_rows([mine]),
-        timestamp_ms=mine.made_ms(controls.protocol, controls.metadata),
-        head_ms=mine.modified_ms,
-    )
-
-
-def _is_readable_as_models(found: Commit) -> bool:
-    """Read a commit's file actions one by one, if they are few; a wrong one is an error.
-
-    Columns may then wait until somebody asks for them: they accept what the models do.
-    """
-    if len(found.rows) > _FEW_FILES:
-        return False
-    for line, row in enumerate(found.rows, start=1):
-        for name in ("add", "remove"):
-            if (body := row.get(name)) is not None:
-                decode_action(name, body, path=found.path, line=line)
-    return True
 
 
 Build = Callable[[Snapshot], Intent | None]
@@ -361,7 +276,7 @@ def run(
             return outcome.snapshot, outcome
         snapshot = outcome.snapshot
         redone += 1
-        effects.sleep_s(_wait_s(redone) * effects.jitter())
+        _wait_after(redone, effects)
         if effects.monotonic_s() - started > deadline_s:
             raise RetriesExhaustedError(
                 version=outcome.version,

@@ -1,5 +1,6 @@
 """Bytes: local disk, memory and fsspec, with put-if-absent."""
 
+from txlog.store.attempts import PutIfAbsent, attempts
 from txlog.store.base import ObjectInfo, Put, Store
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
@@ -19,7 +20,9 @@ __all__ = [
     "MemoryStore",
     "ObjectInfo",
     "Put",
+    "PutIfAbsent",
     "Store",
+    "attempts",
     "file_path",
     "is_far",
     "is_file_uri",

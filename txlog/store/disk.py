@@ -6,6 +6,8 @@ import errno
 import os
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_OLD = os.O_WRONLY | getattr(os, "O_BINARY", 0)
+_SYNC_DATA = getattr(os, "fdatasync", os.fsync)
 # What file systems answer that have nothing to wait for in a folder.
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
@@ -20,6 +22,10 @@ class Disk:
         """Return the descriptor of a new, empty file; the name must be free."""
         return os.open(path, _NEW, 0o666)
 
+    def reopen(self, path: str) -> int:
+        """Return the descriptor of a file that is there, to be written from its start."""
+        return os.open(path, _OLD)
+
     def write(self, descriptor: int, data: memoryview) -> int:
         """Return how many of the bytes were written: at least one, perhaps not all."""
         return os.write(descriptor, data)
@@ -27,6 +33,14 @@ class Disk:
     def sync(self, descriptor: int) -> None:
         """Wait until a file's bytes are on the disk."""
         os.fsync(descriptor)
+
+    def sync_data(self, descriptor: int) -> None:
+        """Wait until a file's bytes are on the disk, and what is needed to find them."""
+        _SYNC_DATA(descriptor)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        """Cut a file off behind so many bytes."""
+        os.ftruncate(descriptor, length)
 
     def close(self, descriptor: int) -> None:
         """Let go of a file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -14,8 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.effects import REAL
-from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
 from txlog.store.base import ObjectInfo, Put
 from txlog.store.deleting import delete_below
 from txlog.store.disk import Disk
@@ -24,8 +21,8 @@ from txlog.store.listing import list_below, list_files, list_names
 from txlog.store.oserrors import os_errors
 from txlog.store.paths import file_path, is_file_uri
 from txlog.store.sink import Sink
+from txlog.store.staging import Staging, forget, temporary, write_whole
 
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _BUFFER_BYTES = 1 << 20
 _SHORT_BYTES = 64 * 1024
@@ -38,9 +35,8 @@ class LocalStore:
 
     Notes
     -----
-    A put writes and syncs a hidden temporary file beside the target, links it to its name, which
-    fails if the name is taken, and syncs the folder. After a crash a temporary file may be left;
-    it begins with a dot, so no reader of a log takes it for one of its files.
+    A put writes a temporary file (`Staging`), which may be left after a crash; it begins with a
+    dot, so no reader of a log takes it for one of its files.
     """
 
     root: str  # Absolute.
@@ -154,7 +150,7 @@ class LocalStore:
             with os_errors("write", path):
                 self.disk.sync_folder(folder)
         except BaseException:
-            self._forget(target)
+            forget(self.disk, target)
             raise
 
     def write_new(self, path: str, data: bytes) -> None:
@@ -163,29 +159,21 @@ class LocalStore:
         folder = os.path.dirname(target)
         with os_errors("create", path):
             self._folders.ensure(folder)
-            self._write_whole(target, data)
+            write_whole(self.disk, target, data)
             try:
                 self.disk.sync_folder(folder)
             except BaseException:
-                self._forget(target)
+                forget(self.disk, target)
                 raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically, whole and durable; tell whether it was there before."""
-        target = self.resolve(path)
-        folder = os.path.dirname(target)
-        with os_errors("create", path):
-            self._folders.ensure(folder)
-            temporary = _temporary(target)
-            self._write_whole(temporary, data)
-            try:
-                created = self._link(temporary, target, path)
-            finally:
-                # A temporary file that stays does no harm, and the outcome is settled.
-                self._forget(temporary)
-        if created:
-            self._sync_created(folder, path)
-        return "created" if created else "exists"
+        with self.staging() as staging:
+            return staging.put(path, data, last=True)
+
+    def staging(self) -> Staging:
+        """Return a `put_if_absent` that keeps what it wrote for another attempt."""
+        return Staging(self.disk, self._folders, self.resolve)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there; readers see the old bytes or the new ones."""
@@ -193,73 +181,18 @@ class LocalStore:
         folder = os.path.dirname(target)
         with os_errors("replace", path):
             self._folders.ensure(folder)
-            temporary = _temporary(target)
-            self._write_whole(temporary, data)
+            fresh = temporary(target)
+            write_whole(self.disk, fresh, data)
             try:
-                self.disk.rename(temporary, target)
+                self.disk.rename(fresh, target)
             except BaseException:
-                self._forget(temporary)
+                forget(self.disk, fresh)
                 raise
             self.disk.sync_folder(folder)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are passed over."""
         delete_below(self.root, [(path, self.resolve(path)) for path in paths], self.disk)
-
-    def _write_whole(self, target: str, data: bytes) -> None:
-        """Make a file with this content, synced; on an error there is none."""
-        descriptor = self.disk.create(target)
-        try:
-            try:
-                view = memoryview(data)
-                while view:
-                    view = view[self.disk.write(descriptor, view) :]
-                self.disk.sync(descriptor)
-            finally:
-                self.disk.close(descriptor)
-        except BaseException:
-            self._forget(target)
-            raise
-
-    def _link(self, temporary: str, target: str, path: str) -> bool:
-        try:
-            self.disk.link(temporary, target)
-        except OSError as error:
-            # A network file system may have linked and lost the answer, or tried again by itself.
-            if _is_same_file(temporary, target, path):
-                return True
-            if isinstance(error, FileExistsError):
-                return False
-            if error.errno in _NO_LINKS:
-                raise UnsupportedFeatureError(
-                    path=path,
-                    features=("hard links",),
-                    reason="the file system makes no hard links, so a commit could overwrite "
-                    f"another one: {error.strerror}",
-                    remedy="Keep the table on a file system with hard links, such as ext4, XFS, "
-                    "APFS or NFS",
-                ) from error
-            raise
-        return True
-
-    def _sync_created(self, folder: str, path: str) -> None:
-        try:
-            self.disk.sync_folder(folder)
-        except OSError as error:
-            raise OutcomeUnknownError(
-                path=path,
-                reason=f"the file was created, but may not survive a crash: {error.strerror}",
-                remedy="Look into the disk, and read the file back",
-            ) from error
-
-    def _forget(self, target: str) -> None:
-        with contextlib.suppress(OSError):
-            self.disk.unlink(target)
-
-
-def _temporary(target: str) -> str:
-    folder, name = os.path.split(target)
-    return f"{folder}/.{name}.{REAL.uuid()}.tmp"
 
 
 def _read_listed(target: str, size: int) -> bytes | None:
@@ -290,16 +223,3 @@ def _require_file(found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "It is a pipe, socket or device, not a file")
-
-
-def _is_same_file(temporary: str, target: str, path: str) -> bool:
-    try:
-        return os.path.samestat(os.lstat(temporary), os.lstat(target))
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise OutcomeUnknownError(
-            path=path,
-            reason=f"the link failed, and whether it is there cannot be seen: {error.strerror}",
-            remedy="Look into the disk, and read the file back",
-        ) from error

@@ -1,0 +1,142 @@
+"""One attempt at a commit: its bytes, and the version that they would make."""
+
+from __future__ import annotations
+
+from txlog.actions import decode_action
+from txlog.checkpoint import Wanted
+from txlog.commit.encode import encode_commit
+from txlog.commit.intent import Intent
+from txlog.commit.row_ids import RowIds, highest_row_id
+from txlog.fragments import ID_APP, highest_id
+from txlog.log import Segment
+from txlog.protocol import (
+    ROW_TRACKING_DOMAIN,
+    Properties,
+    gives_row_ids,
+    is_active,
+    is_stamped,
+    row_id_mark,
+)
+from txlog.reconcile import controls_of
+from txlog.snapshot import (
+    Commit,
+    Snapshot,
+    advance,
+    advance_lazily,
+    file_rows,
+    fold_files,
+    load_files,
+)
+from txlog.snapshot.snapshot import make_snapshot
+from txlog.store import Store
+
+_FEW_FILES = 64  # Actions of a commit that are cheaper to read as models than as columns.
+
+
+def encoded(
+    store: Store,
+    snapshot: Snapshot | None,
+    intent: Intent,
+    txn_id: str,
+    *,
+    made_ms: int,
+    now_ms: int,
+) -> bytes:
+    """Return the bytes of a commit on top of a snapshot (None: it makes the table).
+
+    Two attempts have the same ones if nothing in them depends on the version.
+
+    Parameters
+    ----------
+    made_ms
+        When the first attempt was made: the commit's own time, unless the table stamps commits.
+    now_ms
+        When this one is made.
+    """
+    metadata = intent.metadata or (snapshot.metadata if snapshot else None)
+    protocol = intent.protocol or (snapshot.protocol if snapshot else None)
+    stamped, row_ids = False, None
+    if protocol is not None and metadata is not None:
+        properties = Properties(metadata.configuration)
+        stamped = is_stamped(protocol, metadata)
+        if gives_row_ids(protocol, properties):
+            row_ids = RowIds(
+                version=0 if snapshot is None else snapshot.version + 1,
+                mark=_highest_row_id(store, snapshot, intent),
+                enabled=is_active("rowTracking", protocol, properties),
+            )
+    if stamped:
+        made_ms = now_ms if snapshot is None else max(now_ms, snapshot.timestamp_ms + 1)
+    return encode_commit(
+        intent,
+        highest_id=_highest_id(store, snapshot, intent),
+        timestamp_ms=made_ms,
+        stamped=stamped,
+        txn_id=txn_id,
+        row_ids=row_ids,
+    )
+
+
+def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
+    """Return the highest fragment id given so far.
+
+    For what a checkpoint covers the recorded one suffices, so that the cost of a commit does not
+    depend on the table's size; the tags of other writers' files are looked through once.
+    """
+    if snapshot is None or not intent.adds:
+        return -1
+    recorded = snapshot.transaction_version(ID_APP)
+    if recorded is not None:
+        return max(recorded, snapshot.newer.highest_id)
+    return fold_files(
+        store,
+        snapshot,
+        Wanted(("tags",)),
+        lambda batches: max(highest_id(rows, None) for _, rows in batches),
+        distinct=False,
+    )
+
+
+def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
+    """Return the highest row id given so far, at the same cost as for fragment ids."""
+    if snapshot is None or not intent.adds:
+        return -1
+    domain = snapshot.controls.domains.get(ROW_TRACKING_DOMAIN)
+    recorded = row_id_mark(domain, path=snapshot.root)
+    if recorded is not None:
+        return max(recorded, highest_row_id(snapshot.tail, exact=False))
+    files = load_files(store, snapshot)
+    return max(
+        highest_row_id(files.live, exact=True), highest_row_id(files.tombstones, exact=False)
+    )
+
+
+def version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
+    """Return the version that a commit makes of a snapshot, or of nothing; errors as of opening."""
+    if snapshot is not None:
+        lazily = is_readable_as_models(mine)
+        return advance_lazily(snapshot, mine) if lazily else advance(snapshot, [mine])
+    controls = controls_of(mine.controls)
+    return make_snapshot(
+        store.root,
+        Segment(mine.version),
+        controls,
+        sidecars=(),
+        tail=file_rows([mine]),
+        timestamp_ms=mine.made_ms(controls.protocol, controls.metadata),
+        head_ms=mine.modified_ms,
+    )
+
+
+def is_readable_as_models(found: Commit) -> bool:
+    """Read a commit's file actions one by one, if they are few; a wrong one is an error.
+
+    Columns may then wait until somebody asks for them: they accept what the models do.
+    """
+    if len(found.rows) > _FEW_FILES:
+        return False
+    for line, row in enumerate(found.rows, start=1):
+        for name in ("add", "remove"):
+            if (body := row.get(name)) is not None:
+                decode_action(name, body, path=found.path, line=line)
+    return True

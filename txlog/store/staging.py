@@ -1,0 +1,185 @@
+"""Whole files of a local disk: written and synced aside, then linked to their names."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from types import TracebackType
+
+from txlog.effects import REAL
+from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
+from txlog.store.base import Put
+from txlog.store.disk import Disk
+from txlog.store.folders import Folders
+from txlog.store.oserrors import os_errors
+from txlog.store.turns import Turn
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class Staging:
+    """Attempts at one put-if-absent, each of which may be of another name and of other bytes.
+
+    A put writes and syncs a hidden temporary file beside the target, links it to its name, which
+    fails if the name is taken, and syncs the folder. If the name is taken the file waits for the
+    next attempt: the same bytes are linked again, and others are written over them. Whoever lost
+    waits for a turn to try again. To be used in a `with`, at whose end there is no temporary file.
+    """
+
+    def __init__(self, disk: Disk, folders: Folders, resolve: Callable[[str], str]) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._resolve = resolve
+        self._temporary: str | None = None
+        self._data = b""  # Of the temporary file, if there is one.
+        self._turn = Turn()
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self._turn.leave()
+        self._drop()
+
+    def put(self, path: str, data: bytes, *, last: bool = False) -> Put:
+        """Create a file, atomically, whole and durable; errors as for `Store.put_if_absent`.
+
+        `last`: if the name is taken, there will be no other attempt.
+        """
+        target = self._resolve(path)
+        folder = os.path.dirname(target)
+        with os_errors("create", path):
+            self._folders.ensure(folder)
+            try:
+                created = _link(self._disk, self._prepared(target, data), target, path)
+            except BaseException:
+                self._drop()
+                raise
+            if not created:
+                if not last:
+                    self._turn.wait_for(folder)
+                return "exists"
+            self._turn.leave()
+            # A temporary file that stays does no harm, and the outcome is settled.
+            self._drop()
+        _sync_created(self._disk, folder, path)
+        return "created"
+
+    def _prepared(self, target: str, data: bytes) -> str:
+        """Return the path of a synced file of these bytes, in the folder of a target."""
+        held = self._temporary
+        if held is not None and os.path.dirname(held) != os.path.dirname(target):
+            held = None
+        if held is not None and (self._data == data or self._overwrite(held, data)):
+            return held
+        self._drop()
+        fresh = temporary(target)
+        write_whole(self._disk, fresh, data)
+        self._temporary, self._data = fresh, data
+        return fresh
+
+    def _overwrite(self, path: str, data: bytes) -> bool:
+        """Write other bytes over those of the temporary file; false if it is not ours alone."""
+        try:
+            descriptor = self._disk.reopen(path)
+        except FileNotFoundError:  # Somebody tidied up.
+            return False
+        try:
+            if os.fstat(descriptor).st_nlink != 1:
+                return False  # Whoever reads it by another name must not see it change.
+            write_all(self._disk, descriptor, data)
+            if len(data) < len(self._data):
+                self._disk.truncate(descriptor, len(data))
+            self._disk.sync_data(descriptor)
+        finally:
+            self._disk.close(descriptor)
+        self._data = data
+        return True
+
+    def _drop(self) -> None:
+        if self._temporary is not None:
+            forget(self._disk, self._temporary)
+            self._temporary = None
+
+
+def temporary(target: str) -> str:
+    """Return a new hidden name beside a file: no reader of a log takes it for one of its files."""
+    folder, name = os.path.split(target)
+    return f"{folder}/.{name}.{REAL.uuid()}.tmp"
+
+
+def write_whole(disk: Disk, target: str, data: bytes) -> None:
+    """Make a file with this content, synced; on an error there is none."""
+    descriptor = disk.create(target)
+    try:
+        try:
+            write_all(disk, descriptor, data)
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+    except BaseException:
+        forget(disk, target)
+        raise
+
+
+def write_all(disk: Disk, descriptor: int, data: bytes) -> None:
+    """Write all bytes, however few of them go at a time."""
+    view = memoryview(data)
+    while view:
+        view = view[disk.write(descriptor, view) :]
+
+
+def forget(disk: Disk, target: str) -> None:
+    """Remove a file that nobody needs, if that can be done."""
+    with contextlib.suppress(OSError):
+        disk.unlink(target)
+
+
+def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
+    try:
+        disk.link(temporary, target)
+    except OSError as error:
+        # A network file system may have linked and lost the answer, or tried again by itself.
+        if _is_same_file(temporary, target, path):
+            return True
+        if isinstance(error, FileExistsError):
+            return False
+        if error.errno in _NO_LINKS:
+            raise UnsupportedFeatureError(
+                path=path,
+                features=("hard links",),
+                reason="the file system makes no hard links, so a commit could overwrite "
+                f"another one: {error.strerror}",
+                remedy="Keep the table on a file system with hard links, such as ext4, XFS, "
+                "APFS or NFS",
+            ) from error
+        raise
+    return True
+
+
+def _sync_created(disk: Disk, folder: str, path: str) -> None:
+    try:
+        disk.sync_folder(folder)
+    except OSError as error:
+        raise OutcomeUnknownError(
+            path=path,
+            reason=f"the file was created, but may not survive a crash: {error.strerror}",
+            remedy="Look into the disk, and read the file back",
+        ) from error
+
+
+def _is_same_file(temporary: str, target: str, path: str) -> bool:
+    try:
+        return os.path.samestat(os.lstat(temporary), os.lstat(target))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise OutcomeUnknownError(
+            path=path,
+            reason=f"the link failed, and whether it is there cannot be seen: {error.strerror}",
+            remedy="Look into the disk, and read the file back",
+        ) from error
