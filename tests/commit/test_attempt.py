@@ -6,12 +6,18 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Add, Txn
+from txlog.actions import Add, DeletionVectorDescriptor, Txn
 from txlog.commit import Committed, Intent, commit
+from txlog.commit.attempt import unparsed
+from txlog.commit.encode import encode_commit
+from txlog.log import LogFile, commit_name
 from txlog.scan import Threads
 from txlog.snapshot import Snapshot, load_snapshot
+from txlog.snapshot.commits import parse_commit
 from txlog.store import Disk, LocalStore
 from txlog.writing import Place, append, as_schema, create
 
@@ -84,3 +90,62 @@ def test_stamps_rise_above_those_of_winners(tmp_path: Path, effects: Any) -> Non
     lines = committed(place, seen, txn=Txn(app_id="job", version=1))
     assert disk.calls == ["create", "link", "reopen", "link"]
     assert lines[0]["commitInfo"]["inCommitTimestamp"] == before + 1
+
+
+texts = st.text(max_size=8)
+maps = st.dictionaries(texts, st.none() | texts, max_size=3)
+longs = st.integers(-(2**63), 2**63 - 1)
+files = st.builds(
+    Add,
+    path=texts,
+    partition_values=maps,
+    size=longs,
+    modification_time=longs,
+    data_change=st.booleans(),
+    stats=st.none() | texts,
+    tags=st.none() | maps,
+    deletion_vector=st.none()
+    | st.builds(
+        DeletionVectorDescriptor,
+        storage_type=texts,
+        path_or_inline_dv=texts,
+        offset=st.none() | st.integers(0, 9),
+        size_in_bytes=st.integers(0, 9),
+        cardinality=longs,
+    ),
+    base_row_id=st.none() | longs,
+    default_row_commit_version=st.none() | longs,
+    clustering_provider=st.none() | texts,
+)
+intents = st.builds(
+    Intent,
+    operation=texts,
+    read_version=st.integers(-1, 9),
+    kind=st.just("append"),
+    adds=st.lists(files, max_size=3).map(tuple),
+    txn=st.none() | st.builds(Txn, app_id=texts, version=longs, last_updated=st.none() | longs),
+    parameters=st.dictionaries(texts, st.none() | texts | st.lists(longs, max_size=2), max_size=3),
+    metrics=st.dictionaries(texts, longs, max_size=3),
+    user_metadata=st.none() | texts,
+)
+
+
+@given(intents, st.booleans())
+def test_a_commit_is_what_reading_it_would_give(intent: Intent, stamped: bool) -> None:
+    found = encode_commit(intent, highest_id=3, timestamp_ms=5, stamped=stamped, txn_id="me")
+    file = LogFile(commit_name(7), "commit", 7, modified_ms=8)
+    mine, read = unparsed(found, file), parse_commit(found.data, file)
+    assert mine == read
+    assert mine.info == read.info
+
+
+def test_a_commit_holds_nothing_that_a_caller_can_change(tmp_path: Path, effects: Any) -> None:
+    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    create(place, as_schema(SCHEMA), partition_by=())
+    seen = load_snapshot(place.store)
+    values: dict[str, str | None] = {"p": "1"}
+    file = Add(path="f", partition_values=values, size=1, modification_time=0, data_change=True)
+    done = commit(place.store, seen, Intent("WRITE", 0, "append", (file,)), effects=effects)
+    assert isinstance(done, Committed)
+    file.partition_values["p"] = "2"
+    assert done.snapshot.tail["partition_values"].to_pylist() == [[("p", "1")]]

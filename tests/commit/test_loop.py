@@ -272,7 +272,7 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
         timestamp_ms=5,
         stamped=True,
         txn_id="me",
-    )
+    ).data
     lines = [orjson.loads(line) for line in data.splitlines()]
     info = lines[0]["commitInfo"]
     assert (info["txnId"], info["inCommitTimestamp"], info["readVersion"]) == ("me", 5, 4)

@@ -9,7 +9,17 @@ from txlog.actions.checksum import VersionChecksum, decode_checksum
 from txlog.actions.columns import DELETION_VECTOR, FILE_ROWS, decode_rows, empty_rows, flat
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
-from txlog.actions.ndjson import ACTIONS, NAMES, decode, decode_action, encode, rows, rows_of_all
+from txlog.actions.ndjson import (
+    ACTIONS,
+    NAMES,
+    as_rows,
+    decode,
+    decode_action,
+    encode,
+    encode_rows,
+    rows,
+    rows_of_all,
+)
 from txlog.actions.table import DomainMetadata, Format, Metadata, Protocol, Txn
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 
@@ -33,12 +43,14 @@ __all__ = [
     "Sidecar",
     "Txn",
     "VersionChecksum",
+    "as_rows",
     "decode",
     "decode_action",
     "decode_checksum",
     "decode_rows",
     "empty_rows",
     "encode",
+    "encode_rows",
     "flat",
     "rows",
     "rows_of_all",

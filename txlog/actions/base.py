@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any
 
 import orjson
@@ -50,14 +51,26 @@ class Action(BaseModel):
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, without absent fields."""
+        held = self.__dict__
         return {
-            (info.alias or name): _plain(value)
-            for name, info in type(self).model_fields.items()
-            if (value := getattr(self, name)) is not None
+            alias: value if type(value) in _ATOMS else _plain(value)
+            for name, alias in _aliases(type(self))
+            if (value := held[name]) is not None
         }
 
 
+_ATOMS = frozenset({str, int, bool})
+
+
+@cache
+def _aliases(model: type[Action]) -> tuple[tuple[str, str], ...]:
+    """Return the fields of a model, each with its name on disk."""
+    return tuple((name, info.alias or name) for name, info in model.model_fields.items())
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict(value)
     if isinstance(value, Action):
         return value.to_json()
     if isinstance(value, list | tuple):

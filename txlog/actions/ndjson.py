@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
@@ -36,9 +36,17 @@ NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()
 
 def encode(actions: Iterable[Action]) -> bytes:
     """Return the text of a log file: each action on its line, the last one ended too."""
-    return b"".join(
-        orjson.dumps({NAMES[type(action)]: action.to_json()}) + b"\n" for action in actions
-    )
+    return encode_rows(as_rows(actions))
+
+
+def as_rows(actions: Iterable[Action]) -> list[dict[str, Any]]:
+    """Return actions as the JSON objects of a log file, new ones throughout."""
+    return [{NAMES[type(action)]: action.to_json()} for action in actions]
+
+
+def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return the text of a log file of JSON objects: each on its line, the last one ended too."""
+    return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
 
 
 def decode(data: bytes, *, path: str) -> list[Action]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from txlog.actions import decode_action
+from dataclasses import dataclass
+
+from txlog.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Txn, decode_action
 from txlog.checkpoint import Wanted
-from txlog.commit.encode import encode_commit
+from txlog.commit.encode import Encoded, encode_commit
 from txlog.commit.intent import Intent
 from txlog.commit.row_ids import RowIds, highest_row_id
 from txlog.fragments import ID_APP, highest_id
-from txlog.log import Segment
+from txlog.log import LogFile, Segment, commit_name
 from txlog.protocol import (
     ROW_TRACKING_DOMAIN,
     Properties,
@@ -27,13 +29,24 @@ from txlog.snapshot import (
     fold_files,
     load_files,
 )
+from txlog.snapshot.commits import commit_of, parse_commit
 from txlog.snapshot.snapshot import make_snapshot
 from txlog.store import Store
 
+_CONTROLS = (Protocol, Metadata, Txn, DomainMetadata)
+_PLAIN = frozenset({CommitInfo, Txn, Add})
 _FEW_FILES = 64  # Actions of a commit that are cheaper to read as models than as columns.
 
 
-def encoded(
+@dataclass(frozen=True)
+class Attempt:
+    """What is put, and the version that it makes if it lands."""
+
+    data: bytes
+    after: Snapshot
+
+
+def prepare(
     store: Store,
     snapshot: Snapshot | None,
     intent: Intent,
@@ -41,8 +54,10 @@ def encoded(
     *,
     made_ms: int,
     now_ms: int,
-) -> bytes:
-    """Return the bytes of a commit on top of a snapshot (None: it makes the table).
+) -> Attempt:
+    """Prepare a commit on top of a snapshot (None: it makes the table).
+
+    Whatever could fail about the new version fails here, before it is there.
 
     Two attempts have the same ones if nothing in them depends on the version.
 
@@ -52,7 +67,42 @@ def encoded(
         When the first attempt was made: the commit's own time, unless the table stamps commits.
     now_ms
         When this one is made.
+
+    Raises
+    ------
+    LogCorruptError, UnsupportedFeatureError
+        The version could not be opened.
     """
+    found = _encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
+    version = 0 if snapshot is None else snapshot.version + 1
+    file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
+    if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= _FEW_FILES:
+        return Attempt(found.data, advance_lazily(snapshot, unparsed(found, file)))
+    return Attempt(found.data, _version_after(store, snapshot, parse_commit(found.data, file)))
+
+
+def unparsed(found: Encoded, file: LogFile) -> Commit:
+    """Return what `parse_commit` makes of a commit's text, without reading it."""
+    controls = tuple(
+        (file.version, action) for action in found.actions if isinstance(action, _CONTROLS)
+    )
+    return commit_of(file, found.rows, controls)
+
+
+def _adds_only(intent: Intent, found: Encoded) -> bool:
+    """Whether all actions were checked when they were made, and say nothing of the table."""
+    return intent.kind == "append" and all(type(a) in _PLAIN for a in found.actions)
+
+
+def _encoded(
+    store: Store,
+    snapshot: Snapshot | None,
+    intent: Intent,
+    txn_id: str,
+    *,
+    made_ms: int,
+    now_ms: int,
+) -> Encoded:
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
@@ -111,7 +161,7 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
     )
 
 
-def version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
+def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
     """Return the version that a commit makes of a snapshot, or of nothing; errors as of opening."""
     if snapshot is not None:
         lazily = is_readable_as_models(mine)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from txlog.actions import Action, Add, CommitInfo, Txn, encode
+from txlog.actions import Action, Add, CommitInfo, Txn, as_rows, encode_rows
 from txlog.commit.intent import Intent
 from txlog.commit.row_ids import RowIds, with_row_ids
 from txlog.fragments import ID_APP, ID_TAG, valid_id
-from txlog.log import BLANK, COMMIT_MARK, sealed
+from txlog.log import BLANK, COMMIT_MARK, seal_of, sealed
 from txlog.protocol import PRESERVED_TAG, mark_domain
 from txlog.version import __version__
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A commit as it is written, and as it was before it became text."""
+
+    data: bytes
+    actions: list[Action]
+    rows: list[dict[str, Any]]  # What parsing the text gives.
 
 
 def encode_commit(
@@ -23,7 +33,7 @@ def encode_commit(
     stamped: bool,
     txn_id: str,
     row_ids: RowIds | None = None,
-) -> bytes:
+) -> Encoded:
     """Return the JSON lines of an intent, sealed.
 
     Parameters
@@ -55,7 +65,10 @@ def encode_commit(
             actions.append(mark_domain(last_row_id))
     actions.extend(intent.removes)
     actions.extend(adds)
-    return sealed(encode(actions), COMMIT_MARK)
+    rows = as_rows(actions)
+    data = sealed(encode_rows(rows), COMMIT_MARK)
+    rows[0]["commitInfo"]["txlogCrc32"] = seal_of(data, COMMIT_MARK)
+    return Encoded(data, actions, rows)
 
 
 def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:

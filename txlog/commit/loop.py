@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txlog.actions import rows as log_rows
-from txlog.commit.attempt import encoded, is_readable_as_models, version_after
+from txlog.commit.attempt import is_readable_as_models, prepare
 from txlog.commit.blind import passes_blindly
 from txlog.commit.encode import txn_id_of
 from txlog.commit.intent import Intent
@@ -19,7 +19,7 @@ from txlog.errors import (
     RetriesExhaustedError,
     StoreError,
 )
-from txlog.log import LogFile, commit_name, log_path
+from txlog.log import commit_name, log_path
 from txlog.snapshot import (
     Snapshot,
     advance,
@@ -28,7 +28,8 @@ from txlog.snapshot import (
     newer_commits,
     read_commit,
 )
-from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.snapshot import moved
 from txlog.store import PutIfAbsent, Store, attempts
 
 DEADLINE_S = 120.0
@@ -111,14 +112,10 @@ def _commit(
         tried += 1
         passed: list[Commit] = []
         version = 0 if snapshot is None else snapshot.version + 1
-        data = encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
-        # Whatever could fail about the new version fails before it is there.
-        after = version_after(
-            store, snapshot, parse_commit(data, _log_file(version, effects.now_ms()))
-        )
-        held = _put(store, put, version, data, txn_id, effects)
+        attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
+        held = _put(store, put, version, attempt.data, txn_id, effects)
         if held is None:
-            return Committed(_stamped(store, after, effects), intent, tried)
+            return Committed(_stamped(store, attempt.after, effects), intent, tried)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, held)
@@ -158,11 +155,7 @@ def _stamped(store: Store, after: Snapshot, effects: Effects) -> Snapshot:
     except (StoreError, NotFoundError):
         made_ms = effects.now_ms()
     stamped = after.is_active("inCommitTimestamp")
-    return replace(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
-
-
-def _log_file(version: int, modified_ms: int) -> LogFile:
-    return LogFile(commit_name(version), "commit", version, modified_ms=modified_ms)
+    return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
 
 
 def _put(

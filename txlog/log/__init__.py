@@ -12,7 +12,7 @@ from txlog.log.paths import (
     encode_path,
     require_inside,
 )
-from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
+from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, seal_of, sealed
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "parse_name",
     "ratified",
     "require_inside",
+    "seal_of",
     "sealed",
 ]

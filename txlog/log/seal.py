@@ -27,6 +27,12 @@ def sealed(data: bytes, mark: bytes) -> bytes:
     return data[:at] + b"%08x" % zlib.crc32(data) + data[at + len(_BLANK) :]
 
 
+def seal_of(data: bytes, mark: bytes) -> str:
+    """Return the seal behind a mark that bytes certainly have."""
+    start = data.index(mark) + len(mark)
+    return data[start : start + len(_BLANK)].decode()
+
+
 def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
     """Return whether bytes have a seal that they do not fit. Without one, nobody knows.
 
