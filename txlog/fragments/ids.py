@@ -19,11 +19,12 @@ ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
+_IS_ID = re.compile(_ID_TEXT).fullmatch
 
 
 def valid_id(text: str | None) -> bool:
     """Return whether a tag's text is a durable fragment id."""
-    return bool(text and re.fullmatch(_ID_TEXT, text) and int(text) < PROVISIONAL)
+    return bool(text and _IS_ID(text) and int(text) < PROVISIONAL)
 
 
 def tag_texts(files: pa.Table, tag: str) -> pa.Array:

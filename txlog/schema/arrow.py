@@ -7,6 +7,8 @@ have 32-bit offsets, a variant is its binary struct, an interval a duration or a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError
@@ -85,11 +87,13 @@ def arrow_field(field: StructField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.type), field.nullable)
 
 
+@lru_cache(maxsize=64)  # Small writes ask for the same one again and again.
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table, under logical names, in the schema's order."""
     return pa.schema([arrow_field(f) for f in schema.fields])
 
 
+@lru_cache(maxsize=64)
 def from_arrow(schema: pa.Schema) -> StructType:
     """Return the Delta schema that holds everything an Arrow schema can.
 

@@ -121,8 +121,13 @@ def _actions(commit: Commit) -> Iterable[Mapping[str, Any]]:
 def _highest_of(part: Commit | pa.Table) -> int:
     if not isinstance(part, Commit):
         return highest_id(part, None)
-    texts = (texts_of(body.get("tags") or {}).get(ID_TAG) for body in _actions(part))
+    texts = (_id_text(body.get("tags")) for body in _actions(part))
     return max((int(text) for text in texts if text and valid_id(text)), default=-1)
+
+
+def _id_text(tags: Any) -> str | None:
+    held = tags.get(ID_TAG) if isinstance(tags, dict) else None
+    return texts_of({ID_TAG: held}).get(ID_TAG) if held is not None else None
 
 
 def _keys(part: Commit | pa.Table) -> Iterable[tuple[str, int]]:

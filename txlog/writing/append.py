@@ -28,7 +28,7 @@ from txlog.writing.operation import (
     txn_action,
 )
 from txlog.writing.options import WriteOptions
-from txlog.writing.plan import RequireFit, plan_write, require_still_fits
+from txlog.writing.plan import RequireFit, plan_append, require_still_fits
 
 _ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
 
@@ -60,7 +60,7 @@ def append(
     if recorded := skip_recorded(snapshot, txn):
         return recorded
     taken = incoming(data, snapshot.schema, schema_mode)
-    plan = plan_write(snapshot.metadata, taken.schema, options)
+    plan = plan_append(snapshot, taken.schema, options)
     adds = plan.write(place, taken.reader)
     return commit_append(
         place, snapshot, adds, taken.schema, schema_mode=schema_mode, txn=txn, options=options

@@ -108,6 +108,8 @@ def require_fit(table: StructType, data: StructType) -> None:
         A column is not in the table, has a type that does not go into the table's, or a column
         that must not be null is missing.
     """
+    if data == table:
+        return
     faults = []
     names = {field.name.lower(): field for field in table.fields}
     given: set[str] = set()
@@ -306,6 +308,8 @@ def target_schema(
 
 def _without_untyped(schema: pa.Schema, table: StructType | None) -> pa.Schema:
     """Take columns of nulls only, which have no type of their own, as the table's type."""
+    if not any(pa.types.is_null(kind) for kind in schema.types):
+        return schema
     fields = []
     for field in schema:
         held = table.get(field.name) if table else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -42,17 +43,17 @@ class FileLayout:
     # Behind the table's columns: ids and versions of rows that moved. They have no statistics.
     moved: tuple[StructField, ...] = ()
 
-    @property
+    @cached_property
     def row_schema(self) -> StructType:
         """The columns of the rows that are written."""
         return StructType((*self.schema.fields, *self.moved))
 
-    @property
+    @cached_property
     def stored_schema(self) -> StructType:
         """All columns that are in the files."""
         return StructType((*self.file_schema.fields, *self.moved))
 
-    @property
+    @cached_property
     def file_schema(self) -> StructType:
         """The table's columns that are in the files: all but the partition columns."""
         return StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_by))

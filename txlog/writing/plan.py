@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import orjson
@@ -82,6 +82,26 @@ def plan_write(
     )
     bound = None if replaced is None else bind(replaced, schema)
     return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
+
+
+def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -> WritePlan:
+    """Decide how rows are added to a table; errors as for `plan_write`.
+
+    For rows of the table's own schema that is decided once for its metadata.
+    """
+    if schema is not snapshot.schema:
+        return plan_write(snapshot.metadata, schema, options)
+    plan = snapshot.once(_usual_plan)
+    sizes = (options.target_file_bytes, options.max_rows_per_file)
+    if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
+        return plan
+    target, most = sizes
+    layout = replace(plan.layout, target_file_bytes=target, max_rows_per_file=most)
+    return replace(plan, layout=layout)
+
+
+def _usual_plan(snapshot: Snapshot) -> WritePlan:
+    return plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
 
 
 RequireFit = Callable[[Snapshot], None]

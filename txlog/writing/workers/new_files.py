@@ -14,7 +14,7 @@ from txlog.log import canonical_keys
 from txlog.snapshot import Snapshot, load_files, load_snapshot
 from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
-from txlog.writing.plan import plan_write, require_still_fits
+from txlog.writing.plan import plan_append, require_still_fits
 from txlog.writing.workers.fragments import require_distinct
 
 
@@ -108,5 +108,5 @@ class Fit:
 
 
 def _digest(snapshot: Snapshot) -> str:
-    plan = plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
+    plan = plan_append(snapshot, snapshot.schema, WriteOptions())
     return plan.written_for(snapshot.metadata.id)
