@@ -1,0 +1,146 @@
+"""Which files polars reads as `read_fragment` does, and which of them together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txlog.fragments import Fragment
+from txlog.scan.calendar import is_legacy
+from txlog.scan.columns import find_column
+from txlog.scan.plan import ReadPlan
+from txlog.schema import DecimalType, PrimitiveType, StructField, arrow_type
+
+# Of these, row groups' statistics mean the same to all: no NaN, no order of text, no cut values.
+ORDERED = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"})
+_READ_ALIKE = ORDERED | {"boolean", "float", "double", "string", "binary"}
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
+
+_RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan by 32 bits.
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that polars can read, and where it has the columns of a plan."""
+
+    rows: int
+    names: Mapping[str, str]  # By the table's names, the file's.
+    absent: tuple[StructField, ...]  # Null in all rows.
+    schema: pa.Schema
+    physical: tuple[str, ...]  # The Parquet types of the leaves, which the schema does not tell.
+
+
+@dataclass(frozen=True)
+class Run:
+    """Fragments in a row that are read together, or one that polars is not sure to read."""
+
+    fragments: tuple[Fragment, ...]
+    sources: tuple[Source, ...]  # Of each fragment its file; none: polars might read others.
+
+    def singles(self) -> Iterator[Run]:
+        """Yield the fragments one by one."""
+        for at, fragment in enumerate(self.fragments):
+            yield Run((fragment,), self.sources[at : at + 1])
+
+
+def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
+    """Return whether polars can read a fragment, as far as the log tells."""
+    return (
+        len(fragment.files) == 1
+        and not plan.metadata_columns
+        and any(column.name not in plan.partition_columns for column in plan.columns)
+        and all(
+            isinstance(column.type, DecimalType)
+            or (isinstance(column.type, PrimitiveType) and column.type.name in _READ_ALIKE)
+            for column in plan.needed
+        )
+    )
+
+
+def find_in(
+    schema: pa.Schema, footer: pq.FileMetaData, plan: ReadPlan, fragment: Fragment
+) -> Source | None:
+    """Return where a file has a plan's columns, or None if polars might read others.
+
+    It reads the types of the table itself, but casts none to them; it does not know the old
+    calendar, nor timestamps that are longer than the table's.
+    """
+    rows = fragment.physical_rows
+    if is_legacy(footer.metadata) or (rows is not None and rows != footer.num_rows):
+        return None
+    leaves = footer.schema
+    physical = tuple(leaves.column(at).physical_type for at in range(len(leaves)))
+    if "INT96" in physical:
+        return None
+    names, absent = {}, []
+    for column in plan.needed:
+        if column.name in plan.partition_columns:
+            continue
+        place = find_column(schema, column, plan.mapping_mode)
+        if place is None:
+            absent.append(column)
+            continue
+        field = schema.field(place)
+        if schema.names.count(field.name) > 1 or not _alike(field.type, arrow_type(column.type)):
+            return None
+        names[column.name] = field.name
+    wanted = {column.name for column in plan.columns}
+    if not wanted & set(names):
+        return None
+    return Source(footer.num_rows, names, tuple(absent), schema, physical)
+
+
+def _alike(have: pa.DataType, want: pa.DataType) -> bool:
+    return have == want or any(have in kinds and want in kinds for kinds in (_TEXTS, _BYTES))
+
+
+def runs_of(
+    plan: ReadPlan, fragments: Sequence[Fragment], sources: Sequence[Source | None], *, files: int
+) -> Iterator[Run]:
+    """Yield the fragments in their order, those that can be read together by up to `files`.
+
+    Those are of one schema, and have the same values in the partition columns that are needed.
+    """
+    held: list[tuple[Fragment, Source]] = []
+    for fragment, source in zip(fragments, sources, strict=True):
+        fits = (
+            source is not None
+            and 0 < len(held) < files
+            and _together(plan, held[0], (fragment, source))
+            and sum(one.rows for _, one in held) + source.rows < _RUN_ROWS
+        )
+        if held and not fits:
+            yield _run(held)
+            held = []
+        if source is None:
+            yield Run((fragment,), ())
+        else:
+            held.append((fragment, source))
+    if held:
+        yield _run(held)
+
+
+def _run(pairs: Sequence[tuple[Fragment, Source]]) -> Run:
+    return Run(tuple(fragment for fragment, _ in pairs), tuple(source for _, source in pairs))
+
+
+def _together(
+    plan: ReadPlan, first: tuple[Fragment, Source], other: tuple[Fragment, Source]
+) -> bool:
+    (one, source), (another, its) = first, other
+    return (
+        source.names == its.names
+        and source.physical == its.physical
+        and source.schema.equals(its.schema)
+        and _partition(plan, one) == _partition(plan, another)
+    )
+
+
+def _partition(plan: ReadPlan, fragment: Fragment) -> Mapping[str, str | None]:
+    """Return the partition values that tell fragments apart: all, or none if none is needed."""
+    needed = any(column.name in plan.partition_columns for column in plan.needed)
+    return fragment.partition_values if needed else {}
