@@ -103,9 +103,13 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
         where = None if plan.where is None else _predicate(plan.where, found, constants)
         if plan.where is not None and where is None:
             return None
-        rows = _rows([path for path in paths if path], plan, found, where, _alive(store, run))
+        alive = _alive(store, run)
+        rows = _rows([path for path in paths if path], plan, found, where, alive)
     except (TxlogError, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         return None  # Read the other way, it says what is wrong, or is not.
+    left = sum(source.rows for source in run.sources) if alive is None else alive.sum()
+    if where is None and rows.height != left:
+        return None
     if not constants:
         return rows
     return rows.with_columns(
