@@ -869,7 +869,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
         assert table.count(where) == wanted.num_rows, to_sql(where)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(questions())
 def test_skipping_changes_no_answer(question: tuple[Layout, list[Expression]]) -> None:
     check(*question)

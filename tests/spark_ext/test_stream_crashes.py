@@ -199,13 +199,6 @@ def test_a_process_that_dies_loses_and_doubles_nothing(
     report(chain)
 
 
-@pytest.mark.spec("STR-40")
-def test_a_driver_that_dies_between_the_two_commits_loses_and_doubles_nothing(
-    tmp_path: Path,
-) -> None:
-    Chain(tmp_path, "availableNow", in_own_process).go([driver.AFTER_COMMIT])
-
-
 @pytest.mark.exhaustive
 @pytest.mark.spec("STR-40", "STR-44")
 @pytest.mark.parametrize(

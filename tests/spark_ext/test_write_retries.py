@@ -11,7 +11,8 @@ from write_driver import SECRET
 
 import txlog
 
-pytestmark = pytest.mark.spark
+# Spark waits between the attempts of a task.
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")
