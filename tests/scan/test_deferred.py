@@ -1,11 +1,13 @@
 """Plans that read the log as far as they must, against those that read all of it."""
 
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from corpus import Case, cases, require_corpus
@@ -142,6 +144,62 @@ def test_a_file_that_a_checkpoint_has_twice(tmp_path: Path, all_deferred: None) 
     assert table.files(["path"]).num_rows == 3
     assert table.scan(where="n = 1").explain().files_to_read == 1
     assert table.to_arrow(where="n = 1").to_pydict() == {"n": [1]}
+
+
+@pytest.mark.parametrize("groups", [1, 1_000], ids=["row groups", "one row group"])
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize(
+    ("name", "said", "predicates"),
+    [
+        ("partitionValues", [("p", "z")], ["p = 'a'", "p = 'z'", "p <> 'b'", "p = 'b'"]),
+        (
+            "stats",
+            '{"numRecords":7,"minValues":{"n":70},"maxValues":{"n":79},"nullCount":{"n":0}}',
+            ["n >= 2", "n > 69", "n < 2", "n = 75"],
+        ),
+    ],
+    ids=["partition values", "statistics"],
+)
+def test_a_checkpoint_that_contradicts_itself_is_passed_over(
+    tmp_path: Path,
+    all_deferred: None,
+    name: str,
+    said: Any,
+    predicates: list[str],
+    behind: bool,
+    groups: int,
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
+    table = txlog.Table.create(tmp_path, schema, partition_by=["p"])
+    for at, part in enumerate("ab", start=1):
+        table.append(pa.table({"n": [at], "p": [part]}))
+    table.checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(path)
+    (own,) = (
+        row
+        for row in rows.to_pylist(maps_as_pydicts=None)
+        if row["add"] and dict(row["add"]["partitionValues"])["p"] == "a"
+    )
+    other = pa.Table.from_pylist([own | {"add": own["add"] | {name: said}}], rows.schema)
+    both = [rows, other] if behind else [other, rows]
+    pq.write_table(pa.concat_tables(both), path, row_group_size=groups)
+    whole = [{"n": 1, "p": "a"}, {"n": 2, "p": "b"}]
+    for where in predicates:
+        wanted = pa.Table.from_pylist(whole, schema).filter(mask_of(where, schema))
+        with pytest.warns(txlog.TxlogWarning, match="damaged"):
+            found = txlog.Table(tmp_path).to_arrow(where=where).sort_by("n")
+        assert found.to_pylist() == wanted.to_pylist(), where
+        with pytest.warns(txlog.TxlogWarning, match="damaged"):
+            assert txlog.Table(tmp_path).scan(where=where).count() == wanted.num_rows, where
+
+
+def mask_of(where: str, schema: pa.Schema) -> pc.Expression:
+    """Return a predicate of one comparison, for pyarrow."""
+    name, sign, text = where.split()
+    value = pa.scalar(text.strip("'")).cast(schema.field(name).type)
+    compared = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, ">": operator.gt}
+    return (compared | {">=": operator.ge})[sign](pc.field(name), value)
 
 
 def appended(path: Path, commits: int, *, checkpoints: tuple[int, ...]) -> txlog.Table:

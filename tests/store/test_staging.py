@@ -149,13 +149,19 @@ def test_a_file_with_another_name_is_not_written_over(root: Path) -> None:
     assert names(root) == ["0", "0-too", "1"]
 
 
-def test_a_file_that_somebody_tidied_up_is_written_again(root: Path) -> None:
+@pytest.mark.parametrize("data", [SHORT, LONG], ids=["other bytes", "the same bytes"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_somebody_tidied_up_is_written_again(
+    root: Path, data: bytes, replaced: bool
+) -> None:
     with attempts(LocalStore(str(root))) as put:
         assert put("log/0", LONG) == "exists"
         for path in (root / "log").glob(".*"):
             path.unlink()
-        assert put("log/1", SHORT) == "created"
-    assert (root / "log" / "1").read_bytes() == SHORT
+            if replaced and data is SHORT:
+                path.mkdir()
+        assert put("log/1", data) == "created"
+    assert (root / "log" / "1").read_bytes() == data
 
 
 def test_stores_around_a_store_see_every_attempt(root: Path) -> None:

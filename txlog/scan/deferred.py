@@ -33,7 +33,14 @@ from txlog.scan.plan import (
     plan_rows,
     read_plan,
 )
-from txlog.snapshot import Snapshot, TwiceError, fold_files, has_large_checkpoint, load_files
+from txlog.snapshot import (
+    ANYWHERE,
+    Snapshot,
+    TwiceError,
+    fold_files,
+    has_large_checkpoint,
+    load_files,
+)
 from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
@@ -128,15 +135,16 @@ class DeferredPlan:
     @cached_property
     def file_plan(self) -> FilePlan:
         """The scan with its fragments, as columns."""
-        if self.live is None and self.reading.where is not None:
+        if self.live is not None:
+            return plan_live(self.snapshot, self.reading, self.live)
+        if self.reading.where is not None:
             found = self._survivors
             files = self._whole(found)
-            if files is None:  # The checkpoint was replaced meanwhile.
-                live = load_files(self.store, self.snapshot).live
-                return plan_live(self.snapshot, self.reading, live)
-            plan = plan_rows(self.snapshot, self.reading, single_files(files, self._ids(files)))
-            return replace(plan, explanation=found.explanation)
-        live = load_files(self.store, self.snapshot).live if self.live is None else self.live
+            ids = None if files is None else self._ids(files)
+            if files is not None and ids is not None:
+                plan = plan_rows(self.snapshot, self.reading, single_files(files, ids))
+                return replace(plan, explanation=found.explanation)
+        live = load_files(self.store, self.snapshot).live
         return plan_live(self.snapshot, self.reading, live)
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
@@ -168,15 +176,26 @@ class DeferredPlan:
             whole = whole.append_column(name, found.files[name])
         return whole
 
-    def _ids(self, files: pa.Table) -> pa.Array:
-        """Return the ids of some live files: without durable ones, they go by all paths."""
+    def _ids(self, files: pa.Table) -> pa.Array | None:
+        """Return the ids of some live files: without durable ones, they go by all paths.
+
+        None if the checkpoint that they are out of turns out to be one to be passed over, or to
+        have a file twice.
+        """
         paths = flat(files["path"])
+        elsewhere: list[Source] = []
+
+        def noted(batches: Batches) -> Iterator[pa.Table]:
+            for source, rows in batches:
+                if source == ANYWHERE:
+                    elsewhere.append(source)
+                yield rows
 
         def some_ids(batches: Batches) -> pa.Array | None:
-            return provisional_ids(paths, (rows for _, rows in batches))
+            return provisional_ids(paths, noted(batches))
 
         def all_ids(batches: Batches) -> pa.Array:
-            live = pa.concat_tables([rows.select(list(wanted.columns)) for _, rows in batches])
+            live = pa.concat_tables([rows.select(list(wanted.columns)) for rows in noted(batches)])
             at = pc.index_in(flat(file_keys(files)), value_set=flat(file_keys(live)))
             return fragment_ids(live).take(at)
 
@@ -184,7 +203,7 @@ class DeferredPlan:
         found = fold_files(self.store, self.snapshot, wanted, some_ids)
         if found is None:
             found = fold_files(self.store, self.snapshot, wanted, all_ids)
-        return found
+        return None if elsewhere else found
 
 
 def plan_snapshot(
@@ -231,7 +250,8 @@ def _survivors(
 ) -> _Survivors:
     """Return which files survive, of batches with the columns of `wanted_by`. Pure.
 
-    `kept` names the columns to keep of them, as far as they are there.
+    `kept` names the columns to keep of them, as far as they are there. A file that a checkpoint has
+    twice counts twice among those that are ruled out.
 
     Raises
     ------

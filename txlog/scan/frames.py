@@ -170,7 +170,7 @@ def _rows(
     alive: pl.Series | None,
 ) -> pl.DataFrame:
     """Return the wanted rows of some files, with those of the wanted columns that they have."""
-    position = max(found.names.values(), key=len) + "_"  # A name that no column has.
+    position = max(found.schema.names, key=len) + "_"  # A name that no column has.
     filtered = where is not None
     rows = pl.scan_parquet(
         paths,

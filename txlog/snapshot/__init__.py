@@ -7,6 +7,7 @@ from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
 from txlog.snapshot.commits import Commit, file_rows, read_commit, read_commits
 from txlog.snapshot.files import (
+    ANYWHERE,
     TwiceError,
     fold_files,
     fold_states,
@@ -34,6 +35,7 @@ from txlog.snapshot.travel import (
 )
 
 __all__ = [
+    "ANYWHERE",
     "ChecksumReport",
     "Commit",
     "OutOfRange",

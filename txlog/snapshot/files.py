@@ -31,7 +31,7 @@ from txlog.store import Store, read_ahead
 Result = TypeVar("Result")
 
 ANYWHERE = Source("", 0)
-"""Where files are that nobody knows a row group of."""
+"""Where files are that nobody knows a row group of: the checkpoint was not read as it is."""
 
 _LARGE_BYTES = 4 << 20
 # To tell files apart, and to see what the protocol must list.

@@ -55,7 +55,7 @@ class Staging:
         with os_errors("create", path):
             self._folders.ensure(folder)
             try:
-                created = _link(self._disk, self._prepared(target, data), target, path)
+                created = self._linked(target, data, path)
             except BaseException:
                 self._drop()
                 raise
@@ -68,6 +68,18 @@ class Staging:
             self._drop()
         _sync_created(self._disk, folder, path)
         return "created"
+
+    def _linked(self, target: str, data: bytes, path: str) -> bool:
+        """Return whether a file of these bytes is there now; false if the name was taken."""
+        held = self._temporary
+        prepared = self._prepared(target, data)
+        try:
+            return _link(self._disk, prepared, target, path)
+        except FileNotFoundError:
+            if prepared != held:
+                raise
+            self._temporary = None  # Somebody tidied up.
+        return _link(self._disk, self._prepared(target, data), target, path)
 
     def _prepared(self, target: str, data: bytes) -> str:
         """Return the path of a synced file of these bytes, in the folder of a target."""
@@ -86,7 +98,7 @@ class Staging:
         """Write other bytes over those of the temporary file; false if it is not ours alone."""
         try:
             descriptor = self._disk.reopen(path)
-        except FileNotFoundError:  # Somebody tidied up.
+        except OSError:  # Somebody tidied up.
             return False
         try:
             if os.fstat(descriptor).st_nlink != 1:

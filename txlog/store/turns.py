@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from txlog.effects import REAL
 
@@ -46,8 +47,12 @@ class Turn:
     def leave(self) -> None:
         """Let the next one go on."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            try:
+                with suppress(OSError):  # A child that was forked meanwhile holds it too.
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            finally:
+                os.close(descriptor)
 
 
 def _locked(descriptor: int) -> bool:
