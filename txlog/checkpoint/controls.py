@@ -15,7 +15,7 @@ from txlog.log import LogFile
 from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
-_ROWS_AT_ONCE = 32_768
+_ROWS_AT_ONCE = 16_384
 # From which version on a protocol lists features, and where.
 _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
