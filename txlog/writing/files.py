@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from txlog.actions import Add
 from txlog.effects import Effects
@@ -322,30 +324,27 @@ def _by_partition(
     if batch.num_rows == 0:
         return
     kinds = {f.name: f.type for f in layout.schema.fields}
-    texts = {
-        name: format_partition_values(batch.column(name), kinds[name])
-        for name in layout.partition_by
-    }
+    texts = [
+        format_partition_values(batch.column(name), kinds[name]) for name in layout.partition_by
+    ]
     # Rows of one partition become neighbours; a stable sort keeps their order.
-    keys = pa.table({str(at): texts[name] for at, name in enumerate(layout.partition_by)})
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
-    ordered_keys = keys.take(order).combine_chunks()
-    ordered = batch.select(names).take(order)
-    starts = _run_starts(ordered_keys)
+    numbers = _partition_numbers(texts)
+    order = np.argsort(numbers, kind="stable")
+    starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
+    ordered = batch.select(names).take(pa.array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-        values = tuple(column[start].as_py() for column in ordered_keys.columns)
+        values = tuple(column[order[start]].as_py() for column in texts)
         yield values, ordered.slice(start, stop - start)
 
 
-def _run_starts(keys: pa.Table) -> list[int]:
-    """Return the positions at which sorted rows begin to differ from the row before."""
-    if keys.num_rows == 1:
-        return [0]
-    differs = None
-    for column in keys.columns:
-        array = column.combine_chunks()
-        before, after = array.slice(0, len(array) - 1), array.slice(1)
-        both_null = pc.and_(before.is_null(), after.is_null())
-        same = pc.or_(both_null, pc.fill_null(pc.equal(before, after), False))
-        differs = pc.invert(same) if differs is None else pc.or_(differs, pc.invert(same))
-    return [0, *(at + 1 for at in pc.indices_nonzero(differs).to_pylist())]
+def _partition_numbers(texts: Sequence[pa.Array]) -> NDArray[Any]:
+    """Return a number for each row: those of one partition have the same, in the texts' order."""
+    numbers = np.zeros(len(texts[0]), np.int64)
+    for column in texts:
+        coded = column.dictionary_encode(null_encoding="encode")
+        ranks = np.empty(len(coded.dictionary), np.int64)
+        ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
+        numbers = numbers * len(ranks) + ranks[coded.indices]
+        # Few numbers are sorted without comparing them; and they must not run over.
+        found, numbers = np.unique(numbers, return_inverse=True)
+    return numbers.astype(np.min_scalar_type(len(found)))
