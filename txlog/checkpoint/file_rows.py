@@ -67,7 +67,11 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
     if not columns:
         return
     count = _batch_rows(file, group, columns)
-    for batch in file.file.iter_batches(count, row_groups=[group], columns=columns):
+    # What one thread decodes and another one gives back costs more than it saves, but for all.
+    batches = file.file.iter_batches(
+        count, row_groups=[group], columns=columns, use_threads=wanted.columns == ALL.columns
+    )
+    for batch in batches:
         for kind in read:
             rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
             found[kind] += rows.num_rows

@@ -26,7 +26,7 @@ from txlog.reconcile import (
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store, read_ahead
+from txlog.store import Store
 
 Result = TypeVar("Result")
 
@@ -175,14 +175,10 @@ def _states(
     version = snapshot.checkpoint[0].version
     chosen = whole if sources is None else sources
 
-    def batches() -> Generator[tuple[Source, pa.Table], None, None]:
-        found = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-        for source, batch in found:
-            if distinct:
-                seen.append(key_hashes(batch))
-            yield source, batch
-
-    for source, batch in read_ahead(batches()):
+    batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
+    for source, batch in batches:
+        if distinct:
+            seen.append(key_hashes(batch))
         found = left_of(batch, newer)
         require_sound(snapshot, found.live)
         yield source, found
