@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.stats.maps import encoded, entries
+from txlog.stats.maps import are_there, encoded, entries
 
 PLAIN = pa.map_(pa.string(), pa.string())
 CODED = pa.map_(*2 * [pa.dictionary(pa.int32(), pa.string())])
@@ -40,7 +40,8 @@ def test_a_value_is_the_last_of_its_name(
     rows: list[Any], name: str, cut: int, dictionaries: bool
 ) -> None:
     maps = pa.array(rows, PLAIN)
-    found, there = entries((as_dictionaries(maps) if dictionaries else maps)[cut:], name)
+    held = (as_dictionaries(maps) if dictionaries else maps)[cut:]
+    found, there = entries(held, name), are_there(held, name)
     found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
     wanted = maps[cut:]
     assert found.to_pylist() == pc.map_lookup(wanted, pa.scalar(name), "last").to_pylist()

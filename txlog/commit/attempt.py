@@ -57,9 +57,8 @@ def prepare(
 ) -> Attempt:
     """Prepare a commit on top of a snapshot (None: it makes the table).
 
-    Whatever could fail about the new version fails here, before it is there.
-
-    Two attempts have the same ones if nothing in them depends on the version.
+    Whatever could fail about the new version fails here, before it is there. Two attempts at one
+    commit have the same bytes if nothing in them depends on the version.
 
     Parameters
     ----------

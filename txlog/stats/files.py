@@ -118,4 +118,4 @@ def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Arra
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:
     """Return a partition column's values as logged, for each of `FILE_ROWS`."""
-    return entries(flat(files["partition_values"]), name)[0]
+    return entries(flat(files["partition_values"]), name)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def entries(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:
-    """Return what maps have under a name, the last if there are several, and whether it is there.
+def entries(maps: pa.MapArray, name: str) -> pa.Array:
+    """Return what maps have under a name, the last if there are several; null if there is none.
 
     Parameters
     ----------
@@ -17,17 +17,25 @@ def entries(maps: pa.MapArray, name: str) -> tuple[pa.Array, pa.Array]:
     """
     regular = _regular(maps)
     if regular is None:
-        if pa.types.is_dictionary(maps.type.key_type):
-            maps = maps.cast(pa.map_(pa.string(), pa.string()))
-        found = pc.map_lookup(maps, pa.scalar(name), "last")
-        return found, pc.is_valid(pc.map_lookup(maps, pa.scalar(name), "all"))
+        return pc.map_lookup(_plain(maps), pa.scalar(name), "last")
     names, items = regular
-    there = name in names
-    if not there:
-        return pa.nulls(len(maps), pa.string()), pa.repeat(pa.scalar(there), len(maps))
+    if name not in names:
+        return pa.nulls(len(maps), pa.string())
     last = len(names) - 1 - names[::-1].index(name)
-    found = items.take(pa.array(np.arange(last, len(items), len(names))))
-    return found, pa.repeat(pa.scalar(there), len(maps))
+    return items.take(pa.array(np.arange(last, len(items), len(names))))
+
+
+def are_there(maps: pa.MapArray, name: str) -> pa.Array:
+    """Return which maps have something under a name, be it null."""
+    regular = _regular(maps)
+    if regular is None:
+        return pc.is_valid(pc.map_lookup(_plain(maps), pa.scalar(name), "all"))
+    return pa.repeat(pa.scalar(name in regular[0]), len(maps))
+
+
+def _plain(maps: pa.MapArray) -> pa.MapArray:
+    is_plain = not pa.types.is_dictionary(maps.type.key_type)
+    return maps if is_plain else maps.cast(pa.map_(pa.string(), pa.string()))
 
 
 def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:

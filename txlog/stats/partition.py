@@ -24,7 +24,7 @@ from txlog.schema import (
 )
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
-from txlog.stats.maps import encoded, entries
+from txlog.stats.maps import are_there, encoded, entries
 
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
@@ -36,11 +36,14 @@ def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> p
     `mode` is the table's column mapping.
     """
     name = column.name if mode == "none" else column.physical_name
-    texts, is_there = entries(maps, name)
-    if mode == "none" or name == column.name or pc.all(is_there).as_py():
+    texts = entries(maps, name)
+    if name == column.name:
+        return texts
+    is_there = are_there(maps, name)
+    if pc.all(is_there).as_py():
         return texts
     # Some writers log the table's own name, and reading takes it where the other is absent.
-    return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)[0]))
+    return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)))
 
 
 def _plain(texts: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Many files of a store: listed, read beside each other, or beside what is made of them."""
+"""Many files of a store: listed, or read beside each other."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Staging:
             self._folders.ensure(folder)
             try:
                 created = self._linked(target, data, path)
-            except BaseException:
+            except BaseException:  # What it holds by now, nobody knows.
                 self._drop()
                 raise
             if not created:
@@ -177,11 +177,8 @@ def _sync_created(disk: Disk, folder: str, path: str) -> None:
     try:
         disk.sync_folder(folder)
     except OSError as error:
-        raise OutcomeUnknownError(
-            path=path,
-            reason=f"the file was created, but may not survive a crash: {error.strerror}",
-            remedy="Look into the disk, and read the file back",
-        ) from error
+        reason = f"the file was created, but may not survive a crash: {error.strerror}"
+        raise _unknown(path, reason) from error
 
 
 def _is_same_file(temporary: str, target: str, path: str) -> bool:
@@ -190,8 +187,10 @@ def _is_same_file(temporary: str, target: str, path: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise OutcomeUnknownError(
-            path=path,
-            reason=f"the link failed, and whether it is there cannot be seen: {error.strerror}",
-            remedy="Look into the disk, and read the file back",
-        ) from error
+        reason = f"the link failed, and whether it is there cannot be seen: {error.strerror}"
+        raise _unknown(path, reason) from error
+
+
+def _unknown(path: str, reason: str) -> OutcomeUnknownError:
+    remedy = "Look into the disk, and read the file back"
+    return OutcomeUnknownError(path=path, reason=reason, remedy=remedy)

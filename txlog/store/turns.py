@@ -35,14 +35,11 @@ class Turn:
         except OSError:
             return
         try:
-            is_ours = _locked(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        if is_ours:
-            self._descriptor = descriptor
-        else:
-            os.close(descriptor)
+            if _locked(descriptor):
+                self._descriptor = descriptor
+        finally:
+            if self._descriptor is None:
+                os.close(descriptor)
 
     def leave(self) -> None:
         """Let the next one go on."""
