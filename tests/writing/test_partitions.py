@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.protocol import Properties
 from txlog.schema import from_arrow
 from txlog.stats import format_partition_values
-from txlog.writing.files import FileLayout, _by_partition
+from txlog.writing.partitions import by_partition, gathered
 
 SCHEMA = pa.schema([("n", pa.int64()), ("p", pa.string()), ("q", pa.int32()), ("r", pa.bool_())])
 cells = st.tuples(
@@ -31,11 +30,11 @@ def test_each_row_goes_to_its_partition_in_its_order(
 ) -> None:
     held = [dict(zip(SCHEMA.names, (at, *row), strict=True)) for at, row in enumerate(rows)]
     batch = pa.RecordBatch.from_pylist(held, SCHEMA)[cut:]
-    layout = FileLayout(from_arrow(SCHEMA), tuple(names[:count]), Properties({}))
-    kinds = {field.name: field.type for field in layout.schema.fields}
+    types = {field.name: field.type for field in from_arrow(SCHEMA).fields}
+    kinds = {name: types[name] for name in names[:count]}
     texts = {
-        name: format_partition_values(batch.column(name), kinds[name]).to_pylist()
-        for name in names[:count]
+        name: format_partition_values(batch.column(name), kind).to_pylist()
+        for name, kind in kinds.items()
     }
     wanted: dict[tuple[Any, ...], list[Any]] = {}
     for at, row in enumerate(batch.to_pylist()):
@@ -43,7 +42,7 @@ def test_each_row_goes_to_its_partition_in_its_order(
         wanted.setdefault(key, []).append(
             {name: value for name, value in row.items() if name not in names[:count]}
         )
-    found = [(key, part.to_pylist()) for key, part in _by_partition(batch, layout)]
+    found = [(key, part.to_pylist()) for key, part in by_partition(batch, kinds)]
     assert dict(found) == wanted
     assert len(found) == len(wanted)
 
@@ -52,6 +51,32 @@ def test_each_row_goes_to_its_partition_in_its_order(
 def test_many_partitions(count: int) -> None:
     schema = pa.schema([("n", pa.int64()), ("p", pa.int64())])
     batch = pa.RecordBatch.from_pydict({"n": range(count), "p": range(count, 0, -1)}, schema)
-    layout = FileLayout(from_arrow(schema), ("p",), Properties({}))
-    found = {key: part["n"].to_pylist() for key, part in _by_partition(batch, layout)}
+    kinds = {"p": from_arrow(schema).fields[1].type}
+    found = {key: part["n"].to_pylist() for key, part in by_partition(batch, kinds)}
     assert found == {(str(count - at),): [at] for at in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([], []),
+        ([0], [0]),
+        ([3, 0, 4], [7]),
+        ([40_000, 30_000, 1], [70_000, 1]),
+        ([65_536, 65_535, 1], [65_536, 65_536]),
+    ],
+)
+def test_batches_are_gathered(sizes: list[int], wanted: list[int]) -> None:
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    batches = [
+        pa.RecordBatch.from_pydict({"n": pa.arange(end - size, end)})
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    found = list(gathered(iter(batches)))
+    assert [batch.num_rows for batch in found] == wanted
+    assert [n for batch in found for n in batch["n"].to_pylist()] == list(range(sum(sizes)))
+
+
+def test_wide_rows_are_not_held_for_long() -> None:
+    wide = pa.RecordBatch.from_pydict({"t": ["x" * (1 << 20)] * 40})
+    assert [batch.num_rows for batch in gathered(iter([wide] * 5))] == [80, 80, 40]

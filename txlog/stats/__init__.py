@@ -18,7 +18,11 @@ from txlog.stats.fragments import (
     require_same_partitions,
 )
 from txlog.stats.json_bounds import json_bounds, parsed_bounds
-from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.stats.partition import (
+    code_partition_values,
+    format_partition_values,
+    parse_partition_values,
+)
 from txlog.stats.read import row_group_bounds, struct_bounds
 from txlog.stats.skip import always, keep
 from txlog.stats.struct_texts import with_json_stats
@@ -32,6 +36,7 @@ __all__ = [
     "Known",
     "StatsCollector",
     "always",
+    "code_partition_values",
     "file_bounds",
     "footer_extents",
     "format_partition_values",

@@ -139,6 +139,14 @@ def _boolean(text: str) -> bool:
 def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     """Return values of a column as the log's texts: the inverse of `parse_partition_values`.
 
+    Errors are those of `code_partition_values`.
+    """
+    return code_partition_values(values, kind).dictionary_decode()
+
+
+def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArray:
+    """Return values of a column as the log's texts, each text, and null, once in the dictionary.
+
     Raises
     ------
     InvalidInputError
@@ -146,21 +154,34 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
-    coded = values.dictionary_encode()
+    coded = values.dictionary_encode(null_encoding="encode")
     distinct = coded.dictionary
+    text: Callable[[Any], str]
     match kind:
         case PrimitiveType("date"):
-            texts = [_year(format_date(days)) for days in distinct.cast(pa.int32()).to_pylist()]
+            held, text = distinct.cast(pa.int32()), _date_text
         case PrimitiveType("timestamp"):
-            micros = distinct.cast(pa.int64()).to_pylist()
-            texts = [_year(format_moment(value, digits=6, zone="Z")) for value in micros]
+            held, text = distinct.cast(pa.int64()), _moment_text
         case PrimitiveType("timestamp_ntz"):
-            micros = distinct.cast(pa.int64()).to_pylist()
-            texts = [_year(format_moment(value, digits=6, separator=" ")) for value in micros]
+            held, text = distinct.cast(pa.int64()), _local_text
         case _:
-            texts = [_text(value) for value in distinct.to_pylist()]
-    found = pa.array(texts, pa.string()).take(coded.indices)
-    return pc.if_else(pc.equal(found, ""), None, found)
+            held, text = distinct, _text
+    # Of an empty text, the log cannot say that it is none.
+    texts = [None if value is None else text(value) or None for value in held.to_pylist()]
+    merged = pa.array(texts, pa.string()).dictionary_encode(null_encoding="encode")
+    return pa.DictionaryArray.from_arrays(merged.indices.take(coded.indices), merged.dictionary)
+
+
+def _date_text(days: int) -> str:
+    return _year(format_date(days))
+
+
+def _moment_text(micros: int) -> str:
+    return _year(format_moment(micros, digits=6, zone="Z"))
+
+
+def _local_text(micros: int) -> str:
+    return _year(format_moment(micros, digits=6, separator=" "))
 
 
 def _year(text: str) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from txlog.actions import Add
 from txlog.effects import Effects
@@ -20,10 +18,10 @@ from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
 from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
-from txlog.stats import StatsCollector, format_partition_values, stats_json
+from txlog.stats import StatsCollector, stats_json
 from txlog.store import Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
-from txlog.writing.partitions import partition_folder
+from txlog.writing.partitions import by_partition, gathered, partition_folder
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
@@ -54,6 +52,12 @@ class FileLayout:
     def stored_schema(self) -> StructType:
         """All columns that are in the files."""
         return StructType((*self.file_schema.fields, *self.moved))
+
+    @cached_property
+    def partition_kinds(self) -> dict[str, DataType]:
+        """The partition columns, in their order, with their types."""
+        kinds = {field.name: field.type for field in self.schema.fields}
+        return {name: kinds[name] for name in self.partition_by}
 
     @cached_property
     def file_schema(self) -> StructType:
@@ -108,7 +112,7 @@ def write_data_files(
     """
     writer = _Writer(store, layout, effects)
     try:
-        for batch in batches:
+        for batch in gathered(batches) if layout.partition_by else batches:
             writer.write(batch)
         return writer.finish()
     except BaseException:
@@ -166,7 +170,7 @@ class _Writer:
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = _filled(batch, self._layout.row_schema)
-        for values, part in _by_partition(batch, self._layout):
+        for values, part in by_partition(batch, self._layout.partition_kinds):
             limit = self._layout.max_rows_per_file
             start = 0
             while start < part.num_rows:
@@ -311,40 +315,3 @@ def _any_value(kind: pa.DataType) -> pa.Scalar:
 
 def _output(store: Store, path: str) -> AbstractContextManager[Any]:
     return store.open_output(path)
-
-
-def _by_partition(
-    batch: pa.RecordBatch, layout: FileLayout
-) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """Yield a batch's rows by their partition values, as logged, without those columns."""
-    names = [field.name for field in layout.stored_schema.fields]
-    if not layout.partition_by:
-        yield (), batch.select(names)
-        return
-    if batch.num_rows == 0:
-        return
-    kinds = {f.name: f.type for f in layout.schema.fields}
-    texts = [
-        format_partition_values(batch.column(name), kinds[name]) for name in layout.partition_by
-    ]
-    # Rows of one partition become neighbours; a stable sort keeps their order.
-    numbers = _partition_numbers(texts)
-    order = np.argsort(numbers, kind="stable")
-    starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
-    ordered = batch.select(names).take(pa.array(order))
-    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-        values = tuple(column[order[start]].as_py() for column in texts)
-        yield values, ordered.slice(start, stop - start)
-
-
-def _partition_numbers(texts: Sequence[pa.Array]) -> NDArray[Any]:
-    """Return a number for each row: those of one partition have the same, in the texts' order."""
-    numbers = np.zeros(len(texts[0]), np.int64)
-    for column in texts:
-        coded = column.dictionary_encode(null_encoding="encode")
-        ranks = np.empty(len(coded.dictionary), np.int64)
-        ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
-        numbers = numbers * len(ranks) + ranks[coded.indices]
-        # Few numbers are sorted without comparing them; and they must not run over.
-        found, numbers = np.unique(numbers, return_inverse=True)
-    return numbers.astype(np.min_scalar_type(len(found)))

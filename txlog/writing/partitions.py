@@ -1,13 +1,21 @@
-"""Folder names of partitions, by Hive's convention.
-
-By the protocol partition values come from the log, but some readers take them from the folder, so
-its name says them exactly.
-"""
+"""Rows by their partitions, and the partitions' folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from txlog.schema import DataType
+from txlog.stats import code_partition_values
+
+Values = tuple[str | None, ...]
+
+_GATHERED_ROWS = 64 * 1024
+_GATHERED_BYTES = 64 * 1024 * 1024
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 255  # Longest name of a folder on common file systems.
@@ -15,6 +23,9 @@ _NAME_BYTES = 255  # Longest name of a folder on common file systems.
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
     """Return the folder of a partition, or an empty text for the table's root.
+
+    It is named by Hive's convention. By the protocol partition values come from the log, but some
+    readers take them from the folder, so its name says them exactly.
 
     Files of a partition whose folder could not be named, or would be taken for a hidden one, go
     to the root.
@@ -30,3 +41,74 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
 
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in larger ones: to part them costs less the more there are."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield from _together(held)
+            held.clear()
+            rows = size = 0
+    if held:
+        yield from _together(held)
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return batches as one; as more where an array cannot hold all texts."""
+    if len(batches) == 1:
+        return batches
+    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return found
+
+
+def by_partition(
+    batch: pa.RecordBatch, kinds: Mapping[str, DataType]
+) -> Iterator[tuple[Values, pa.RecordBatch]]:
+    """Yield a batch's rows by their partition values, as logged, without those columns.
+
+    Rows of one partition keep their order.
+
+    Parameters
+    ----------
+    kinds
+        The partition columns, in their order, with their types.
+    """
+    if not kinds:
+        yield (), batch
+        return
+    if batch.num_rows == 0:
+        return
+    coded = [code_partition_values(batch.column(name), kind) for name, kind in kinds.items()]
+    numbers = _partition_numbers(coded)
+    order = np.argsort(numbers, kind="stable")
+    starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
+    ordered = batch.drop_columns(list(kinds)).take(pa.array(order))
+    for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+        values = tuple(column[order[start]].as_py() for column in coded)
+        yield values, ordered.slice(start, stop - start)
+
+
+def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsignedinteger]:
+    """Return a number for each row: those of one partition have the same, in the texts' order.
+
+    Few numbers, in few bytes, are sorted without comparing them.
+    """
+    numbers = _ranks(coded[0])
+    for column in coded[1:]:
+        ranks = _ranks(column)
+        # Made few again, so that they do not run over.
+        numbers = np.unique(numbers * (ranks.max() + 1) + ranks, return_inverse=True)[1]
+    return numbers.astype(np.min_scalar_type(int(numbers.max())))
+
+
+def _ranks(coded: pa.DictionaryArray) -> NDArray[np.int64]:
+    ranks = np.empty(len(coded.dictionary), np.int64)
+    ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
+    found: NDArray[np.int64] = ranks[coded.indices]
+    return found
