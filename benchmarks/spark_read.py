@@ -122,6 +122,9 @@ def works(spark: SparkSession, tables: dict[str, Path]) -> dict[str, Works]:
             found[label] = partial(_native, spark, tables[name], query)
         if query is summed:
             found['`format("txlog")`, `columns`'] = partial(_by_format, spark, tables["whole"])
+            found["`spark.read.parquet` with each row's position, as deletions need it"] = partial(
+                _positions, spark, files
+            )
             found["a Python source that only reads that column"] = partial(_plain, spark, files)
         groups[group] = found
     return groups
@@ -133,6 +136,10 @@ def _native(spark: SparkSession, table: Path, query: object) -> None:
 
 def _by_format(spark: SparkSession, table: Path) -> None:
     summed(spark.read.format("txlog").option("columns", "b").load(str(table)))
+
+
+def _positions(spark: SparkSession, files: list[str]) -> None:
+    summed(spark.read.parquet(*files).where("_metadata.row_index >= 0"))
 
 
 def _plain(spark: SparkSession, files: list[str]) -> None:

@@ -20,7 +20,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
-from txlog.spark_ext.native.vectors import deletion_words
+from txlog.spark_ext.native.vectors import Vectors, deletion_words
 from txlog.store import open_store
 
 STEPS = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
@@ -114,3 +114,19 @@ def test_words_have_the_bits_of_deleted_rows(case: tuple[int, set[int]]) -> None
     assert len(words) == -(-rows // 64)
     found = {at for at in range(64 * len(words)) if words[at >> 6] >> (at & 63) & 1}
     assert found == deleted
+
+
+@given(st.lists(st.integers(0, 40), max_size=8))
+def test_words_of_fragments_are_in_one_line(lengths: list[int]) -> None:
+    words = [
+        pa.array([100 * at + w + 1 for w in range(n)], pa.int64()) for at, n in enumerate(lengths)
+    ]
+    vectors = Vectors(tuple(64 * n for n in lengths), tuple(words))
+    line = vectors.line().to_pylist()
+    found = [
+        [line[start | word] for word in range(n)]
+        for start, n in zip(vectors.starts, lengths, strict=True)
+    ]
+    assert found == [one.to_pylist() for one in words]
+    assert sum(word != 0 for word in line) == sum(lengths)
+    assert len(line) <= 2 * sum(lengths) + lengths.count(0)

@@ -5,6 +5,7 @@ Rule: spec/spark.md, SPK-6.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -51,13 +52,14 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
     """Return the rows of a frame, which has the constants, that are not deleted."""
     if vectors.nbytes <= INLINE_BYTES:
-        held = pa.ListArray.from_arrays([0, sum(map(len, vectors.words))], _joined(vectors))
+        line = vectors.line()
+        held = pa.ListArray.from_arrays([0, len(line)], line)
         table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
         schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])
         words = spark.createDataFrame(table, schema).scalar()
-        return frame.where(_is_alive(F.get(words, F.expr(f"{_WORD} + {_START}"))))
-    offsets = pa.array([*vectors.starts, sum(map(len, vectors.words))], pa.int32())
-    held = pa.ListArray.from_arrays(offsets, _joined(vectors)).cast(_ARROW_WORDS)
+        return frame.where(_is_alive(F.get(words, F.expr(f"{_WORD} | {_START}"))))
+    offsets = np.cumsum([0, *map(len, vectors.words)]).astype(np.int32)
+    held = pa.ListArray.from_arrays(offsets, pa.concat_arrays(vectors.words)).cast(_ARROW_WORDS)
     table = pa.table([ids.sort(), held], names=[_OWNER, _WORDS])
     schema = StructType(
         [StructField(_OWNER, LongType(), False), StructField(_WORDS, _SPARK_WORDS, False)]
@@ -65,10 +67,6 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
     owned = F.broadcast(spark.createDataFrame(table, schema))
     found = frame.join(owned, F.col(FRAGMENT_COLUMN) == F.col(_OWNER))
     return found.where(_is_alive(F.get(F.col(_WORDS), F.expr(_WORD))))
-
-
-def _joined(vectors: Vectors) -> pa.Array:
-    return pa.concat_arrays(vectors.words)
 
 
 def _is_alive(word: Column) -> Column:

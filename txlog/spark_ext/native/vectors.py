@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,26 @@ class Vectors:
         """How many bytes all words have."""
         return sum(words.nbytes for words in self.words)
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
-        """Where each fragment's words begin, if those of all are put in one line."""
-        return [0, *np.cumsum([len(words) for words in self.words]).tolist()][:-1]
+        """Where each fragment's words begin, if those of all are put in one line.
+
+        All bits of a start are above those that number the fragment's own words. So the place of a
+        word is the two of them joined, and no sum, which Spark would check for an overflow.
+        """
+        starts, free = [0] * len(self.words), 0
+        spans = [1 << max(len(words) - 1, 0).bit_length() for words in self.words]
+        for at in sorted(range(len(spans)), key=spans.__getitem__, reverse=True):
+            starts[at], free = free, free + spans[at]
+        return starts
+
+    def line(self) -> pa.Array:
+        """Return all words in one line; what is between those of fragments is empty."""
+        ends = [start + len(words) for start, words in zip(self.starts, self.words, strict=True)]
+        line = np.zeros(max(ends, default=0), np.int64)
+        for start, end, words in zip(self.starts, ends, self.words, strict=True):
+            line[start:end] = words
+        return pa.array(line)
 
 
 def word_bytes(rows: int) -> int:
