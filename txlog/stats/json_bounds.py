@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from txlog.schema import DataType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
-from txlog.stats.json_texts import NAMES, Found, Mask, Texts
+from txlog.stats.haystack import Mask
+from txlog.stats.json_texts import NAMES, Found, Texts
 from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
 
 _FEW = 64

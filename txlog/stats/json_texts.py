@@ -7,30 +7,24 @@ nested objects, escapes or spaces, is reported as unclear, and is for a parser.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from txlog.actions import WORD_BYTES, text_bytes, words_of
-
-Places = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Bytes = NDArray[np.uint8]
+from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
 OBJECTS = ("minValues", "maxValues", "nullCount")
 """What statistics hold besides single values."""
+_NEEDLES = {name: b'"%b":{' % name.encode() for name in OBJECTS}
 NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
 """What statistics hold. Where a column has such a name, texts are not plain."""
 
 _WIDTH = 40  # Bytes of a value, at most.
 _NUMBER_WIDTH = 24
-_BLOCK = 1 << 17
-_SAMPLE = 48  # Texts that tell where something is in the others.
+_SAMPLE = 48  # Numbers that tell how long the others are.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True
@@ -56,17 +50,15 @@ class Texts:
 
     def __init__(self, texts: pa.Array) -> None:
         """Take a `string` array, of any offset; of a null, all is unclear."""
-        found = text_bytes(texts)
-        first = int(found.starts[0]) if len(texts) else 0
-        self._bytes = found.used
-        self._starts: Places = found.starts.astype(np.int64) - first
-        self._ends: Places = found.ends.astype(np.int64) - first
+        self._texts = Haystack(texts)
+        self._bytes, self._starts = self._texts.bytes, self._texts.starts
+        self._ends = self._texts.ends
 
     def values(self, section: str, name: str) -> Found:
         """Return what the texts say under a name in an object of theirs, such as `minValues`."""
         key = orjson.dumps(name) + b":"
         begin, end = self._objects[section]
-        at = self._where(begin, end, key)
+        at = self._texts.where(begin, end, key)
         found = self._scalars(np.where(self._unclear | (at < 0), -1, at + len(key)))
         return replace(found, unclear=self._unclear | found.unclear)
 
@@ -84,30 +76,68 @@ class Texts:
     @cached_property
     def loose(self) -> Mask:
         """Which texts have bounds that are not tight, as far as they do not plainly say so."""
-        named = self._where(self._starts, self._ends, _TIGHT_NAME) >= 0
+        named = self._texts.where(self._starts, self._ends, _TIGHT_NAME) >= 0
         if not named.any():
             return named
-        return named & (self._where(self._starts, self._ends, _TIGHT) < 0)
+        return named & (self._texts.where(self._starts, self._ends, _TIGHT) < 0)
+
+    @cached_property
+    def _opens(self) -> Places:
+        """Where all braces are that open."""
+        return self._texts.places_of(_OPEN)
 
     @cached_property
     def _objects(self) -> dict[str, tuple[Places, Places]]:
-        """Where in each text an object begins, and where at most it ends.
+        """Where in each text an object begins, and where at most it ends; 0 if there is none.
 
         If all braces that open are the text's own and those of objects that are found, then no
         object is in another, and what is behind one before the next is no column.
         """
-        needles = {name: b'"%b":{' % name.encode() for name in OBJECTS}
-        found = {
-            name: self._where(self._starts, self._ends, needle) for name, needle in needles.items()
+        found = self._in_line()
+        if found is not None:
+            return found
+        places = {
+            name: self._texts.where(self._starts, self._ends, needle)
+            for name, needle in _NEEDLES.items()
         }
-        ordered = np.sort(np.stack([*found.values(), self._ends]), axis=0)
+        ordered = np.sort(np.stack([*places.values(), self._ends]), axis=0)
         objects = {}
-        for name, at in found.items():
+        for name, at in places.items():
             following = (ordered <= at).sum(axis=0)
             end = np.take_along_axis(ordered, following[None, :], 0)[0]
-            begin = at + len(needles[name])
+            begin = at + len(_NEEDLES[name])
             objects[name] = (np.where(at < 0, 0, begin), np.where(at < 0, 0, end))
         return objects
+
+    def _in_line(self) -> dict[str, tuple[Places, Places]] | None:
+        """Return the objects if those of all texts are the same, in the same order.
+
+        None: they are not. Then each is to be looked for by its name, which takes longer.
+        """
+        count = len(self._starts)
+        each, others = divmod(len(self._opens), count) if count else (0, 0)
+        if others or not 1 <= each <= 1 + len(_NEEDLES):
+            return None
+        own, *inner = self._opens.reshape(count, each).T
+        if (own != self._starts).any():  # Then each text has as many braces as any other one.
+            return None
+        nothing = np.zeros(count, np.int64)
+        found = dict.fromkeys(OBJECTS, (nothing, nothing))
+        end = self._ends
+        for opens in reversed(inner):
+            name = next((n for n in OBJECTS if self._ends_at(opens[:1], _NEEDLES[n])), None)
+            if name is None or found[name][0] is not nothing:
+                return None
+            if not self._ends_at(opens, _NEEDLES[name]):
+                return None
+            found[name] = (opens + 1, end)
+            end = opens + 1 - len(_NEEDLES[name])
+        return found
+
+    def _ends_at(self, places: Places, needle: bytes) -> bool:
+        """Return whether at all places there is the last of some bytes."""
+        begins = places - len(needle) + 1
+        return bool((begins >= 0).all() and self._texts.is_at(begins, needle).all())
 
     @cached_property
     def _unclear(self) -> Mask:
@@ -116,75 +146,16 @@ class Texts:
         whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
             self._bytes[self._ends[whole] - 1] == _CLOSE
         )
-        if self._count(_BACKSLASH):  # What is escaped may look like a key.
-            whole &= self._where(self._starts, self._ends, b"\\") < 0
+        if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
+            whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
         begins = np.stack([begin for begin, _ in self._objects.values()])
         known = (begins > 0).sum(axis=0) + 1
-        if self._count(_OPEN) == known[whole].sum() and whole.all():
+        if len(self._opens) == known[whole].sum() and whole.all():
             return ~whole  # None has less than what is known of it, so none has more.
-        opens = np.flatnonzero(self._bytes == _OPEN)
-        opened = np.searchsorted(opens, self._ends) - np.searchsorted(opens, self._starts)
+        before = np.searchsorted(self._opens, self._starts)
+        opened = np.searchsorted(self._opens, self._ends) - before
         unclear: Mask = ~whole | (opened != known)
         return unclear
-
-    def _where(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return where some bytes are, between two places in each text; -1 if nowhere.
-
-        The texts of a table are alike: mostly, it is as far from the beginning as in others.
-        """
-        found = np.full(len(begin), -1, np.int64)
-        left = np.flatnonzero(end - begin >= len(needle))
-        sample = left[:: len(left) // _SAMPLE + 1]
-        distances = Counter(
-            at - start
-            for start, stop in zip(begin[sample].tolist(), end[sample].tolist(), strict=True)
-            if (at := self._find(needle, start, stop)) >= 0
-        )
-        if not distances and self._find(needle, 0, len(self._bytes)) < 0:
-            return found
-        for distance, _ in distances.most_common():
-            at = begin[left] + distance
-            fits = (at + len(needle) <= end[left]) & self._is_at(at, needle)
-            found[left[fits]] = at[fits]
-            left = left[~fits]
-        spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
-        for row, start, stop in spans:
-            found[row] = self._find(needle, start, stop)
-        return found
-
-    def _count(self, byte: int) -> int:
-        """Return how often a byte is there; a block at a time stays in the processor's cache."""
-        return sum(
-            int(np.count_nonzero(self._bytes[start : start + _BLOCK] == byte))
-            for start in range(0, len(self._bytes), _BLOCK)
-        )
-
-    def _find(self, needle: bytes, start: int, end: int) -> int:
-        """Return where some bytes are first between two places, or -1."""
-        at = self._bytes[start:end].tobytes().find(needle)
-        return at if at < 0 else start + at
-
-    def _is_at(self, places: Places, needle: bytes) -> Mask:
-        """Return at which places some bytes are; at the very end, they may be missed."""
-        words = self._words
-        if len(needle) < WORD_BYTES:
-            whole = (1 << 8 * len(needle)) - 1
-            wanted = np.uint64(int.from_bytes(needle, "little"))
-            short: Mask = words[np.minimum(places, len(words) - 1)] & np.uint64(whole) == wanted
-            return short & (places < len(words))
-        last = len(needle) - WORD_BYTES
-        inside: Mask = places + last < len(words)
-        if not inside.all():
-            places = np.where(inside, places, 0)
-        for step in (0, last):
-            wanted = np.uint64(int.from_bytes(needle[step : step + WORD_BYTES], "little"))
-            inside &= words[places + step] == wanted
-        return inside
-
-    @cached_property
-    def _words(self) -> NDArray[np.uint64]:
-        """All runs of eight bytes, wherever they begin."""
-        return words_of(self._bytes)
 
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none), and what is neither."""
