@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from txlog.stats import haystack
 from txlog.stats.haystack import Haystack
 
-NEEDLES = [b"a", b'"n":', b"abababab", b'"values":{']
-pieces = st.sampled_from(["a", "b", "ab", '"n":', '"values":{', "abababab", "é", "{", "x" * 9])
+LONG = [f'"the_value_{at}_of_a_sensor":' for at in range(2)]
+NEEDLES = [b"a", b'"n":', b"abababab", b'"values":{', LONG[0].encode()]
+pieces = st.sampled_from(
+    ["a", "b", "ab", '"n":', '"values":{', "abababab", "é", "{", "x" * 9, *LONG]
+)
 texts = st.lists(pieces, max_size=8).map("".join)
 
 

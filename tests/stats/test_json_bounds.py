@@ -133,3 +133,17 @@ def test_columns_with_the_names_of_statistics(name: str) -> None:
         json_bounds(column, schema, list(paths), paths),
         parsed_bounds(column, schema, list(paths), paths),
     )
+
+
+def test_names_that_differ_in_the_middle() -> None:
+    names = ["sensor_1_reading", "sensor_2_reading"]
+    schema = StructType(tuple(StructField(name, PrimitiveType("long")) for name in names))
+    text = '{"numRecords":3,"minValues":{"%s":%d},"maxValues":{"%s":9},"nullCount":{"%s":0}}'
+    column = pa.chunked_array(
+        [[text % (name, at, name, name) for at in range(99) for name in names]]
+    )
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (name,) for name in names}
+    same(
+        json_bounds(column, schema, list(paths), paths),
+        parsed_bounds(column, schema, list(paths), paths),
+    )

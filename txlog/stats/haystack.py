@@ -62,16 +62,15 @@ class Haystack:
     def is_at(self, places: Places, needle: bytes) -> Mask:
         """Return at which places some bytes are; at the very end, they may be missed."""
         words = self._words
-        if len(needle) < WORD_BYTES:
-            short: Mask = words[np.minimum(places, len(words) - 1)] & _mask(needle) == _word(needle)
-            return short & (places < len(words))
-        last = len(needle) - WORD_BYTES
-        inside: Mask = places + last < len(words)
-        if not inside.all():
-            places = np.where(inside, places, 0)
-        for step in (0, last):
-            inside &= words[places + step] == _word(needle[step : step + WORD_BYTES])
-        return inside
+        last = max(len(needle) - WORD_BYTES, 0)
+        found: Mask = places + last < len(words)
+        if not found.all():
+            places = np.where(found, places, 0)
+        for step in (*range(0, last, WORD_BYTES), last):
+            part = needle[step : step + WORD_BYTES]
+            held = words[places + step]
+            found &= (held if len(part) == WORD_BYTES else held & _mask(part)) == _word(part)
+        return found
 
     def places_of(self, byte: int) -> Places:
         """Return where a byte is, of which there are few."""
