@@ -147,3 +147,25 @@ def test_names_that_differ_in_the_middle() -> None:
         json_bounds(column, schema, list(paths), paths),
         parsed_bounds(column, schema, list(paths), paths),
     )
+
+
+TOKENS = [
+    *("0", "-0", "7", "-7", "007", "-01", "00", "-", "--1", "1-", "+1", "1.5", "1e3", "."),
+    *("12345678901234567", "123456789012345678", "1234567890123456789", "-12345678901234567"),
+    *("-123456789012345678", "99999999999999999999", "", "x", "null", "true", '"5"', "[5]"),
+]
+
+
+@pytest.mark.parametrize("others", [["5"], ["-5", "0"], ["1.5"], []])
+@pytest.mark.parametrize("token", TOKENS)
+def test_numbers_of_all_forms(token: str, others: list[str]) -> None:
+    kinds = {"n": PrimitiveType("long"), "d": PrimitiveType("double"), "m": DecimalType(20, 1)}
+    schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
+    held = ",".join(f'"{name}":%s' for name in kinds)
+    text = f'{{"numRecords":%s,"minValues":{{{held}}},"maxValues":{{}},"nullCount":{{{held}}}}}'
+    column = pa.chunked_array([[text % ((one,) * 7) for one in [token, *others] * 70]])
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (name,) for name in kinds}
+    same(
+        json_bounds(column, schema, list(paths), paths),
+        parsed_bounds(column, schema, list(paths), paths),
+    )

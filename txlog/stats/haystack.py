@@ -15,6 +15,8 @@ Mask = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 
 _BLOCK = 1 << 18  # What stays in the processor's cache.
+_PAIR_BYTES = 2 * WORD_BYTES
+_MISSED = _PAIR_BYTES - 1  # So many bytes at the end begin no pair of words.
 _FEW = 32  # Texts that are looked at one by one.
 _GUESSES = 24
 
@@ -53,23 +55,24 @@ class Haystack:
             left = left[~fits]
         if len(left) > _FEW:
             found[left] = self._search(begin[left], end[left], needle)
-            left = left[end[left] > len(self._words)]
+            left = left[end[left] > len(self.bytes) - _MISSED]
         spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
         for row, start, stop in spans:
             found[row] = self._find(needle, start, stop)
         return found
 
     def is_at(self, places: Places, needle: bytes) -> Mask:
-        """Return at which places some bytes are; at the very end, they may be missed."""
-        words = self._words
-        last = max(len(needle) - WORD_BYTES, 0)
-        found: Mask = places + last < len(words)
+        """Return at which places some bytes are; in the last `_MISSED`, they may be missed."""
+        steps = range(0, len(needle), _PAIR_BYTES)
+        found: Mask = places < len(self._pairs) - steps[-1]
         if not found.all():
             places = np.where(found, places, 0)
-        for step in (*range(0, last, WORD_BYTES), last):
-            part = needle[step : step + WORD_BYTES]
-            held = words[places + step]
-            found &= (held if len(part) == WORD_BYTES else held & _mask(part)) == _word(part)
+        for step in steps:
+            part = needle[step : step + _PAIR_BYTES]
+            held = self._pairs[places + step].view(np.uint64).reshape(-1, 2)
+            for half in range(0, len(part), WORD_BYTES):
+                word = part[half : half + WORD_BYTES]
+                found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
         return found
 
     def places_of(self, byte: int) -> Places:
@@ -92,15 +95,15 @@ class Haystack:
     def _search(self, begin: Places, end: Places, needle: bytes) -> Places:
         """Return where some bytes are first, by all places where they are.
 
-        At the very end, they may be missed.
+        At the end, they may be missed, as by `is_at`.
         """
-        wanted, mask = _word(needle[:WORD_BYTES]), _mask(needle[:WORD_BYTES])
-        places = np.concatenate(
-            [
-                np.flatnonzero(self._words[start : start + _BLOCK] & mask == wanted) + start
-                for start in range(0, len(self._words), _BLOCK)
-            ]
-        )
+        words, first = words_of(self.bytes), needle[:WORD_BYTES]
+        wanted, mask = _word(first), _mask(first)
+        found = [
+            np.flatnonzero(words[start : start + _BLOCK] & mask == wanted) + start
+            for start in range(0, len(words), _BLOCK)
+        ]
+        places = np.concatenate(found)
         places = np.append(places[self.is_at(places, needle)], np.iinfo(np.int64).max)
         at: Places = places[np.searchsorted(places, begin)]
         return np.where(at <= end - len(needle), at, -1)
@@ -111,9 +114,11 @@ class Haystack:
         return at if at < 0 else start + at
 
     @cached_property
-    def _words(self) -> NDArray[np.uint64]:
-        """All runs of eight bytes, wherever they begin."""
-        return words_of(self.bytes)
+    def _pairs(self) -> NDArray[np.complex128]:
+        """All runs of sixteen bytes, wherever they begin: they are fetched as quickly as eight."""
+        count = max(len(self.bytes) - _PAIR_BYTES + 1, 1)
+        held = np.pad(self.bytes, (0, count + _PAIR_BYTES - 1 - len(self.bytes)))
+        return np.ndarray((count,), np.dtype("<c16"), held.data, strides=(1,))
 
 
 def _word(needle: bytes) -> np.uint64:

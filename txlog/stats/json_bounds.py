@@ -160,7 +160,7 @@ class _Documents:
         if self.plain and len(path) == 1 and len(self.texts) > _FEW:
             return self._bytes.values(section, path[0])
         everything = np.ones(len(self.texts), np.bool_)
-        return Found(pa.nulls(len(self.texts), pa.string()), everything, True)
+        return Found(pa.nulls(len(self.texts), pa.int64()), everything)
 
     def _filled(self, values: pa.Array, unclear: Mask, read: Any) -> pa.Array:
         at = np.flatnonzero(unclear)
@@ -199,8 +199,9 @@ def _read(found: Found, read: Reader, kind: DataType) -> pa.Array:
     tokens = found.values
     if tokens.null_count == len(tokens):
         return pa.nulls(len(tokens), bound_type(kind))
-    if pa.types.is_int64(bound_type(kind)) and found.whole:
-        return tokens.cast(pa.int64())
+    if found.whole:
+        whole = pa.types.is_int64(bound_type(kind))
+        return tokens if whole else typed(tokens.to_pylist(), read, kind)
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
         values = orjson.loads(f"[{joined}]")
@@ -219,8 +220,7 @@ def _value(token: str | None) -> Any:
 def _counts(found: Found) -> pa.Array:
     """Return the JSON of counts; what is none is null."""
     if found.whole:
-        numbers = found.values.cast(pa.int64())
-        return pc.if_else(pc.greater_equal(numbers, 0), numbers, None)
+        return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
     return pa.array([_count(_value(token)) for token in found.values.to_pylist()], pa.int64())
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import orjson
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
@@ -28,6 +29,8 @@ _SAMPLE = 48  # Numbers that tell how long the others are.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True
+_ENDING = np.zeros(256, np.bool_)
+_ENDING[[_COMMA, _CLOSE]] = True
 _ZERO, _MOST_DIGIT = ord("0"), 9
 _DIGITS = 18
 _ENDS = re.compile(rb"[,}]")
@@ -40,9 +43,14 @@ _TIGHT = _TIGHT_NAME + b":true"
 class Found:
     """What texts say under a key."""
 
-    values: pa.Array  # The JSON of a number or string, as text; null where there is none.
-    unclear: Mask  # Of which texts only a parser knows.
-    whole: bool  # Whether all values are whole numbers of at most 18 digits.
+    # int64 if all are whole numbers of few digits, else texts: the JSON of a number or string.
+    values: pa.Array
+    unclear: Mask  # Of which texts only a parser knows; there, and where nothing is, is null.
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are numbers already."""
+        return bool(pa.types.is_int64(self.values.type))
 
 
 class Texts:
@@ -164,6 +172,11 @@ class Texts:
         is_text = self._bytes[np.minimum(at, len(self._bytes) - 1)] == _QUOTE
         width = _WIDTH if is_text.any() else self._number_width(at)
         window = _windows(self._bytes, at, width)
+        numbers = None if is_text.any() else _whole_numbers(window)
+        if numbers is not None:
+            values, missing = np.zeros(len(places), np.int64), places < 0
+            values[asked] = numbers
+            return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
         ends = (window == _COMMA) | (window == _CLOSE)
         length = ends.argmax(1)
         ended = ends[np.arange(len(at)), length]
@@ -175,15 +188,9 @@ class Texts:
             after = np.minimum(length, width - 1)
             ended &= ends[np.arange(len(at)), after]
         inside = np.arange(width)[None, :] < length[:, None]
-        digits = (window - _ZERO) <= _MOST_DIGIT  # A byte below wraps around.
-        digits[:, 0] |= (window[:, 0] == _MINUS) & digits[:, 1]
-        digits |= ~inside
-        all_whole = bool(digits.all()) and bool((length <= _DIGITS).all())
-        if not all_whole:
-            plain = np.where(is_text, ~((window == _BACKSLASH) & inside).any(1), True)
-            numbers = (_NUMBER[window] | ~inside).all(1)
-            ended &= np.where(is_text, plain, numbers)
-        whole = ended & (length > 0)
+        plain = ~((window == _BACKSLASH) & inside).any(1)
+        numeric = (_NUMBER[window] | ~inside).all(1)
+        whole = ended & np.where(is_text, plain, numeric) & (length > 0)
         odd = np.zeros(len(places), np.bool_)
         odd[asked[~whole]] = True
         inside &= whole[:, None]
@@ -193,7 +200,7 @@ class Texts:
         np.cumsum(lengths, out=offsets[1:])
         valid = np.packbits(lengths > 0, bitorder="little")
         buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(window[inside])]
-        return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd, all_whole)
+        return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd)
 
     def _number_width(self, places: Places) -> int:
         """Return how wide to look for numbers: as some of them are, with what is behind them."""
@@ -203,19 +210,40 @@ class Texts:
         return min(longest + _SPARE, _NUMBER_WIDTH)
 
 
+def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
+    """Return the whole numbers that rows of bytes begin with; None if one begins otherwise."""
+    columns = np.ascontiguousarray(window.T)
+    negative = columns[0] == _MINUS
+    values = np.zeros(len(window), np.int64)
+    live = np.ones(len(window), np.bool_)  # Whose digits go on.
+    if not len(window):
+        return values
+    for place, column in enumerate(columns[: _DIGITS + 1]):
+        digits = column - _ZERO  # A byte below wraps around.
+        is_digit = digits <= _MOST_DIGIT
+        if place == 0:
+            is_digit |= negative
+            digits[negative] = 0
+        ends = live & ~is_digit
+        if ends.any():
+            signed = ends & negative & (values == 0)  # No digit, or a zero below zero.
+            if place == 0 or signed.any() or not _ENDING[column[ends]].all():
+                return None
+            live &= is_digit
+            if not live.any():
+                return np.where(negative, -values, values)
+        begun = ~negative if place == 1 else negative
+        if place in (1, 2) and (live & begun & (values == 0)).any():
+            return None  # JSON has no zeros before other digits.
+        values = np.where(live, values * 10 + digits, values)
+    return None
+
+
 def _windows(data: Bytes, places: Places, width: int) -> Bytes:
     """Return so many bytes from each place on; behind the last one there are zeros."""
-    nothing = np.zeros(width, np.uint8)
-    if len(data) < width:
-        data = np.concatenate([data, nothing])
     last = len(data) - width
-    found: Bytes = _sliding(data, width)[np.minimum(places, last)]
-    late = np.flatnonzero(places > last)
-    if len(late):
-        near_end = np.concatenate([data[last:], nothing])
-        found[late] = _sliding(near_end, width)[places[late] - last]
-    return found
-
-
-def _sliding(data: Bytes, width: int) -> Bytes:
-    return np.lib.stride_tricks.sliding_window_view(data, width)
+    if last < 0 or (places > last).any():
+        data = np.concatenate([data, np.zeros(width, np.uint8)])
+    # As one item each, they are fetched at once.
+    items = np.ndarray((len(data) - width + 1,), np.dtype(f"V{width}"), data.data, strides=(1,))
+    return items[places].view(np.uint8).reshape(-1, width)
