@@ -103,7 +103,7 @@ def one(root: Path, work: str, filtered: bool) -> dict[str, float]:
                 "polars-deltalake": "polars_deltalake"}.get(work, "polars"))  # fmt: skip
     import pyarrow.acero
     import pyarrow.parquet
-    import sqlglot  # noqa: F401
+    import sqlglot.dialects.spark  # noqa: F401
 
     import txlog.scan.frames
     import txlog.table  # noqa: F401
