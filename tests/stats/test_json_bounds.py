@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from txlog.schema import DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats import Bounds, json_bounds, parsed_bounds
+from txlog.stats.json_values import plain_values
+from txlog.stats.read import bound_type
 
 MODULE = import_module("txlog.stats.json_bounds")
 KINDS = {
@@ -21,6 +23,7 @@ KINDS = {
     "s": PrimitiveType("string"),
     "day": PrimitiveType("date"),
     "at": PrimitiveType("timestamp"),
+    "local": PrimitiveType("timestamp_ntz"),
     "m": DecimalType(10, 2),
     'odd"ü': PrimitiveType("long"),
     'odd"n': PrimitiveType("long"),
@@ -153,6 +156,8 @@ TOKENS = [
     *("0", "-0", "7", "-7", "007", "-01", "00", "-", "--1", "1-", "+1", "1.5", "1e3", "."),
     *("12345678901234567", "123456789012345678", "1234567890123456789", "-12345678901234567"),
     *("-123456789012345678", "99999999999999999999", "", "x", "null", "true", '"5"', "[5]"),
+    *("0.1", "-0.1", "16777217", "3.5e38", "-3.5e38", "1e308", "1e309", "-1e999", "5e-324", "1."),
+    *("1e", "0.30000000000000004", "-0.0", "NaN", "Infinity", '"-Infinity"', '"NaN"', "1E+2"),
 ]
 
 
@@ -160,12 +165,68 @@ TOKENS = [
 @pytest.mark.parametrize("token", TOKENS)
 def test_numbers_of_all_forms(token: str, others: list[str]) -> None:
     kinds = {"n": PrimitiveType("long"), "d": PrimitiveType("double"), "m": DecimalType(20, 1)}
+    kinds |= {"f": PrimitiveType("float"), "s": PrimitiveType("string")}
     schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
     held = ",".join(f'"{name}":%s' for name in kinds)
     text = f'{{"numRecords":%s,"minValues":{{{held}}},"maxValues":{{}},"nullCount":{{{held}}}}}'
-    column = pa.chunked_array([[text % ((one,) * 7) for one in [token, *others] * 70]])
+    column = pa.chunked_array(
+        [[text % ((one,) * (1 + 2 * len(kinds))) for one in [token, *others] * 70]]
+    )
     paths: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (name,) for name in kinds}
     same(
         json_bounds(column, schema, list(paths), paths),
         parsed_bounds(column, schema, list(paths), paths),
     )
+
+
+MOMENTS = [
+    *("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678901Z", "2026-01-02 03:04:05Z"),
+    *("2026-01-02T03:04:05.6+05:30", "2026-01-02T23:59:59-08:00", "2026-01-02T03:04:05+24:10"),
+    *("2026-01-02T03:04:05.678", "2026-01-02 03:04:05", "2026-01-02", "2026-01-02T03:04"),
+    *("1970-01-01T00:00:00.000Z", "1960-05-06T07:08:09.123Z", "1972-04-30T23:59:59.999-00:44"),
+    *("1972-05-01T00:00:00.000-00:44", "1582-10-10", "0001-01-01T00:00:00Z", "9999-12-31"),
+    *("9999-12-31T23:59:59.999999Z", "10000-01-01T00:00:00Z", "-0044-03-15", "1900-02-29"),
+    *("2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2026-01-02T24:00:00Z", "2026-1-2", ""),
+    *("2026-01-02T03:04:60Z", "2026-01-02T03:04:05.1234567Z", "2026-01-02T03:04:05 UTC", " "),
+    *("2026-01-02T03:04:05z", "2026-13-01", "2026-01-00", "T03:04:05Z", "2026-01-02T03:04:05+0530"),
+]
+
+
+TEXTS = ["a", "é", "a\ufffd", "\ufffda", "a\nb", "a\x1fb", "\x7f", 'q"q', "back\\slash", "{"]
+
+
+@pytest.mark.parametrize("others", [[], MOMENTS[:1], MOMENTS[6:7], MOMENTS[8:9]])
+@pytest.mark.parametrize("moment", MOMENTS + TEXTS)
+def test_moments_and_texts_of_all_forms(moment: str, others: list[str]) -> None:
+    kinds = {name: PrimitiveType(name) for name in ("timestamp", "timestamp_ntz", "date", "string")}
+    schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
+    texts = [
+        _dumped({"minValues": held, "maxValues": held})
+        for one in [moment, *others]
+        for held in (dict.fromkeys(kinds, one), {})
+    ]
+    column = pa.chunked_array([texts * 40])
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (name,) for name in kinds}
+    same(
+        json_bounds(column, schema, list(paths), paths),
+        parsed_bounds(column, schema, list(paths), paths),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"),
+    [
+        ("long", [1, None]),
+        ("double", ["1.5", None, "-2e3"]),
+        ("double", [1, None]),
+        ("string", ['"a"', None, '""']),
+        ("date", ['"2026-01-02"', None]),
+        ("timestamp", ['"2026-01-02T03:04:05.678Z"', None, '"2026-01-02T03:04:05+01:00"']),
+        ("timestamp_ntz", ['"2026-01-02T03:04:05.678"', None]),
+    ],
+)
+def test_values_in_the_usual_forms_are_read_at_once(kind: str, tokens: list[Any]) -> None:
+    for up in (False, True):
+        found = plain_values(pa.array(tokens), PrimitiveType(kind), up=up)
+        assert found is not None
+        assert found.type == bound_type(PrimitiveType(kind))

@@ -20,6 +20,7 @@ from txlog.schema import DataType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
 from txlog.stats.haystack import Mask
 from txlog.stats.json_texts import NAMES, Found, Texts
+from txlog.stats.json_values import plain_values
 from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
 
 _FEW = 64
@@ -139,7 +140,7 @@ class _Documents:
 
     def _side(self, section: str, path: Path, read: Reader, kind: DataType) -> pa.Array:
         found = self._found(section, path)
-        values = _read(found, read, kind)
+        values = _read(found, read, kind, up=section == "maxValues")
 
         def parsed(document: dict[str, Any]) -> Any:
             return value_at(document.get(section), path)
@@ -194,14 +195,16 @@ def _names(schema: StructType) -> set[str]:
     return found
 
 
-def _read(found: Found, read: Reader, kind: DataType) -> pa.Array:
+def _read(found: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
     """Return the JSON of values as bounds; what cannot be read is null."""
     tokens = found.values
     if tokens.null_count == len(tokens):
         return pa.nulls(len(tokens), bound_type(kind))
+    plain = plain_values(tokens, kind, up=up)
+    if plain is not None:
+        return plain
     if found.whole:
-        whole = pa.types.is_int64(bound_type(kind))
-        return tokens if whole else typed(tokens.to_pylist(), read, kind)
+        return typed(tokens.to_pylist(), read, kind)
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
         values = orjson.loads(f"[{joined}]")

@@ -21,12 +21,12 @@ from txlog.schema.moments import parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path
 
-_TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
+TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
 _EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.
 _FLOAT_ERROR = Decimal(2) ** -49  # Of a decimal that a writer computed as a float64, relative.
 # Local mean times have offsets in seconds, of which Spark writes the minutes only; the last of
 # them, Liberia's, ended in 1972.
-_LAST_ODD_OFFSET_US = parse_moment("1972-05-01") - 1
+LAST_ODD_OFFSET_US = parse_moment("1972-05-01") - 1
 _ODD_OFFSET_US = 59_999_999
 _NUMERIC_OFFSET = re.compile(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
@@ -146,22 +146,22 @@ def _date(value: Any) -> int:
 
 def _moment(value: Any) -> int:
     micros = parse_moment(_text(value))
-    if not -(2**63) <= micros - _ODD_OFFSET_US - _TRUNCATED_US < 2**63:
+    if not -(2**63) <= micros - _ODD_OFFSET_US - TRUNCATED_US < 2**63:
         raise ValueError(value)
     # Before the epoch, cutting off digits of a negative number makes it greater.
-    return micros - (_TRUNCATED_US if micros < 0 else 0) - _odd_offset(value, micros)
+    return micros - (TRUNCATED_US if micros < 0 else 0) - _odd_offset(value, micros)
 
 
 def _upper_moment(value: Any) -> int:
     micros = parse_moment(_text(value))
-    if not -(2**63) <= micros < 2**63 - _ODD_OFFSET_US - _TRUNCATED_US:
+    if not -(2**63) <= micros < 2**63 - _ODD_OFFSET_US - TRUNCATED_US:
         raise ValueError(value)
-    return micros + _TRUNCATED_US + _odd_offset(value, micros)
+    return micros + TRUNCATED_US + _odd_offset(value, micros)
 
 
 def _odd_offset(text: str, micros: int) -> int:
     """Return how far off a timestamp may be because its offset had seconds once."""
-    odd = micros <= _LAST_ODD_OFFSET_US and _NUMERIC_OFFSET.search(text, 10)
+    odd = micros <= LAST_ODD_OFFSET_US and _NUMERIC_OFFSET.search(text, 10)
     return _ODD_OFFSET_US if odd else 0
 
 
@@ -261,8 +261,8 @@ def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Arra
 
 def _loose_moments(bounds: pa.Array, zoned: bool, *, up: bool) -> pa.Array:
     micros = bounds.cast(pa.int64())
-    cut = _TRUNCATED_US if up else pc.if_else(pc.less(micros, 0), _TRUNCATED_US, 0)
-    odd = pc.if_else(pc.less_equal(micros, _LAST_ODD_OFFSET_US), _ODD_OFFSET_US if zoned else 0, 0)
+    cut = TRUNCATED_US if up else pc.if_else(pc.less(micros, 0), TRUNCATED_US, 0)
+    odd = pc.if_else(pc.less_equal(micros, LAST_ODD_OFFSET_US), _ODD_OFFSET_US if zoned else 0, 0)
     margin = pc.add(odd, cut)
     moved = pc.add(micros, margin) if up else pc.subtract(micros, margin)
     # Beyond the last moment there is none, and the sum is on the other side.
