@@ -21,7 +21,7 @@ from txlog.actions.ndjson import (
     rows_of_all,
 )
 from txlog.actions.table import DomainMetadata, Format, Metadata, Protocol, Txn
-from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
 
 __all__ = [
     "ACTIONS",
@@ -41,6 +41,7 @@ __all__ = [
     "Protocol",
     "Remove",
     "Sidecar",
+    "TextBytes",
     "Txn",
     "VersionChecksum",
     "as_rows",

@@ -41,10 +41,12 @@ def text_bytes(texts: pa.Array) -> TextBytes:
 
 
 def words_of(held: Bytes, kind: str = "<u8") -> NDArray[Any]:
-    """Return each run of eight bytes, wherever it begins, as a number of a NumPy type.
+    """Return each run of as many bytes as a NumPy type has, wherever it begins, in that type.
 
-    There is at least one: zeros stand for bytes that are missing.
+    There is at least one: zeros stand for bytes that are missing. To fetch sixteen bytes (`<c16`)
+    takes no longer than eight.
     """
-    if len(held) < WORD_BYTES:
-        held = np.concatenate([held, np.zeros(WORD_BYTES - len(held), np.uint8)])
-    return np.ndarray((len(held) - WORD_BYTES + 1,), np.dtype(kind), held.data, strides=(1,))
+    width = np.dtype(kind).itemsize
+    if len(held) < width:
+        held = np.concatenate([held, np.zeros(width - len(held), np.uint8)])
+    return np.ndarray((len(held) - width + 1,), np.dtype(kind), held.data, strides=(1,))

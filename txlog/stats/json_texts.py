@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txlog.actions import words_of
 from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
 OBJECTS = ("minValues", "maxValues", "nullCount")
@@ -244,6 +245,6 @@ def _windows(data: Bytes, places: Places, width: int) -> Bytes:
     last = len(data) - width
     if last < 0 or (places > last).any():
         data = np.concatenate([data, np.zeros(width, np.uint8)])
-    # As one item each, they are fetched at once.
-    items = np.ndarray((len(data) - width + 1,), np.dtype(f"V{width}"), data.data, strides=(1,))
-    return items[places].view(np.uint8).reshape(-1, width)
+    items = words_of(data, f"V{width}")[places]
+    found: Bytes = items.view(np.uint8).reshape(-1, width)
+    return found
