@@ -12,13 +12,12 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
 from typing import Any
-
-import txlog
 
 LIMIT = 10_000  # Of `a`, which is even from 0 to 1,000,000 and unsorted: 1% of the rows.
 FILTER = f"a < {LIMIT}"
@@ -37,6 +36,8 @@ def make_tables(folder: Path, rows: int, files: int) -> None:
         return
     from bench import SCHEMA, reader
 
+    import txlog
+
     shutil.rmtree(folder, ignore_errors=True)
     for name, enabled in (("plain", "false"), ("deleted", "true")):
         properties = {"delta.enableDeletionVectors": enabled}
@@ -49,10 +50,14 @@ def make_tables(folder: Path, rows: int, files: int) -> None:
 
 
 def to_arrow(root: Path, filtered: bool) -> Any:
+    import txlog
+
     return txlog.Table(root).to_arrow(where=FILTER if filtered else None)
 
 
 def to_polars(root: Path, filtered: bool) -> Any:
+    import txlog
+
     return txlog.Table(root).to_polars(where=FILTER if filtered else None)
 
 
@@ -96,18 +101,24 @@ WORKS: dict[str, Callable[[Path, bool], Any]] = {
 }
 
 
+OURS = ("pyarrow.parquet", "sqlglot.dialects.spark", "txlog.table")
+LIBRARIES = {
+    "txlog `to_arrow`": OURS,
+    "txlog `to_polars`": (*OURS, "txlog.scan.frames"),
+    "plain pyarrow": ("pyarrow.dataset",),
+    "plain polars": ("polars",),
+    "deltalake": ("deltalake", "pyarrow.dataset"),
+    "polars-deltalake": ("polars_deltalake",),
+}
+
+
 def one(root: Path, work: str, filtered: bool) -> dict[str, float]:
     # Libraries are loaded before the clock starts; pandas too, which pyarrow imports with the first
     # array, if it is installed.
-    __import__({"plain pyarrow": "pyarrow.dataset", "deltalake": "deltalake",
-                "polars-deltalake": "polars_deltalake"}.get(work, "polars"))  # fmt: skip
-    import pyarrow.acero
-    import pyarrow.parquet
-    import sqlglot.dialects.spark  # noqa: F401
+    import pyarrow
 
-    import txlog.scan.frames
-    import txlog.table  # noqa: F401
-
+    for name in LIBRARIES[work]:
+        import_module(name)
     pyarrow.array([1])
     cpu, start = time.process_time(), time.perf_counter()
     found = WORKS[work](root, filtered)
@@ -118,7 +129,7 @@ def one(root: Path, work: str, filtered: bool) -> dict[str, float]:
 
 
 def table_of(runs: dict[str, list[dict[str, float]]]) -> list[str]:
-    lines = ["| | rows | s | txlog's by it | CPU s | peak MB |", "|---|---|---|---|---|---|"]
+    lines = ["| | rows | s | txlog ÷ it | CPU s | peak MB |", "|---|---|---|---|---|---|"]
     middle = {
         work: {key: median(run[key] for run in found) for key in found[0]}
         for work, found in runs.items()

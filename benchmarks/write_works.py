@@ -21,6 +21,8 @@ COMMITS = 1_000
 APPENDS = 200
 ROWS = 1_000
 WRITERS, EACH = 4, 100
+PATIENCE = 600
+"""Seconds that one process waits for the others."""
 SPENT: list[float] = []
 """CPU seconds of each of the processes that did the last work, without starting them."""
 
@@ -143,7 +145,7 @@ def in_processes(one: Callable[..., Callable[[], Any]], root: Path) -> Callable[
     """Have processes that are ready commit to one table at the same time."""
     write_commits(root, 0, 0)
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(WRITERS + 1)
+    barrier = context.Barrier(WRITERS + 1, timeout=PATIENCE)
     spent = context.Array("d", WRITERS)
     writers = [
         context.Process(target=_writer, args=(one, root, number, barrier, spent))

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,3 +231,42 @@ def test_values_in_the_usual_forms_are_read_at_once(kind: str, tokens: list[Any]
         found = plain_values(pa.array(tokens), PrimitiveType(kind), up=up)
         assert found is not None
         assert found.type == bound_type(PrimitiveType(kind))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"numRecords":1,"minValues":{"n":2},"nullCount":{},"n":7}',
+        '{"numRecords":1,"minValues":{"n":2},"n":7,"nullCount":{}}',
+        '{"minValues":{"n":1,"maxValues":{"n":5}},"nullCount":{"n":0}}',
+        '{"minValues":{"n":1,"maxValues":{"n":5}}}',
+        '{"minValues":{"n":1},"numRecords":4,"maxValues":{"n":5}}',
+        '{"minValues":{"s":":5,x"},"maxValues":{"s":",","n":5}}',
+        '{"numRecords":1,"minValues":{"n":2},"tightBounds":true}',
+        '{"numRecords":1,"nullCount":{"n":1},"tightBounds":false}',
+        '{"numRecords":1,"tightBounds":false,"nullCount":{"n":1},"minValues":{"s":"}}"}}',
+    ],
+)
+@pytest.mark.parametrize("others", [0, 1])
+def test_keys_in_odd_places(text: str, others: int) -> None:
+    kinds = {name: PrimitiveType("long") for name in ("n", ":", ",", ":5,")}
+    schema = StructType(tuple(StructField(name, kind) for name, kind in kinds.items()))
+    plain = '{"numRecords":1,"minValues":{"n":2},"maxValues":{"n":7},"nullCount":{"n":0}}'
+    column = pa.chunked_array([[text, *[plain] * others] * 99])
+    paths: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (name,) for name in kinds}
+    same(
+        json_bounds(column, schema, list(paths), paths),
+        parsed_bounds(column, schema, list(paths), paths),
+    )
+
+
+def test_a_null_with_bytes_says_nothing() -> None:
+    texts = pa.array(['{"numRecords":1,"minValues":{"n":2}}'] * 100)
+    mask = pa.array([False, True] * 50)
+    buffers = [pc.invert(mask).buffers()[1], *texts.buffers()[1:]]
+    column = pa.chunked_array([pa.Array.from_buffers(pa.string(), 100, buffers)])
+    assert column.null_count == 50
+    schema, paths = StructType((StructField("n", PrimitiveType("long")),)), {("n",): ("n",)}
+    found = json_bounds(column, schema, list(paths), paths)
+    assert found.columns["n",].low.to_pylist() == [2, None] * 50
+    same(found, parsed_bounds(column, schema, list(paths), paths))

@@ -1,14 +1,19 @@
 """Rows of a batch, spread over partitions."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import txlog
 from txlog.schema import from_arrow
 from txlog.stats import format_partition_values
+from txlog.writing import files
 from txlog.writing.partitions import by_partition, gathered
 
 SCHEMA = pa.schema([("n", pa.int64()), ("p", pa.string()), ("q", pa.int32()), ("r", pa.bool_())])
@@ -80,3 +85,32 @@ def test_batches_are_gathered(sizes: list[int], wanted: list[int]) -> None:
 def test_wide_rows_are_not_held_for_long() -> None:
     wide = pa.RecordBatch.from_pydict({"t": ["x" * (1 << 20)] * 40})
     assert [batch.num_rows for batch in gathered(iter([wide] * 5))] == [80, 80, 40]
+
+
+def test_a_large_batch_is_not_copied_for_a_small_one() -> None:
+    wide = pa.RecordBatch.from_pydict({"t": ["x" * (1 << 20)] * 64})
+    small = wide[:1]
+    assert [batch.num_rows for batch in gathered(iter([small, wide, small]))] == [1, 64, 1]
+
+
+def test_rows_of_a_rare_partition_keep_no_others_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 20_000)
+    monkeypatch.setattr(files, "_PINNED_BYTES", 1 << 20)
+    rows, count, seen = 70_000, 30, []
+    before = pa.total_allocated_bytes()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(count):
+            seen.append(pa.total_allocated_bytes() - before)
+            names = {f"d{at}": np.full(rows, 1.0) for at in range(8)}
+            yield pa.RecordBatch.from_pydict({"p": ["rare", *["usual"] * (rows - 1)], **names})
+
+    first = next(batches())
+    seen.clear()
+    txlog.write(
+        tmp_path, pa.RecordBatchReader.from_batches(first.schema, batches()), partition_by="p"
+    )
+    assert txlog.Table(tmp_path).count(where="p = 'rare'") == count
+    assert max(seen) < 8 * first.nbytes

@@ -42,7 +42,7 @@ def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
     if (ends - starts >= WORD_BYTES * _WORDS).all():
         pairs = words_of(texts.held, "<c16")
         for back in range(2, _WORDS + 1, 2):
-            pair = pairs[ends - WORD_BYTES * back].view(np.uint64).reshape(-1, 2)
+            pair = pairs[ends - WORD_BYTES * back].view("<u8").reshape(-1, 2)
             yield from (pair[:, 1], pair[:, 0])
         return
     words = words_of(texts.held)

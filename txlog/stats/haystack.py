@@ -31,9 +31,11 @@ class Haystack:
         self.bytes: Bytes = found.used
         self.starts: Places = found.starts.astype(np.int64) - first
         self.ends: Places = found.ends.astype(np.int64) - first
+        if texts.null_count:  # A null may have bytes too.
+            self.ends = np.where(texts.is_valid(), self.ends, self.starts)
 
     def where(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return where some bytes are, between two places in each text.
+        """Return where some bytes are, between two places in each text: not always at first.
 
         The texts of a table are alike: mostly, it is as far from the beginning as in another one.
         """
@@ -50,7 +52,7 @@ class Haystack:
                 break
             guess = begin[left] + (at - begin[first])
             fits = (guess + len(needle) <= end[left]) & self.is_at(guess, needle)
-            fits[0] = True
+            fits[0] = True  # It was seen there, even if that is at the very end.
             found[left[fits]] = guess[fits]
             left = left[~fits]
         if len(left) > _FEW:
@@ -63,20 +65,23 @@ class Haystack:
 
     def is_at(self, places: Places, needle: bytes) -> Mask:
         """Return at which places some bytes are; in the last `_MISSED`, they may be missed."""
-        steps = range(0, len(needle), _PAIR_BYTES)
-        found: Mask = places < len(self._pairs) - steps[-1]
+        last = max(len(needle) - _PAIR_BYTES, 0)
+        most = len(self._pairs) - last
+        found: Mask = places < most
+        if most <= 0:
+            return found
         if not found.all():
             places = np.where(found, places, 0)
-        for step in steps:
+        for step in (*range(0, last, _PAIR_BYTES), last):
             part = needle[step : step + _PAIR_BYTES]
-            held = self._pairs[places + step].view(np.uint64).reshape(-1, 2)
+            held = self._pairs[places + step].view("<u8").reshape(-1, 2)
             for half in range(0, len(part), WORD_BYTES):
                 word = part[half : half + WORD_BYTES]
                 found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
         return found
 
     def places_of(self, byte: int) -> Places:
-        """Return where a byte is, of which there are few."""
+        """Return where a byte is, of which there are few in a text."""
         whole = len(self.bytes) // WORD_BYTES * WORD_BYTES
         found = []
         for start in range(0, whole, _BLOCK):

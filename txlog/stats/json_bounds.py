@@ -158,7 +158,13 @@ class _Documents:
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
     def _found(self, section: str, path: Path) -> Found:
-        if self.plain and len(path) == 1 and len(self.texts) > _FEW:
+        # Between the quotes of two texts there is a comma or colon: such a name may be found there.
+        if (
+            self.plain
+            and len(path) == 1
+            and not set(path[0]) & set(",:")
+            and len(self.texts) > _FEW
+        ):
             return self._bytes.values(section, path[0])
         everything = np.ones(len(self.texts), np.bool_)
         return Found(pa.nulls(len(self.texts), pa.int64()), everything)

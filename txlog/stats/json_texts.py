@@ -1,7 +1,8 @@
 """A few numbers out of many JSON texts of statistics, without parsing the texts. Pure.
 
 A key is looked for in the bytes of all texts at once. Whatever is not plain to see there, such as
-nested objects, escapes or spaces, is reported as unclear, and is for a parser.
+nested objects, escapes or spaces, is reported as unclear, and is for a parser. Of texts that no
+JSON writer makes, with a key twice in an object or broken elsewhere, either value may be taken.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _ENDS = re.compile(rb"[,}]")
 _SPARE = 2  # Of bytes: for the sign, and what ends a number.
 _TIGHT_NAME = b'"tightBounds"'
 _TIGHT = _TIGHT_NAME + b":true"
+_LASTS = tuple(b"}," + _TIGHT_NAME + b":%b}" % value for value in (b"true", b"false"))
+"""What may be behind the last object of a text."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,12 @@ class Texts:
         end = self._ends
         for opens in reversed(inner):
             name = next((n for n in OBJECTS if self._ends_at(opens[:1], _NEEDLES[n])), None)
-            if name is None or found[name][0] is not nothing:
-                return None
-            if not self._ends_at(opens, _NEEDLES[name]):
+            if name is None or name in found or not self._ends_at(opens, _NEEDLES[name]):
                 return None
             found[name] = (opens + 1, end)
             end = opens + 1 - len(_NEEDLES[name])
-        return found
+        nothing = np.zeros(count, np.int64)
+        return {name: found.get(name, (nothing, nothing)) for name in OBJECTS}
 
     def _ends_at(self, places: Places, needle: bytes) -> bool:
         """Return whether at all places there is the last of some bytes."""
@@ -157,6 +159,8 @@ class Texts:
         )
         if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
             whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
+        for begin, end in self._objects.values():
+            whole &= (begin == 0) | self._is_closed(end)
         begins = np.stack([begin for begin, _ in self._objects.values()])
         known = (begins > 0).sum(axis=0) + 1
         if len(self._opens) == known[whole].sum() and whole.all():
@@ -165,6 +169,17 @@ class Texts:
         opened = np.searchsorted(self._opens, self._ends) - before
         unclear: Mask = ~whole | (opened != known)
         return unclear
+
+    def _is_closed(self, ends: Places) -> Mask:
+        """Return whether an object's own brace is right before the next one, or the text's end."""
+        if not len(self._bytes):
+            return np.zeros(len(ends), np.bool_)
+        before = self._bytes[np.maximum(ends - 2, 0)] == _CLOSE
+        closed: Mask = before & _ENDING[self._bytes[np.maximum(ends - 1, 0)]]
+        for last in _LASTS if not closed.all() else ():
+            begins = ends - len(last)
+            closed |= (begins > 0) & self._texts.is_at(np.maximum(begins, 0), last)
+        return closed
 
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none), and what is neither."""
@@ -178,7 +193,7 @@ class Texts:
             values, missing = np.zeros(len(places), np.int64), places < 0
             values[asked] = numbers
             return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
-        ends = (window == _COMMA) | (window == _CLOSE)
+        ends = _ENDING[window]
         length = ends.argmax(1)
         ended = ends[np.arange(len(at)), length]
         if is_text.any():
@@ -208,43 +223,44 @@ class Texts:
         sample = places[:: len(places) // _SAMPLE + 1].tolist()
         texts = [self._bytes[at : at + _NUMBER_WIDTH].tobytes() for at in sample]
         longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
-        return min(longest + _SPARE, _NUMBER_WIDTH)
+        return min(max(longest, 1) + _SPARE, _NUMBER_WIDTH)
 
 
 def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
     """Return the whole numbers that rows of bytes begin with; None if one begins otherwise."""
-    columns = np.ascontiguousarray(window.T)
-    negative = columns[0] == _MINUS
     values = np.zeros(len(window), np.int64)
-    live = np.ones(len(window), np.bool_)  # Whose digits go on.
     if not len(window):
         return values
-    for place, column in enumerate(columns[: _DIGITS + 1]):
-        digits = column - _ZERO  # A byte below wraps around.
+    columns = np.ascontiguousarray(window.T)
+    negative = columns[0] == _MINUS
+    lead, second = (np.where(negative, columns[at + 1], columns[at]) for at in (0, 1))
+    # JSON has no zeros before other digits; and a zero below zero is no whole number.
+    zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
+    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below wraps around.
+        return None
+    columns[0][negative] = _ZERO
+    live = np.ones(len(window), np.bool_)  # Whose digits go on.
+    for column in columns[: _DIGITS + 1]:
+        digits = column - _ZERO
         is_digit = digits <= _MOST_DIGIT
-        if place == 0:
-            is_digit |= negative
-            digits[negative] = 0
         ends = live & ~is_digit
         if ends.any():
-            signed = ends & negative & (values == 0)  # No digit, or a zero below zero.
-            if place == 0 or signed.any() or not _ENDING[column[ends]].all():
+            if not _ENDING[column[ends]].all():
                 return None
             live &= is_digit
             if not live.any():
                 return np.where(negative, -values, values)
-        begun = ~negative if place == 1 else negative
-        if place in (1, 2) and (live & begun & (values == 0)).any():
-            return None  # JSON has no zeros before other digits.
         values = np.where(live, values * 10 + digits, values)
     return None
 
 
 def _windows(data: Bytes, places: Places, width: int) -> Bytes:
     """Return so many bytes from each place on; behind the last one there are zeros."""
-    last = len(data) - width
-    if last < 0 or (places > last).any():
-        data = np.concatenate([data, np.zeros(width, np.uint8)])
-    items = words_of(data, f"V{width}")[places]
+    last = max(len(data) - width, 0)
+    items = words_of(data, f"V{width}")[np.minimum(places, last)]
+    late = np.flatnonzero(places > last)
+    if len(late):
+        near_end = np.concatenate([data[last:], np.zeros(width, np.uint8)])
+        items[late] = words_of(near_end, f"V{width}")[places[late] - last]
     found: Bytes = items.view(np.uint8).reshape(-1, width)
     return found

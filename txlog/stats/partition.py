@@ -154,6 +154,8 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
+    if pa.types.is_dictionary(values.type):  # It may have a value, or null, more than once.
+        values = values.dictionary_decode()
     coded = values.dictionary_encode(null_encoding="encode")
     distinct = coded.dictionary
     text: Callable[[Any], str]

@@ -27,6 +27,7 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
+_PINNED_BYTES = 64 * 1024 * 1024  # Of batches, for the sake of a few rows of theirs.
 _OPEN_FILES = 200  # At once; a process may often open no more than a thousand.
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
@@ -155,6 +156,12 @@ class _OpenFile:
     buffered_bytes: int = 0
     rows: int = 0
 
+    def compact(self) -> None:
+        """Copy the rows that wait, so that they keep nothing else in memory."""
+        if self.buffered:
+            rows = pa.Table.from_batches(self.buffered)
+            self.buffered = rows.take(pa.arange(0, rows.num_rows)).to_batches()
+
 
 class _Writer:
     """Spreads rows over files, one open file for each partition."""
@@ -166,10 +173,12 @@ class _Writer:
         self._schema = arrow_schema(layout.stored_schema)
         self._leaves = leaf_columns(self._schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
+        self._pinned_bytes = 0  # Of batches that rows in buffers may be parts of.
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = _filled(batch, self._layout.row_schema)
+        self._pinned_bytes += batch.nbytes
         for values, part in by_partition(batch, self._layout.partition_kinds):
             limit = self._layout.max_rows_per_file
             start = 0
@@ -256,6 +265,11 @@ class _Writer:
         if held > _BUFFERED_BYTES:
             for file in self._open.values():
                 self._flush(file)
+            self._pinned_bytes = 0
+        elif self._pinned_bytes > 2 * held + _PINNED_BYTES:
+            for file in self._open.values():
+                file.compact()
+            self._pinned_bytes = held
 
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]

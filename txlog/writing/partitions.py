@@ -48,13 +48,15 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
+        if held and batch.nbytes >= _GATHERED_BYTES:  # Not to be copied for the sake of a few.
+            yield from _together(held)
+            held, rows, size = [], 0, 0
         held.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
             yield from _together(held)
-            held.clear()
-            rows = size = 0
+            held, rows, size = [], 0, 0
     if held:
         yield from _together(held)
 

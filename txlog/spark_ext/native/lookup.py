@@ -51,14 +51,14 @@ def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
 
 def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array) -> DataFrame:
     """Return the rows of a frame, which has the constants, that are not deleted."""
-    if vectors.nbytes <= INLINE_BYTES:
+    if vectors.line_bytes <= INLINE_BYTES:
         line = vectors.line()
         held = pa.ListArray.from_arrays([0, len(line)], line)
         table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
         schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])
         words = spark.createDataFrame(table, schema).scalar()
         return frame.where(_is_alive(F.get(words, F.expr(f"{_WORD} | {_START}"))))
-    offsets = np.cumsum([0, *map(len, vectors.words)]).astype(np.int32)
+    offsets = pa.array(np.cumsum([0, *map(len, vectors.words)]), pa.int32())
     held = pa.ListArray.from_arrays(offsets, pa.concat_arrays(vectors.words)).cast(_ARROW_WORDS)
     table = pa.table([ids.sort(), held], names=[_OWNER, _WORDS])
     schema = StructType(

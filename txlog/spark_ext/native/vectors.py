@@ -47,13 +47,21 @@ class Vectors:
             starts[at], free = free, free + spans[at]
         return starts
 
+    @property
+    def line_bytes(self) -> int:
+        """How many bytes the words of all take in one line."""
+        return max(self._ends, default=0) * WORD_BYTES
+
     def line(self) -> pa.Array:
         """Return all words in one line; what is between those of fragments is empty."""
-        ends = [start + len(words) for start, words in zip(self.starts, self.words, strict=True)]
-        line = np.zeros(max(ends, default=0), np.int64)
-        for start, end, words in zip(self.starts, ends, self.words, strict=True):
+        line = np.zeros(max(self._ends, default=0), np.int64)
+        for start, end, words in zip(self.starts, self._ends, self.words, strict=True):
             line[start:end] = words
         return pa.array(line)
+
+    @property
+    def _ends(self) -> list[int]:
+        return [start + len(words) for start, words in zip(self.starts, self.words, strict=True)]
 
 
 def word_bytes(rows: int) -> int:
