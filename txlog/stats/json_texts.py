@@ -231,7 +231,7 @@ def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
     values = np.zeros(len(window), np.int64)
     if not len(window):
         return values
-    columns = np.ascontiguousarray(window.T)
+    columns = window.T.copy()
     negative = columns[0] == _MINUS
     lead, second = (np.where(negative, columns[at + 1], columns[at]) for at in (0, 1))
     # JSON has no zeros before other digits; and a zero below zero is no whole number.
