@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from txlog.schema import DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats import Bounds, json_bounds, parsed_bounds
+from txlog.stats.json_texts import Texts
 from txlog.stats.json_values import plain_values
 from txlog.stats.read import bound_type
 
@@ -108,6 +109,13 @@ def test_bytes_say_what_the_parser_says(found: list[str | None], cut: int) -> No
         physical = {path: path for path in PATHS}
         ours = json_bounds(column, SCHEMA, PATHS, physical)
         same(ours, parsed_bounds(column, SCHEMA, PATHS, physical))
+
+
+def test_objects_of_alike_texts_are_found_by_their_braces() -> None:
+    text = '{"numRecords":3,"minValues":{"n":%d},"maxValues":{"n":%d},"nullCount":{"n":0}}'
+    alike = [text % (at, at * 1000) for at in range(9)]
+    assert Texts(pa.array(alike))._in_line() is not None
+    assert Texts(pa.array([*alike, '{"numRecords":3}']))._in_line() is None
 
 
 def test_plain_texts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

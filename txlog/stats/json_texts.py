@@ -133,8 +133,7 @@ class Texts:
         own, *inner = self._opens.reshape(count, each).T
         if (own != self._starts).any():  # Then each text has as many braces as any other one.
             return None
-        nothing = np.zeros(count, np.int64)
-        found = dict.fromkeys(OBJECTS, (nothing, nothing))
+        found: dict[str, tuple[Places, Places]] = {}
         end = self._ends
         for opens in reversed(inner):
             name = next((n for n in OBJECTS if self._ends_at(opens[:1], _NEEDLES[n])), None)
