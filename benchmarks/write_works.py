@@ -173,7 +173,7 @@ def _writer(
     before = time.process_time()
     try:
         work()
-    except BaseException:
+    except BaseException:  # Whatever it is, the others need not wait.
         barrier.abort()
         raise
     spent[number] = time.process_time() - before

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.schema import DataType, PrimitiveType
-from txlog.stats.read import LAST_ODD_OFFSET_US, TRUNCATED_US, bound_type
+from txlog.stats.read import (
+    LAST_ODD_OFFSET_US,
+    TRUNCATED_US,
+    bound_type,
+    loose_floats,
+    without_cut,
+)
 
 _NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
 _TEXT = r'"[^"\\\x00-\x1f]*"'
@@ -22,7 +28,6 @@ _MOMENTS = {
     f'"{_DATE}{_TIME}(Z|[+-]\\d{{2}}:\\d{{2}})"': pa.timestamp("us", "UTC"),
     f'"{_DATE}{_TIME}"': pa.timestamp("us"),
 }
-_CUT = "\ufffd"  # Once a mark of texts that were cut.
 
 
 def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
@@ -61,16 +66,12 @@ def _floats(tokens: pa.Array) -> pa.Array | None:
         found = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
     if found is None or pc.any(pc.is_inf(found)).as_py():
         return None
-    # A double may have been a 32-bit float when its text was written; see `read`.
-    short = found.cast(pa.float32(), safe=False).cast(pa.float64())
-    return pc.min_element_wise(found, short, skip_nulls=False)
+    return loose_floats(found)
 
 
 def _texts(tokens: pa.Array, up: bool) -> pa.Array | None:
     found = _cast(tokens, _TEXT, pa.string())
-    if found is None or not up:
-        return found
-    return pc.if_else(pc.ends_with(found, _CUT), None, found)
+    return without_cut(found) if found is not None and up else found
 
 
 def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None:

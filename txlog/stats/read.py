@@ -238,16 +238,26 @@ def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, 
         return _loose_decimals(low, kind, up=False), _loose_decimals(high, kind, up=True)
     if pa.types.is_floating(low.type):
         low = pc.if_else(pc.is_nan(low), None, low)
-        as_short = low.cast(pa.float32(), safe=False).cast(pa.float64())
-        return pc.min_element_wise(low, as_short, skip_nulls=False), pa.nulls(len(low), low.type)
+        return loose_floats(low), pa.nulls(len(low), low.type)
     if pa.types.is_timestamp(low.type):
         zoned = low.type.tz is not None
         return _loose_moments(low, zoned, up=False), _loose_moments(high, zoned, up=True)
     if pa.types.is_string(low.type):
-        return low, pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
+        return low, without_cut(high)
     if pa.types.is_binary(low.type):  # No rule says how they may be cut.
         return pa.nulls(len(low), low.type), pa.nulls(len(low), low.type)
     return low, high
+
+
+def loose_floats(low: pa.Array) -> pa.Array:
+    """Return lower bounds that hold for 32-bit floats too, as `_float` does."""
+    short = low.cast(pa.float32(), safe=False).cast(pa.float64())
+    return pc.min_element_wise(low, short, skip_nulls=False)
+
+
+def without_cut(high: pa.Array) -> pa.Array:
+    """Return upper bounds without those that end with what once was a mark of truncation."""
+    return pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
 
 
 def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Array:

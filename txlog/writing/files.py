@@ -265,6 +265,8 @@ class _Writer:
         if held > _BUFFERED_BYTES:
             for file in self._open.values():
                 self._flush(file)
+            held = 0
+        if not held:
             self._pinned_bytes = 0
         elif self._pinned_bytes > 2 * held + _PINNED_BYTES:
             for file in self._open.values():
