@@ -91,7 +91,7 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
     try:
         # One call for all lines is far faster than one for each.
         found = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
-        if len(found) == text.count(b"\n") + 1 and _OBJECT.issuperset(map(type, found)):
+        if len(found) == _lines(text) and _OBJECT.issuperset(map(type, found)):
             return found  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         pass
@@ -105,11 +105,16 @@ def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
         for data in texts:
             text = data.strip()
             found.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
-            if len(found[-1]) != text.count(b"\n") + 1:
+            if len(found[-1]) != _lines(text):
                 return None
     except orjson.JSONDecodeError:
         return None
     return found if _OBJECT.issuperset(map(type, chain.from_iterable(found))) else None
+
+
+def _lines(text: bytes) -> int:
+    """Return how many lines a text has. To leave bytes out is far quicker than to count them."""
+    return len(text) - len(text.replace(b"\n", b"")) + 1
 
 
 def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:

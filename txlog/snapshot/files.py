@@ -23,10 +23,11 @@ from txlog.reconcile import (
     overlay,
     state_of,
 )
+from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store import Store, read_ahead
 
 Result = TypeVar("Result")
 
@@ -141,6 +142,9 @@ def _fold(
     sources: Sequence[Source] | None = None,
     distinct: bool = True,
 ) -> Result:
+    if has_large_checkpoint(snapshot):
+        keep_freed_memory()
+
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
         return fold(_states(store, current, wanted, of_this, distinct), current)
@@ -176,6 +180,9 @@ def _states(
     chosen = whole if sources is None else sources
 
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
+    # To hand memory over to another thread takes its time, but statistics take more.
+    if "stats" in wanted.columns and has_large_checkpoint(snapshot):
+        batches = read_ahead(batches)
     for source, batch in batches:
         if distinct:
             seen.append(key_hashes(batch))
