@@ -6,7 +6,9 @@ work. That returns an answer that must be the same for all.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -138,6 +140,70 @@ def delta_appends(root: Path) -> Callable[[], Any]:
     return work
 
 
+# -- floors: the same bytes, written, synced and linked to the next free name, and nothing else
+
+
+def floor_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:
+    if first == 0:
+        write_commits(root, 0, 0)
+    texts = [json.dumps({"add": add}).encode() for add in adds(first, count)]
+    log = f"{root}/_delta_log"
+
+    def work() -> Any:
+        version = 0
+        for text in texts:
+            version = _commit_durably(log, version + 1, text)
+        return version
+
+    return work
+
+
+def floor_appends(root: Path) -> Callable[[], Any]:
+    import pyarrow.parquet as pq
+
+    data = [rows_of(number) for number in range(APPENDS)]
+    text = json.dumps({"add": next(iter(adds(1, 1)))}).encode()
+    log = f"{root}/_delta_log"
+    (root / "_delta_log").mkdir(parents=True)
+
+    def work() -> Any:
+        for version, rows in enumerate(data, start=1):
+            with (root / f"{version}.parquet").open("xb") as file:
+                pq.write_table(rows, file, compression="zstd", use_dictionary=["part"])
+                file.flush()
+                os.fsync(file.fileno())
+            _sync_folder(str(root))
+            _commit_durably(log, version, text)
+        return len(data)
+
+    return work
+
+
+def _commit_durably(log: str, version: int, text: bytes) -> int:
+    """Write and sync a file, and give it the first name that is free, from a version's on."""
+    temporary = f"{log}/.{os.getpid()}"
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.write(file, text)
+    os.fsync(file)
+    os.close(file)
+    while True:
+        try:
+            os.link(temporary, f"{log}/{version:020d}.json")
+        except FileExistsError:
+            version += 1
+        else:
+            break
+    os.remove(temporary)  # noqa: PTH107  A path would be made for each.
+    _sync_folder(log)
+    return version
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
 # -- several processes
 
 
@@ -186,6 +252,10 @@ def txlog_writers(root: Path) -> Callable[[], Any]:
 
 def delta_writers(root: Path) -> Callable[[], Any]:
     return in_processes(delta_commits, root)
+
+
+def floor_writers(root: Path) -> Callable[[], Any]:
+    return in_processes(floor_commits, root)
 
 
 # -- checkpoints, of a copy of a table that log_tables made
