@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
@@ -33,8 +33,8 @@ _SPARK_WORDS = ArrayType(LongType(), containsNull=False)
 _WORD = f"CAST(shiftright({POSITION}, 6) AS INT)"
 _BIT = f"shiftleft(1L, CAST({POSITION} & 63 AS INT))"
 _DISTRUST = (
-    "[data-file] a file has more rows than the table's log says, so its deletion vector cannot be "
-    "trusted: the log's numRecords is wrong, and its writer is at fault"
+    "[data-file] a file has more rows than the log of the table says, so its deletion vector "
+    "cannot be trusted: its numRecords is wrong there, and the writer of that is at fault"
 )
 
 
@@ -57,7 +57,8 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
         table = pa.table([held.cast(_ARROW_WORDS)], names=[_WORDS])
         schema = StructType([StructField(_WORDS, _SPARK_WORDS, False)])
         words = spark.createDataFrame(table, schema).scalar()
-        return frame.where(_is_alive(F.get(words, F.expr(f"{_WORD} | {_START}"))))
+        word = F.get(words, F.expr(_checked(f"{_WORD} | {_START}")))
+        return frame.where(word.bitwiseAND(F.expr(_BIT)) == 0)
     offsets = pa.array(np.cumsum([0, *map(len, vectors.words)]), pa.int32())
     held = pa.ListArray.from_arrays(offsets, pa.concat_arrays(vectors.words)).cast(_ARROW_WORDS)
     table = pa.table([ids.sort(), held], names=[_OWNER, _WORDS])
@@ -66,12 +67,12 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
     )
     owned = F.broadcast(spark.createDataFrame(table, schema))
     found = frame.join(owned, F.col(FRAGMENT_COLUMN) == F.col(_OWNER))
-    return found.where(_is_alive(F.get(F.col(_WORDS), F.expr(_WORD))))
+    return found.where(f"get({_WORDS}, {_checked(_WORD)}) & {_BIT} = 0")
 
 
-def _is_alive(word: Column) -> Column:
-    # A position that is not there, or too high, would bring deleted rows back: it is an error.
-    return F.when(
-        F.expr(f"{POSITION} < {_ROWS}"),
-        word.bitwiseAND(F.expr(_BIT)) == 0,
-    ).otherwise(F.raise_error(F.lit(_DISTRUST)).cast("boolean"))
+def _checked(place: str) -> str:
+    """Return SQL for the place of a row's word.
+
+    A position that is not there, or too high, would bring deleted rows back: it is an error.
+    """
+    return f"IF({POSITION} < {_ROWS}, {place}, CAST(raise_error('{_DISTRUST}') AS INT))"
