@@ -239,6 +239,7 @@ def run(case: Case, engine: str, folder: Path, files: int) -> dict[str, Any]:
 
 def measured(names: list[str], given: argparse.Namespace) -> dict[str, Any]:
     """Run cases, each engine in turn, and return their medians."""
+    shutil.rmtree(given.folder / "scratch", ignore_errors=True)
     found: dict[str, Any] = {}
     for name in names:
         case = CASES[name]

@@ -20,8 +20,8 @@ from spark_bench import Works, arguments, make_source, measure, report, session
 
 import txlog
 from txlog.spark_ext import read
+from txlog.spark_ext.native.columns import POSITION
 
-POSITION = "_tmp_metadata_row_index"  # What Spark fills `_metadata.row_index` from: this is less.
 MANY = 100_000  # Files of the table that is only planned.
 
 

@@ -140,7 +140,7 @@ def delta_appends(root: Path) -> Callable[[], Any]:
     return work
 
 
-# -- floors: the same bytes, written, synced and linked to the next free name, and nothing else
+# -- floors: as many files of the like, written, synced and linked to the next free name
 
 
 def floor_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[[], Any]:

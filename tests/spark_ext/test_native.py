@@ -20,6 +20,8 @@ from corpus import Case, cases, require_corpus, rows_sha256
 import txlog
 from txlog.expressions import quote_name
 from txlog.spark_ext import read
+from txlog.spark_ext.native import columns as native_columns
+from txlog.spark_ext.native import lookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -298,6 +300,23 @@ def test_a_log_that_counts_too_few_rows_is_an_error(
     table.delete("id = 5")
     changed(table, lambda add: add.update(stats=add["stats"].replace(":200", ":100")))
     with pytest.raises(Exception, match=r"\[data-file\].*numRecords is wrong"):
+        read(spark, table.uri).toArrow()
+
+
+@pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "broadcast"])
+def test_a_reader_that_tells_no_positions_is_an_error(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int
+) -> None:
+    """Else all rows of files with deletions would be left out."""
+    unknown = "_tmp_nobody_fills_this"
+    for name in ("POSITION", "_WORD", "_BIT"):
+        place = f"txlog.spark_ext.native.lookup.{name}"
+        monkeypatch.setattr(place, getattr(lookup, name).replace(native_columns.POSITION, unknown))
+    monkeypatch.setattr("txlog.spark_ext.native.columns.POSITION", unknown)
+    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", inline)
+    table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
+    table.delete("id = 5")
+    with pytest.raises(Exception, match=r"\[data-file\]"):
         read(spark, table.uri).toArrow()
 
 

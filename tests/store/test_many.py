@@ -1,14 +1,11 @@
-"""Many files read together are what each is by itself, and what is read ahead is as it comes."""
+"""Many files read together are what each is by itself."""
 
 from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
-from txlog.store import list_briefly, open_store, read_ahead, read_many
+from txlog.store import list_briefly, open_store, read_many
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
 
@@ -124,46 +121,3 @@ def test_a_file_that_cannot_be_opened_is_an_error(
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match="ulimit"):
         list(read_many(open_store(tmp_path), [("a", 1)]))
-
-
-def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
-    try:
-        yield from range(up_to)
-        raise ValueError("no more")
-    finally:
-        closed.append(True)
-
-
-def test_reading_ahead_yields_the_same_and_fails_where_that_does() -> None:
-    closed: list[bool] = []
-    ahead = read_ahead(counted(3, closed))
-    assert [next(ahead), next(ahead), next(ahead)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="no more"):
-        next(ahead)
-    assert closed
-    assert list(read_ahead(one for one in ())) == []
-
-
-def test_who_stops_early_leaves_no_thread_and_no_generator() -> None:
-    closed: list[bool] = []
-    before = set(threading.enumerate())
-    ahead = read_ahead(counted(9, closed))
-    assert next(ahead) == 0
-    (thread,) = set(threading.enumerate()) - before
-    assert thread.name.startswith("txlog-ahead")
-    ahead.close()
-    assert closed
-    assert not thread.is_alive()
-
-
-def test_reading_goes_on_while_the_interpreter_ends() -> None:
-    code = """
-import atexit
-from txlog.store import read_ahead
-numbers = read_ahead(number for number in range(5))
-first = next(numbers)
-atexit.register(lambda: print(first, *numbers, *read_ahead(number for number in range(2))))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == list("0123401")
-    assert not done.stderr

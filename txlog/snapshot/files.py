@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -23,11 +24,12 @@ from txlog.reconcile import (
     overlay,
     state_of,
 )
+from txlog.snapshot.ahead import read_ahead
 from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store, read_ahead
+from txlog.store import Store
 
 Result = TypeVar("Result")
 
@@ -147,12 +149,12 @@ def _fold(
 
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
-        return fold(_states(store, current, wanted, of_this, distinct), current)
+        with closing(_states(store, current, wanted, of_this, distinct)) as states:
+            return fold(states, current)
 
-    try:
+    with suppress(TwiceError):  # Perhaps: only a look at all of them tells.
         return _from_sound_files(store, snapshot, read)
-    except TwiceError:  # Perhaps: only a look at all of them tells.
-        return fold(iter([(ANYWHERE, load_files(store, snapshot))]), snapshot)
+    return fold(iter([(ANYWHERE, load_files(store, snapshot))]), snapshot)
 
 
 class TwiceError(Exception):
@@ -180,15 +182,17 @@ def _states(
     chosen = whole if sources is None else sources
 
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-    # To hand memory over to another thread takes its time, but statistics take more.
-    if "stats" in wanted.columns and has_large_checkpoint(snapshot):
+    # To hand memory over to another thread takes its time, but statistics take more. Of all
+    # columns, Arrow decodes several at a time.
+    if "stats" in wanted.columns and wanted != Wanted() and has_large_checkpoint(snapshot):
         batches = read_ahead(batches)
-    for source, batch in batches:
-        if distinct:
-            seen.append(key_hashes(batch))
-        found = left_of(batch, newer)
-        require_sound(snapshot, found.live)
-        yield source, found
+    with closing(batches):
+        for source, batch in batches:
+            if distinct:
+                seen.append(key_hashes(batch))
+            found = left_of(batch, newer)
+            require_sound(snapshot, found.live)
+            yield source, found
     if seen and not are_distinct(np.concatenate(seen)):
         raise TwiceError
 

@@ -4,7 +4,7 @@ from txlog.store.attempts import PutIfAbsent, attempts
 from txlog.store.base import ObjectInfo, Put, Store
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
-from txlog.store.many import is_far, list_briefly, map_many, read_ahead, read_many, reads_at_once
+from txlog.store.many import is_far, list_briefly, map_many, read_many, reads_at_once
 from txlog.store.memory import MemoryStore
 from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, require_allowed
 from txlog.store.paths import file_path, is_file_uri, scheme_of, without_secrets
@@ -31,7 +31,6 @@ __all__ = [
     "map_many",
     "open_ranged",
     "open_store",
-    "read_ahead",
     "read_many",
     "reads_at_once",
     "require_allowed",

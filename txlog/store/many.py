@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from txlog.store.base import Store
 from txlog.store.local import LocalStore
@@ -90,28 +90,3 @@ def map_many(
         finally:
             for future, _ in waiting:
                 future.cancel()
-
-
-def read_ahead(batches: Generator[Item, Any, Any]) -> Generator[Item, None, None]:
-    """Yield what a generator yields; while one is looked at, a thread gets the next.
-
-    It is for batches whose making leaves the interpreter free, as decoding Parquet does. The
-    generator is closed when this is.
-    """
-    end = object()
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="txlog-ahead") as pool:
-
-            def get_next() -> Future[Any] | None:
-                try:
-                    return pool.submit(next, batches, end)
-                except RuntimeError:  # The interpreter is about to end, and starts no thread.
-                    return None
-
-            following = get_next()
-            while following is not None and (batch := following.result()) is not end:
-                following = get_next()
-                yield batch
-        yield from batches
-    finally:
-        batches.close()

@@ -31,10 +31,13 @@ _ARROW_WORDS = pa.list_(pa.field("element", pa.int64(), False))
 _SPARK_WORDS = ArrayType(LongType(), containsNull=False)
 
 _WORD = f"CAST(shiftright({POSITION}, 6) AS INT)"
-_BIT = f"shiftleft(1L, CAST({POSITION} & 63 AS INT))"
+# Where a position is missing, Spark must not leave the row out before it is an error: it does for
+# an expression that is null with it.
+_BIT = f"shiftleft(1L, CAST(coalesce({POSITION}, 0L) & 63 AS INT))"
+# It is part of SQL as it is, so it has no quotes.
 _DISTRUST = (
-    "[data-file] a file has more rows than the log of the table says, so its deletion vector "
-    "cannot be trusted: its numRecords is wrong there, and the writer of that is at fault"
+    "[data-file] a file has more rows than the log says, so its deletion vector cannot be trusted: "
+    "numRecords is wrong, and the writer of the log is at fault"
 )
 
 
