@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txlog.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Txn, decode_action
+from txlog.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint import Wanted
 from txlog.commit.encode import Encoded, encode_commit
 from txlog.commit.intent import Intent
@@ -29,13 +29,12 @@ from txlog.snapshot import (
     fold_files,
     load_files,
 )
-from txlog.snapshot.commits import commit_of, parse_commit
+from txlog.snapshot.commits import FEW_FILES, commit_of, parse_commit
 from txlog.snapshot.snapshot import make_snapshot
 from txlog.store import Store
 
 _CONTROLS = (Protocol, Metadata, Txn, DomainMetadata)
 _PLAIN = frozenset({CommitInfo, Txn, Add})
-_FEW_FILES = 64  # Actions of a commit that are cheaper to read as models than as columns.
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def prepare(
     found = _encoded(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=now_ms)
     version = 0 if snapshot is None else snapshot.version + 1
     file = LogFile(commit_name(version), "commit", version, modified_ms=now_ms)
-    if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= _FEW_FILES:
+    if snapshot is not None and _adds_only(intent, found) and len(found.rows) <= FEW_FILES:
         return Attempt(found.data, advance_lazily(snapshot, unparsed(found, file)))
     return Attempt(found.data, _version_after(store, snapshot, parse_commit(found.data, file)))
 
@@ -163,8 +162,7 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
 def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:
     """Return the version that a commit makes of a snapshot, or of nothing; errors as of opening."""
     if snapshot is not None:
-        lazily = is_readable_as_models(mine)
-        return advance_lazily(snapshot, mine) if lazily else advance(snapshot, [mine])
+        return advance(snapshot, [mine])
     controls = controls_of(mine.controls)
     return make_snapshot(
         store.root,
@@ -175,17 +173,3 @@ def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Sna
         timestamp_ms=mine.made_ms(controls.protocol, controls.metadata),
         head_ms=mine.modified_ms,
     )
-
-
-def is_readable_as_models(found: Commit) -> bool:
-    """Read a commit's file actions one by one, if they are few; a wrong one is an error.
-
-    Columns may then wait until somebody asks for them: they accept what the models do.
-    """
-    if len(found.rows) > _FEW_FILES:
-        return False
-    for line, row in enumerate(found.rows, start=1):
-        for name in ("add", "remove"):
-            if (body := row.get(name)) is not None:
-                decode_action(name, body, path=found.path, line=line)
-    return True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txlog.actions import rows as log_rows
-from txlog.commit.attempt import is_readable_as_models, prepare
+from txlog.commit.attempt import prepare
 from txlog.commit.blind import passes_blindly
 from txlog.commit.encode import txn_id_of
 from txlog.commit.intent import Intent
@@ -28,7 +28,7 @@ from txlog.snapshot import (
     newer_commits,
     read_commit,
 )
-from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.snapshot.snapshot import moved
 from txlog.store import PutIfAbsent, Store, attempts
 
@@ -220,7 +220,7 @@ def _pass_winners(
         passed.append(winner)
         # All are judged: an operation must not be run again on top of a commit that forbids it.
         # Read by whoever judges: a winner that cannot be read stops every writer.
-        few = intent.kind == "append" and is_readable_as_models(winner)
+        few = intent.kind == "append" and are_readable_as_models([winner])
         if few and passes_blindly(intent, winner):
             current = advance_lazily(current, winner)
             continue

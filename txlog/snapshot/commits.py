@@ -28,6 +28,9 @@ from txlog.store import Store, map_many
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)
 
+FEW_FILES = 64
+"""Lines of commits whose file actions are cheaper to read as models than as columns."""
+
 Rows = tuple[list[dict[str, Any]], tuple[tuple[int, Action], ...]]
 """The JSON objects of a log file, and those of them that are controls, with its version."""
 
@@ -168,6 +171,21 @@ def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Ac
         for name in _CONTROLS
         if (body := row.get(name)) is not None
     )
+
+
+def are_readable_as_models(commits: Sequence[Commit]) -> bool:
+    """Read the file actions of commits one by one, if they are few; a wrong one is an error.
+
+    Columns may then wait until somebody asks for them: they accept what the models do.
+    """
+    if sum(len(commit.rows) for commit in commits) > FEW_FILES:
+        return False
+    for commit in commits:
+        for line, row in enumerate(commit.rows, start=1):
+            for name in ("add", "remove"):
+                if (body := row.get(name)) is not None:
+                    decode_action(name, body, path=commit.path, line=line)
+    return True
 
 
 def read_commits(store: Store, files: Iterable[LogFile]) -> list[Commit]:

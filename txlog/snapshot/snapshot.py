@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from txlog.protocol import (
 from txlog.reconcile import Controls, controls_of
 from txlog.schema import StructType, parse_schema
 from txlog.schema.widening import require_known_changes
-from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.snapshot.tail import Tail
 
 _Found = TypeVar("_Found")
@@ -243,20 +243,24 @@ def advance(
     """
     if not commits:
         return snapshot
-    return _advanced(snapshot, commits, file_rows(commits) if files is None else files)
+    if files is None and are_readable_as_models(commits):
+        return _advanced(snapshot, commits, commits)
+    return _advanced(snapshot, commits, [file_rows(commits) if files is None else files])
 
 
 def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
     """Return what `advance` does, of a commit whose file actions were read as models already."""
-    return _advanced(snapshot, [commit], commit)
+    return _advanced(snapshot, [commit], [commit])
 
 
-def _advanced(snapshot: Snapshot, commits: Sequence[Commit], part: Commit | pa.Table) -> Snapshot:
+def _advanced(
+    snapshot: Snapshot, commits: Sequence[Commit], parts: Sequence[Commit | pa.Table]
+) -> Snapshot:
     controls = controls_of(
         (pair for commit in commits for pair in commit.controls), snapshot.controls
     )
     last = commits[-1]
-    newer = snapshot.newer.plus(part)
+    newer = reduce(Tail.plus, parts, snapshot.newer)
     if (controls.protocol, controls.metadata) == (snapshot.protocol, snapshot.metadata):
         return moved(
             snapshot,

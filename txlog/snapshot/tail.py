@@ -52,7 +52,9 @@ class Tail:
         """All of them."""
         if not self._newer:
             return self._folded
-        return pa.concat_tables([self._folded, *_tables(self._newer)])
+        tables = tuple(_tables(self._newer))
+        self._newer = tables  # The same, in fewer parts: who comes after need not make them again.
+        return pa.concat_tables([self._folded, *tables])
 
     @property
     def highest_id(self) -> int:
@@ -90,10 +92,10 @@ class Tail:
         return after
 
     def _parts_after(self, known: int) -> Iterable[Commit | pa.Table]:
-        new = self._count - known
-        if new <= len(self._newer):
-            return self._newer[len(self._newer) - max(new, 0) :]
-        return (self._folded, *self._newer)
+        new, newer = self._count - known, self._newer
+        if new <= len(newer):  # Of those that became fewer, as many hold what is new, and more.
+            return newer[len(newer) - max(new, 0) :]
+        return (self._folded, *newer)
 
 
 def _tables(parts: Iterable[Commit | pa.Table]) -> list[pa.Table]:
