@@ -112,7 +112,7 @@ CASES = {
             "txlog": of(LOG.txlog_list),
             "deltalake": of(LOG.delta_list),
             "kernel": of(LOG.kernel_plan()),
-            "floor": of(LOG.floor_columns("path", "size")),
+            "floor": of(LOG.floor_columns("path", "size", kept=True)),
         },
         "checkpoint", MILLION, targets={"deltalake": 25, "kernel": 4}, memory=0.35,
     ),

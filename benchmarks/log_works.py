@@ -151,16 +151,21 @@ def floor_commits(root: Path) -> Any:
     return count
 
 
-def floor_columns(*names: str) -> Work:
+def floor_columns(*names: str, kept: bool = False) -> Work:
+    """Read columns of files; `kept`: what was read is the answer, and not dropped at once."""
+
     def read(root: Path) -> Any:
         import pyarrow.parquet as pq
 
         (part,) = (root / "_delta_log").glob("*.checkpoint*.parquet")
         found = 0
+        held = []
         for batch in pq.ParquetFile(part, pre_buffer=False, buffer_size=1 << 20).iter_batches(
             16_384, columns=[f"add.{name}" for name in names]
         ):
             found += batch.num_rows - batch.column(0).null_count
+            if kept:
+                held.append(batch)
         return found + TRAILING
 
     return read
