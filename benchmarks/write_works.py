@@ -163,8 +163,8 @@ def floor_appends(root: Path) -> Callable[[], Any]:
 
     data = [rows_of(number) for number in range(APPENDS)]
     text = json.dumps({"add": next(iter(adds(1, 1)))}).encode()
-    log = f"{root}/_delta_log"
-    (root / "_delta_log").mkdir(parents=True)
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
 
     def work() -> Any:
         for version, rows in enumerate(data, start=1):
@@ -173,7 +173,7 @@ def floor_appends(root: Path) -> Callable[[], Any]:
                 file.flush()
                 os.fsync(file.fileno())
             _sync_folder(str(root))
-            _commit_durably(log, version, text)
+            _commit_durably(str(log), version, text)
         return len(data)
 
     return work
@@ -181,7 +181,7 @@ def floor_appends(root: Path) -> Callable[[], Any]:
 
 def _commit_durably(log: str, version: int, text: bytes) -> int:
     """Write and sync a file, and give it the first name that is free, from a version's on."""
-    temporary = f"{log}/.{os.getpid()}"
+    temporary = Path(log, f".{os.getpid()}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     os.write(file, text)
     os.fsync(file)
@@ -193,7 +193,7 @@ def _commit_durably(log: str, version: int, text: bytes) -> int:
             version += 1
         else:
             break
-    os.remove(temporary)  # noqa: PTH107  A path would be made for each.
+    temporary.unlink()
     _sync_folder(log)
     return version
 
@@ -239,7 +239,7 @@ def _writer(
     before = time.process_time()
     try:
         work()
-    except BaseException:  # Whatever it is, the others need not wait.
+    except BaseException:  # An interrupt too: else the others wait until the time is up.
         barrier.abort()
         raise
     spent[number] = time.process_time() - before
