@@ -178,6 +178,7 @@ def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: t
     assert plan.count("FileScan parquet") == 2
     assert "scalar-subquery" in plan or "Subquery" in plan
     assert plan.count("Batched: true") == 2
+    assert plan.count(f"{native_columns.POSITION}:bigint") == 1  # Read of no other file.
     assert sorted(frame.toArrow().to_pylist(), key=str) == sorted(
         flights.to_arrow().to_pylist(), key=str
     )

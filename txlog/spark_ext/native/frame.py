@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions import quote_name
 from txlog.fragments import FragmentRows
 from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
+from txlog.schema import StructField
 from txlog.spark_ext.native.columns import (
-    Projection,
     ReadColumn,
     has_inner_floats,
     partition_name,
@@ -49,13 +49,20 @@ _BY_FIELD_ID = (
 )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Fragments that are read alike."""
+
+    rows: FragmentRows
+    vectors: Vectors | None = None  # Of the rows deleted, by fragment id. None: none is deleted.
+
+
 def frame(
     spark: SparkSession,
     store: Store,
     plan: FilePlan,
-    rows: FragmentRows,
+    parts: Sequence[Part],
     *,
-    vectors: Vectors | None,
     where: Column | None,
     manifests: str | None,
 ) -> DataFrame:
@@ -63,29 +70,37 @@ def frame(
 
     Parameters
     ----------
-    vectors
-        The deleted rows of all of the fragments, by their ids. None: none is deleted.
     where
         The plan's predicate, if rows must be held against it.
     manifests
         As for `read`.
     """
-    asked = plan.metadata_columns
-    positions = vectors is not None or bool(asked & {ROW_ADDRESS, ROW_ID})
-    told = _partitions(plan, rows.primaries)
-    if vectors is not None:
-        told += constants(vectors, rows.ids)
-    virtual = positions or bool(told) or bool(asked)
     if plan.mapping_mode == "id":
         for setting in _BY_FIELD_ID:
             spark.conf.set(setting, "true")
-    projection = project(plan, told, positions=positions, virtual=virtual)
     options = dict(_READING)
     if has_inner_floats(plan.needed):
         options |= _NO_BOUNDS
-    found = _scan(spark, store, rows, told, projection, options, virtual, manifests)
-    if vectors is not None:
-        found = alive(spark, found, vectors, rows.ids)
+    asked = plan.metadata_columns
+    looked_up = any(part.vectors is not None for part in parts)
+    told = [_told(plan, part, looked_up=looked_up) for part in parts]  # The same of each part.
+    by_path = bool(_partition_columns(plan)) or bool(asked)
+    projection = project(
+        plan,
+        told[0],
+        positions=looked_up or bool(asked & {ROW_ADDRESS, ROW_ID}),
+        virtual=by_path or looked_up,
+    )
+    frames = []
+    for part, told_of_it in zip(parts, told, strict=True):
+        # What only a look-up reads is never read of files without deletions, so no path tells it.
+        told_by_paths = told_of_it if by_path or part.vectors is not None else None
+        found = _scan(spark, store, part.rows, told_by_paths, projection.read, options, manifests)
+        if part.vectors is not None:
+            found = alive(spark, found, part.vectors, part.rows.ids)
+        frames.append(found)
+    # Each step is gone through by all of Spark's rules, so the parts share what they can.
+    found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
     if any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
@@ -102,27 +117,43 @@ def _cast(column: ReadColumn) -> Column:
     return (value if column.cast is None else value.cast(column.cast)).alias(column.name)
 
 
-def _partitions(plan: FilePlan, files: pa.Table) -> list[Constant]:
+def _partition_columns(plan: FilePlan) -> list[tuple[int, StructField]]:
+    """Return the partition columns that a plan needs, and the place of each among all of them."""
     return [
-        partition_text(
-            partition_name(at), partition_values(files, column, plan.mapping_mode), column
-        )
+        (at, column)
         for at, column in enumerate(plan.needed)
         if column.name in plan.partition_columns
     ]
+
+
+def _told(plan: FilePlan, part: Part, *, looked_up: bool) -> list[Constant]:
+    """Return what virtual paths tell of a part's files: the same columns for each part."""
+    files = part.rows.primaries
+    found = [
+        partition_text(
+            partition_name(at), partition_values(files, column, plan.mapping_mode), column
+        )
+        for at, column in _partition_columns(plan)
+    ]
+    return found + constants(part.vectors, part.rows.ids) if looked_up else found
 
 
 def _scan(
     spark: SparkSession,
     store: Store,
     rows: FragmentRows,
-    told: list[Constant],
-    projection: Projection,
+    told: list[Constant] | None,
+    schema: SparkStruct,
     options: Mapping[str, str],
-    virtual: bool,
     manifests: str | None,
 ) -> DataFrame:
-    """Return all rows of files, as Spark reads them."""
+    """Return all rows of files, as Spark reads them.
+
+    Parameters
+    ----------
+    told
+        What virtual paths tell. None: files are read by their real paths.
+    """
     where = locations(rows.primaries["path"].combine_chunks(), store)
     volumes = where["volume"].combine_chunks()
     frames = []
@@ -130,18 +161,19 @@ def _scan(
     for at, uri in enumerate(volumes.dictionary.to_pylist() or [home]):
         mine = pc.equal(volumes.indices, at)
         volume, files = parse_volume(uri), where.filter(mine)
-        reader = spark.read.schema(projection.read).options(**options)
-        if virtual:
+        reader = spark.read.schema(schema).options(**options)
+        if told is None:
+            reader = reader.option("recursiveFileLookup", "true")
+            uris = real_uris(files, volume)
+        else:
             for name, value in volume.settings.items():
                 spark.conf.set(name, value)
+            reader = reader.option("basePath", volume.root)
             mine_told = [replace(one, texts=one.texts.filter(mine)) for one in told]
             uris = virtual_uris(files, volume, rows.ids.filter(mine), mine_told)
-            reader = reader.option("basePath", volume.root)
-        else:
-            uris = real_uris(files, volume)
-            reader = reader.option("recursiveFileLookup", "true")
         text = manifest_text(uris, rows.primaries["size"].filter(mine))
         place = write_manifest(text, manifests)
         # A plain path would be one of `fs.defaultFS`, which may be another file system.
-        frames.append(reader.parquet(volume.local(place) if virtual else f"file://{place}"))
+        path = f"file://{place}" if told is None else volume.local(place)
+        frames.append(reader.format("parquet").load(path))
     return reduce(DataFrame.unionAll, frames)

@@ -41,11 +41,17 @@ _DISTRUST = (
 )
 
 
-def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
-    """Return what looking up needs of each file; the vectors are ordered by fragment id."""
-    places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
-    rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
-    starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
+def constants(vectors: Vectors | None, ids: pa.Array) -> list[Constant]:
+    """Return what looking up needs of each file; the vectors are ordered by fragment id.
+
+    Without vectors no row is looked up: there are the same constants, with nothing in them.
+    """
+    if vectors is None:
+        rows = starts = pa.nulls(len(ids), pa.string())
+    else:
+        places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
+        rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
+        starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
     return [
         Constant(_ROWS, rows, _ROWS, kind="long"),
         Constant(_START, starts, _START, kind="integer"),
@@ -70,7 +76,8 @@ def alive(spark: SparkSession, frame: DataFrame, vectors: Vectors, ids: pa.Array
     )
     owned = F.broadcast(spark.createDataFrame(table, schema))
     found = frame.join(owned, F.col(FRAGMENT_COLUMN) == F.col(_OWNER))
-    return found.where(f"get({_WORDS}, {_checked(_WORD)}) & {_BIT} = 0")
+    found = found.where(f"get({_WORDS}, {_checked(_WORD)}) & {_BIT} = 0")
+    return found.drop(_OWNER, _WORDS)
 
 
 def _checked(place: str) -> str:

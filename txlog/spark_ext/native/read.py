@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import fragments_of
+from txlog.fragments import FragmentRows, fragments_of
 from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_snapshot, threads_for
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
 from txlog.spark_ext.native.columns import own_names
-from txlog.spark_ext.native.frame import frame
+from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.places import passed_over
 from txlog.spark_ext.native.predicates import as_spark
-from txlog.spark_ext.native.vectors import load_vectors, word_bytes
+from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.store import Store, open_store
 
 MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.
@@ -87,23 +87,29 @@ def read(
         return _by_python(spark, store, plan)
     if pc.all(plan.certain).as_py():
         condition = None
-    build = partial(frame, spark, store, plan, where=condition, manifests=manifests)
     deleted = _with_deletions(plan)
-    alive = pc.invert(deleted)
+    whole, apart = plan.rows.filter(pc.invert(deleted)), plan.rows.filter(deleted)
+    vectors = _vectors(store, plan, apart, plan.physical_rows.filter(deleted))
+    parts = []
+    if len(whole.ids) or not len(apart.ids):
+        parts.append(Part(whole))
+    if len(apart.ids) and vectors is not None:
+        parts.append(Part(apart, vectors))
     frames = []
-    if pc.any(alive).as_py() or not len(alive):
-        frames.append(build(plan.rows.filter(alive), vectors=None))
-    if pc.any(deleted).as_py():
-        apart, counts = plan.rows.filter(deleted), plan.physical_rows.filter(deleted)
-        vectors = None
-        if word_bytes(pc.sum(counts).as_py() or 0) <= MAX_VECTOR_BYTES:
-            vectors = load_vectors(store, plan, fragments_of(apart, counts), threads_for(store))
-        # The log need not say how many rows there are.
-        if vectors is None or vectors.nbytes > MAX_VECTOR_BYTES:
-            frames.append(_by_python(spark, store, plan, with_deletions=True))
-        else:
-            frames.append(build(apart, vectors=vectors))
+    if parts:
+        frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
+    if vectors is None:
+        frames.append(_by_python(spark, store, plan, with_deletions=True))
     return reduce(DataFrame.unionAll, frames)
+
+
+def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
+    """Return the deleted rows of fragments; None: they are too many for every executor."""
+    if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
+        return None
+    found = load_vectors(store, plan, fragments_of(rows, counts), threads_for(store))
+    # The log need not say how many rows there are.
+    return None if found.nbytes > MAX_VECTOR_BYTES else found
 
 
 def needs_python(plan: FilePlan) -> bool:
