@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import NEEDS_CORPUS, Case, cases
+from hypothesis import given
+from hypothesis import strategies as st
 
-from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn
+from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn, decode_action
 from txlog.checkpoint import read_controls, read_files
 from txlog.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
 from txlog.log import LogFile, choose_segment, log_path, parse_name
@@ -150,6 +152,123 @@ def test_lists_of_features_that_are_empty_are_there(
     assert isinstance(found, Protocol)
     assert found.reader_features == lists["readerFeatures"]
     assert found.writer_features == lists["writerFeatures"]
+
+
+LISTED = pa.list_(pa.string())
+PAIRS = pa.map_(pa.string(), pa.string())
+CONTROLS = pa.schema(
+    {
+        "protocol": pa.struct(
+            {
+                "minReaderVersion": pa.int32(),
+                "minWriterVersion": pa.int32(),
+                "readerFeatures": LISTED,
+                "writerFeatures": LISTED,
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": pa.string(),
+                "name": pa.string(),
+                "format": pa.struct({"provider": pa.string(), "options": PAIRS}),
+                "schemaString": pa.string(),
+                "partitionColumns": LISTED,
+                "configuration": PAIRS,
+                "createdTime": pa.int64(),
+            }
+        ),
+        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "domainMetadata": pa.struct(
+            {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}
+        ),
+    }
+)
+WORDS = st.text("aé\x00", max_size=3)
+NUMBERS = st.integers(0, 3)
+# Only where the versions call for a list does an empty one mean something else than none.
+LISTS = st.none() | st.lists(WORDS, min_size=1, max_size=2)
+PROTOCOLS = st.one_of(
+    st.fixed_dictionaries(
+        {"minReaderVersion": st.just(reader), "minWriterVersion": st.just(writer)},
+        optional={
+            "readerFeatures": LISTS if reader < 3 else LISTS | st.just([]),
+            "writerFeatures": LISTS if writer < 7 else LISTS | st.just([]),
+        },
+    )
+    for reader, writer in ((0, 0), (1, 2), (1, 7), (3, 7))
+)
+METADATA = st.fixed_dictionaries(
+    {
+        "id": WORDS,
+        "format": st.fixed_dictionaries(
+            {"provider": WORDS, "options": st.lists(st.tuples(WORDS, WORDS), max_size=1)}
+        ),
+        "schemaString": WORDS,
+        "partitionColumns": st.lists(WORDS, max_size=2),
+    },
+    optional={
+        "name": st.none() | WORDS,
+        "configuration": st.lists(st.tuples(WORDS, WORDS), max_size=1),
+        "createdTime": st.none() | NUMBERS,
+    },
+)
+TXNS = st.fixed_dictionaries(
+    {"appId": WORDS, "version": NUMBERS}, optional={"lastUpdated": st.none() | NUMBERS}
+)
+DOMAINS = st.fixed_dictionaries({"domain": WORDS, "configuration": WORDS, "removed": st.booleans()})
+ROWS = st.lists(
+    st.one_of(
+        st.just({}),
+        PROTOCOLS.map(lambda body: {"protocol": body}),
+        METADATA.map(lambda body: {"metaData": body}),
+        TXNS.map(lambda body: {"txn": body}),
+        DOMAINS.map(lambda body: {"domainMetadata": body}),
+    ),
+    max_size=8,
+)
+
+
+@given(
+    ROWS,
+    st.sampled_from([True, False, ["protocol.minReaderVersion", "metaData.id", "txn.appId"]]),
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
+def test_controls_are_those_of_all_rows(
+    rows: list[dict[str, Any]], statistics: Any, per_group: int, at_once: int
+) -> None:
+    """Whatever footers tell, and however many actions there are of a kind."""
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist(rows, CONTROLS)
+    pq.write_table(table, sink, write_statistics=statistics, row_group_size=per_group)
+    store.write_new(file.path, sink.getvalue().to_pybytes())
+    expected = [
+        decode_action(kind, body, path=file.path)
+        for row in table.to_pylist(maps_as_pydicts="lossy")
+        for kind, body in row.items()
+        if body is not None
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("txlog.checkpoint.controls._ROWS_AT_ONCE", at_once)
+        found = read_controls(store, [file])
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+def test_a_single_action_is_told_by_the_footer() -> None:
+    """Of a million rows none is gone through for it."""
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+    txn = {"appId": "é" * 1000, "version": 5}
+    rows = [*[{}] * 5, {"txn": txn}, {"protocol": protocol}]
+    put(store, file.path, rows, CONTROLS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyarrow.parquet.ParquetFile.iter_batches", None)
+        found = read_controls(store, [file])
+    assert set(found) == {
+        Protocol(min_reader_version=1, min_writer_version=2),
+        Txn(app_id=txn["appId"], version=5),
+    }
 
 
 def test_an_empty_vector_struct_is_no_vector() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -53,34 +54,78 @@ def read_controls(
 def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]]:
     """Return the actions of a row group; no more is read than to the last of them."""
     counts = {kind: file.actions(group, kind) for kind in _CONTROLS}
-    kinds = [kind for kind, count in counts.items() if count != 0]
-    leaves = [leaf for leaf in file.leaves if leaf.split(".")[0] in kinds]
+    leaves = [leaf for leaf in file.leaves if counts.get(_kind(leaf), 0) != 0]
     held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}
     # To step over a million nulls takes its time. Of a map or a list all is read, or nothing.
-    found = list(_read(file, group, counts, [leaf for leaf in leaves if _field(leaf) in held]))
+    wanted = [leaf for leaf in leaves if _field(leaf) in held]
+    told = _told(file, group, counts, wanted)
+    found = []
+    for kind, body in _read(file, group, counts, [leaf for leaf in wanted if leaf not in told]):
+        found.append((kind, body))
+        _put(body, {leaf: told.pop(leaf) for leaf in list(told) if _kind(leaf) == kind})
+    for kind in dict.fromkeys(map(_kind, told)):
+        found.append((kind, {}))
+        _put(found[-1][1], {leaf: value for leaf, value in told.items() if _kind(leaf) == kind})
     if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
         # Absent and empty mean the same but here.
         found = list(_read(file, group, counts, leaves))
     return found
 
 
+def _told(
+    file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
+) -> dict[str, str | int]:
+    """Return what the footer tells of some columns: of actions that are alone of their kind."""
+    told: dict[str, str | int] = {}
+    for kind in (kind for kind, count in counts.items() if count == 1):
+        mine = [leaf for leaf in columns if _kind(leaf) == kind]
+        found = {
+            leaf: value
+            for leaf in mine
+            if leaf.count(".") == 1 or leaf == "metaData.format.provider"
+            if (value := file.only_value(group, leaf)) is not None
+        }
+        left = [leaf for leaf in mine if leaf not in found]
+        # What is left is found by a field of its own, which the footer must say is there.
+        if None not in (file.values(group, leaf) for leaf in left) and (not left or _mark(left)):
+            told |= found
+    return told
+
+
+def _mark(columns: Sequence[str]) -> str | None:
+    """Return a field that only actions have, of columns of one kind; its key, if that is one."""
+    fields = [leaf.split(".")[1] for leaf in columns]
+    key = KEYS[_kind(columns[0])]
+    return key if key in fields else next((name for name in fields if name != "format"), None)
+
+
+def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> None:
+    for leaf, value in told.items():
+        *steps, name = leaf.split(".")[1:]
+        inner = body
+        for step in steps:
+            inner = inner.setdefault(step, {})
+        inner[name] = value
+
+
 def _read(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the actions that some columns hold, of which the footer says how many there are."""
-    left = dict(counts)
-    kinds = [kind for kind, count in left.items() if count != 0]
-    if not kinds:
+    marks = {kind: _mark(list(leaves)) for kind, leaves in groupby(sorted(columns), key=_kind)}
+    left = {kind: counts[kind] for kind in marks}
+    if not columns:
         return
     for batch in file.file.iter_batches(
         _ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False
     ):
-        for kind in kinds:
+        for kind, mark in marks.items():
             column = batch.column(kind)
             if column.null_count == len(column):
                 continue
             for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="lossy"):
-                if body.get(KEYS[kind]) is not None:  # Some writers leave structs of nulls.
+                # Some writers leave structs of nulls, and of empty lists.
+                if body.get(mark) not in (None, [], {}):
                     yield kind, body
                     count = left[kind]
                     left[kind] = None if count is None else count - 1
@@ -96,6 +141,10 @@ def _lacks_features(protocol: Mapping[str, Any]) -> bool:
         (protocol.get(version) or 0) >= least and protocol.get(features) is None
         for version, least, features in _LISTS
     )
+
+
+def _kind(leaf: str) -> str:
+    return leaf.split(".")[0]
 
 
 def _field(leaf: str) -> str:

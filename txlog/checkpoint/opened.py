@@ -94,6 +94,26 @@ class Opened:
             return None
         return int(column.num_values - statistics.null_count)
 
+    def only_value(self, group: int, leaf: str) -> str | int | None:
+        """Return the one value of a column in a row group, if the footer tells it.
+
+        Bounds that are equal are what they bound, even where a writer cuts them short: an upper one
+        is cut to something greater. Columns inside of lists and maps are not told.
+        """
+        at = self.leaves[leaf]
+        kind = self.file.schema.column(at)
+        if kind.max_repetition_level or self.values(group, leaf) != 1:
+            return None
+        statistics = self.file.metadata.row_group(group).column(at).statistics
+        if not statistics.has_min_max or statistics.min_raw != statistics.max_raw:
+            return None
+        match statistics.min_raw, kind.logical_type.type:
+            case int() as number, "NONE" | "INT":
+                return number
+            case bytes() as text, "STRING":
+                return text.decode()
+        return None
+
     def is_empty(self, group: int, leaf: str) -> bool:
         """Return whether a column is there, and is null all through a row group."""
         return leaf in self.leaves and self.values(group, leaf) == 0
