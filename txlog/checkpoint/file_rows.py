@@ -16,8 +16,8 @@ from txlog.schema import arrow_type, from_arrow
 from txlog.stats import format_partition_values, with_json_stats
 
 _BATCH_ROWS = 16_384  # At least.
-_MOST = 4  # So many times as many, of narrow rows.
-_BATCH_BYTES = 4 << 20
+_MOST = 8  # So many times as many, of narrow rows.
+_BATCH_BYTES = 8 << 20
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",

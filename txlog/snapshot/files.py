@@ -182,9 +182,8 @@ def _states(
     chosen = whole if sources is None else sources
 
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-    # To hand memory over to another thread takes its time, but statistics take more. Of all
-    # columns, Arrow decodes several at a time.
-    if "stats" in wanted.columns and wanted != Wanted() and has_large_checkpoint(snapshot):
+    # Of all columns, Arrow decodes several at a time.
+    if wanted != Wanted() and has_large_checkpoint(snapshot):
         batches = read_ahead(batches)
     with closing(batches):
         for source, batch in batches:
