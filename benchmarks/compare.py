@@ -30,7 +30,9 @@ import write_works
 from bench import HERE, commit, machine, put_section
 
 IMPORTS = {
-    "txlog": "import txlog, sqlglot; txlog.Table, txlog.write, txlog.write_fragments",
+    "txlog": (
+        "import txlog, sqlglot.dialects.spark; txlog.Table, txlog.write, txlog.write_fragments"
+    ),
     "deltalake": "import deltalake, pyarrow.dataset",
     "kernel": "import polars, polars_deltalake",
     "floor": "import orjson",
