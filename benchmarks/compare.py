@@ -29,6 +29,7 @@ import log_works
 import write_works
 from bench import HERE, commit, machine, put_section
 
+# Whatever an engine loads when it is first used is loaded before the clock starts.
 IMPORTS = {
     "txlog": (
         "import txlog, sqlglot.dialects.spark; txlog.Table, txlog.write, txlog.write_fragments"

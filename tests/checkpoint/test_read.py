@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn, decode_action
 from txlog.checkpoint import read_controls, read_files
+from txlog.checkpoint.opened import KEYS
 from txlog.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
 from txlog.log import LogFile, choose_segment, log_path, parse_name
 from txlog.reconcile import reconcile_files
@@ -216,9 +217,22 @@ TXNS = st.fixed_dictionaries(
     {"appId": WORDS, "version": NUMBERS}, optional={"lastUpdated": st.none() | NUMBERS}
 )
 DOMAINS = st.fixed_dictionaries({"domain": WORDS, "configuration": WORDS, "removed": st.booleans()})
+# Some writers leave structs of nulls, or of defaults, where there is no action.
+KEYLESS = st.sampled_from(
+    [
+        {"protocol": {}},
+        {"protocol": {"readerFeatures": [], "writerFeatures": []}},
+        {"metaData": {"format": {}, "partitionColumns": [], "configuration": []}},
+        {"metaData": {"createdTime": 0}},
+        {"txn": {}},
+        {"txn": {"version": 0}},
+        {"domainMetadata": {"removed": False}},
+    ]
+)
 ROWS = st.lists(
     st.one_of(
         st.just({}),
+        KEYLESS,
         PROTOCOLS.map(lambda body: {"protocol": body}),
         METADATA.map(lambda body: {"metaData": body}),
         TXNS.map(lambda body: {"txn": body}),
@@ -237,7 +251,7 @@ ROWS = st.lists(
 def test_controls_are_those_of_all_rows(
     rows: list[dict[str, Any]], statistics: Any, per_group: int, at_once: int
 ) -> None:
-    """Whatever footers tell, and however many actions there are of a kind."""
+    """Whatever footers tell, however many actions there are of a kind, and whatever is none."""
     store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
     sink = pa.BufferOutputStream()
     table = pa.Table.from_pylist(rows, CONTROLS)
@@ -247,12 +261,36 @@ def test_controls_are_those_of_all_rows(
         decode_action(kind, body, path=file.path)
         for row in table.to_pylist(maps_as_pydicts="lossy")
         for kind, body in row.items()
-        if body is not None
+        if body is not None and body[KEYS[kind]] is not None
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("txlog.checkpoint.controls._ROWS_AT_ONCE", at_once)
         found = read_controls(store, [file])
     assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("sign", ["", "u"])
+def test_a_single_number_is_what_its_type_says(bits: int, sign: str) -> None:
+    kind = pa.type_for_alias(f"{sign}int{bits}")
+    most = 2 ** min(bits if sign else bits - 1, 62) - 1
+    fields = pa.struct([*list(SIDECAR_TYPE)[::2], ("sizeInBytes", kind)])
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    row = {"path": "a.parquet", "sizeInBytes": most, "modificationTime": 7}
+    put(store, file.path, [{}, {"sidecar": row}], pa.schema([("sidecar", fields)]))
+    assert read_controls(store, [file]) == (
+        Sidecar(path="a.parquet", size_in_bytes=most, modification_time=7),
+    )
+
+
+def test_fields_that_nobody_knows_tell_no_action() -> None:
+    extra = pa.struct({"x": pa.int32()})
+    kind = pa.struct([*CONTROLS.field("txn").type, ("extra", extra), ("a.b", pa.int32())])
+    store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
+    nothing = {"txn": {"extra": {"x": None}}}
+    action = {"appId": "x", "version": 5, "extra": {"x": 1}, "a.b": 2}
+    put(store, file.path, [*[nothing] * 3, {"txn": action}], pa.schema([("txn", kind)]))
+    assert read_controls(store, [file]) == (Txn(app_id="x", version=5),)
 
 
 def test_a_single_action_is_told_by_the_footer() -> None:

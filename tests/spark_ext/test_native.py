@@ -187,6 +187,26 @@ def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: t
     assert untouched.count() == 4000
 
 
+@pytest.mark.parametrize("partition_by", [[], ["part"]])
+@pytest.mark.parametrize("columns", [None, ["id", "_rowaddr"], ["_fragid", "part"]], ids=str)
+def test_some_files_with_deletions_and_some_without(
+    spark: SparkSession, tmp_path: Path, partition_by: list[str], columns: list[str] | None
+) -> None:
+    """Their columns are the same, but what only a look-up needs is read where there is one."""
+    parts = [pa.table({"id": range(at, at + 9), "part": [f"p{at}"] * 9}) for at in (0, 10, 20)]
+    table = txlog.write(tmp_path / "t", parts[0], partition_by=partition_by)
+    for rows in parts[1:]:
+        table.append(rows)
+    table.delete("id IN (11, 12)")
+    frame = read(spark, table.uri, columns=columns)
+    scans = [line for line in plan_of(frame).splitlines() if "FileScan parquet" in line]
+    assert len(scans) == 2
+    assert rows_sha256(frame.toArrow()) == rows_sha256(table.to_arrow(columns=columns))
+    for word in (f"{native_columns.POSITION}:bigint", "_txlog_rows#"):
+        wanted = 2 if word.startswith("_tmp") and columns and "_rowaddr" in columns else 1
+        assert sum(word in scan for scan in scans) == wanted
+
+
 def test_filters_reach_the_partitions_and_the_files(
     spark: SparkSession, flights: txlog.Table
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +16,15 @@ from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384
+# What actions always have: if it is there once, it is of the one action of its kind.
+_REQUIRED = frozenset(
+    {
+        "protocol.minReaderVersion", "protocol.minWriterVersion", "metaData.id",
+        "metaData.format.provider", "metaData.schemaString", "txn.appId", "txn.version",
+        "domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed",
+        "sidecar.path", "sidecar.sizeInBytes", "sidecar.modificationTime",
+    }
+)  # fmt: skip
 # From which version on a protocol lists features, and where.
 _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
@@ -75,28 +83,22 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
 def _told(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> dict[str, str | int]:
-    """Return what the footer tells of some columns: of actions that are alone of their kind."""
+    """Return what the footer tells of some columns: of actions that are alone of their kind.
+
+    Where a column of such a kind is left to be read, so is the key, by which its row is known.
+    """
     told: dict[str, str | int] = {}
     for kind in (kind for kind, count in counts.items() if count == 1):
         mine = [leaf for leaf in columns if _kind(leaf) == kind]
         found = {
             leaf: value
-            for leaf in mine
-            if leaf.count(".") == 1 or leaf == "metaData.format.provider"
+            for leaf in _REQUIRED.intersection(mine)
             if (value := file.only_value(group, leaf)) is not None
         }
-        left = [leaf for leaf in mine if leaf not in found]
-        # What is left is found by a field of its own, which the footer must say is there.
-        if None not in (file.values(group, leaf) for leaf in left) and (not left or _mark(left)):
-            told |= found
+        if len(found) < len(mine):
+            found.pop(f"{kind}.{KEYS[kind]}", None)
+        told |= found
     return told
-
-
-def _mark(columns: Sequence[str]) -> str | None:
-    """Return a field that only actions have, of columns of one kind; its key, if that is one."""
-    fields = [leaf.split(".")[1] for leaf in columns]
-    key = KEYS[_kind(columns[0])]
-    return key if key in fields else next((name for name in fields if name != "format"), None)
 
 
 def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> None:
@@ -112,20 +114,18 @@ def _read(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the actions that some columns hold, of which the footer says how many there are."""
-    marks = {kind: _mark(list(leaves)) for kind, leaves in groupby(sorted(columns), key=_kind)}
-    left = {kind: counts[kind] for kind in marks}
     if not columns:
         return
+    left = {kind: counts[kind] for kind in dict.fromkeys(map(_kind, columns))}
     for batch in file.file.iter_batches(
         _ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False
     ):
-        for kind, mark in marks.items():
+        for kind in left:
             column = batch.column(kind)
             if column.null_count == len(column):
                 continue
             for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="lossy"):
-                # Some writers leave structs of nulls, and of empty lists.
-                if body.get(mark) not in (None, [], {}):
+                if body.get(KEYS[kind]) is not None:  # Some writers leave structs of nulls.
                     yield kind, body
                     count = left[kind]
                     left[kind] = None if count is None else count - 1

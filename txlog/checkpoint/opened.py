@@ -21,6 +21,8 @@ KEYS = {
 }  # fmt: skip
 REMEDY = "Delete or restore the checkpoint; the commits it covers may still be there"
 _BUFFER_BYTES = 1 << 20
+# Whole numbers that are what their bytes say, and booleans; others are signed there and here not.
+_NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
 
 @contextmanager
@@ -98,7 +100,8 @@ class Opened:
         """Return the one value of a column in a row group, if the footer tells it.
 
         Bounds that are equal are what they bound, even where a writer cuts them short: an upper one
-        is cut to something greater. Columns inside of lists and maps are not told.
+        is cut to something greater. Columns inside of lists and maps are not told. A boolean is an
+        `int` too.
         """
         at = self.leaves[leaf]
         kind = self.file.schema.column(at)
@@ -107,10 +110,10 @@ class Opened:
         statistics = self.file.metadata.row_group(group).column(at).statistics
         if not statistics.has_min_max or statistics.min_raw != statistics.max_raw:
             return None
-        match statistics.min_raw, kind.logical_type.type:
-            case int() as number, "NONE" | "INT":
+        match statistics.min_raw:
+            case int() as number if kind.converted_type in _NUMBERS:
                 return number
-            case bytes() as text, "STRING":
+            case bytes() as text if kind.logical_type.type == "STRING":
                 return text.decode()
         return None
 

@@ -182,7 +182,7 @@ def _states(
     chosen = whole if sources is None else sources
 
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
-    # Of all columns, Arrow decodes several at a time.
+    # Not of all columns: of those, Arrow itself decodes several at a time.
     if wanted != Wanted() and has_large_checkpoint(snapshot):
         batches = read_ahead(batches)
     with closing(batches):

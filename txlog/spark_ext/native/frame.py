@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.expressions import quote_name
 from txlog.fragments import FragmentRows
 from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
-from txlog.schema import StructField
 from txlog.spark_ext.native.columns import (
     ReadColumn,
     has_inner_floats,
@@ -83,19 +82,18 @@ def frame(
         options |= _NO_BOUNDS
     asked = plan.metadata_columns
     looked_up = any(part.vectors is not None for part in parts)
-    told = [_told(plan, part, looked_up=looked_up) for part in parts]  # The same of each part.
-    by_path = bool(_partition_columns(plan)) or bool(asked)
+    told = [_told(plan, part) for part in parts]
+    most: list[Constant] = max(told, key=len)
     projection = project(
         plan,
-        told[0],
+        most,
         positions=looked_up or bool(asked & {ROW_ADDRESS, ROW_ID}),
-        virtual=by_path or looked_up,
+        virtual=bool(most) or bool(asked),
     )
     frames = []
     for part, told_of_it in zip(parts, told, strict=True):
-        # What only a look-up reads is never read of files without deletions, so no path tells it.
-        told_by_paths = told_of_it if by_path or part.vectors is not None else None
-        found = _scan(spark, store, part.rows, told_by_paths, projection.read, options, manifests)
+        by = told_of_it if told_of_it or asked else None
+        found = _scan(spark, store, part.rows, by, projection.read, options, manifests)
         if part.vectors is not None:
             found = alive(spark, found, part.vectors, part.rows.ids)
         frames.append(found)
@@ -117,25 +115,21 @@ def _cast(column: ReadColumn) -> Column:
     return (value if column.cast is None else value.cast(column.cast)).alias(column.name)
 
 
-def _partition_columns(plan: FilePlan) -> list[tuple[int, StructField]]:
-    """Return the partition columns that a plan needs, and the place of each among all of them."""
-    return [
-        (at, column)
-        for at, column in enumerate(plan.needed)
-        if column.name in plan.partition_columns
-    ]
+def _told(plan: FilePlan, part: Part) -> list[Constant]:
+    """Return what virtual paths tell of a part's files.
 
-
-def _told(plan: FilePlan, part: Part, *, looked_up: bool) -> list[Constant]:
-    """Return what virtual paths tell of a part's files: the same columns for each part."""
+    What only a look-up needs comes first. So it has the same place among Spark's columns where no
+    path tells it: as one that no file has, and that is never read.
+    """
     files = part.rows.primaries
-    found = [
+    found = [] if part.vectors is None else constants(part.vectors, part.rows.ids)
+    return found + [
         partition_text(
             partition_name(at), partition_values(files, column, plan.mapping_mode), column
         )
-        for at, column in _partition_columns(plan)
+        for at, column in enumerate(plan.needed)
+        if column.name in plan.partition_columns
     ]
-    return found + constants(part.vectors, part.rows.ids) if looked_up else found
 
 
 def _scan(

@@ -41,17 +41,11 @@ _DISTRUST = (
 )
 
 
-def constants(vectors: Vectors | None, ids: pa.Array) -> list[Constant]:
-    """Return what looking up needs of each file; the vectors are ordered by fragment id.
-
-    Without vectors no row is looked up: there are the same constants, with nothing in them.
-    """
-    if vectors is None:
-        rows = starts = pa.nulls(len(ids), pa.string())
-    else:
-        places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
-        rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
-        starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
+def constants(vectors: Vectors, ids: pa.Array) -> list[Constant]:
+    """Return what looking up needs of each file; the vectors are ordered by fragment id."""
+    places = pc.array_sort_indices(pc.array_sort_indices(ids))  # The rank of each.
+    rows = pa.array(vectors.rows, pa.int64()).cast(pa.string()).take(places)
+    starts = pa.array(vectors.starts, pa.int64()).cast(pa.string()).take(places)
     return [
         Constant(_ROWS, rows, _ROWS, kind="long"),
         Constant(_START, starts, _START, kind="integer"),
