@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,15 +16,15 @@ from txlog.store import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384
-# What actions always have: if it is there once, it is of the one action of its kind.
-_REQUIRED = frozenset(
-    {
-        "protocol.minReaderVersion", "protocol.minWriterVersion", "metaData.id",
-        "metaData.format.provider", "metaData.schemaString", "txn.appId", "txn.version",
-        "domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed",
-        "sidecar.path", "sidecar.sizeInBytes", "sidecar.modificationTime",
-    }
+# What actions always have: where it is there once, it is of the one action of its kind.
+_REQUIRED = (
+    "protocol.minReaderVersion", "protocol.minWriterVersion", "metaData.id",
+    "metaData.format.provider", "metaData.schemaString", "txn.appId", "txn.version",
+    "domainMetadata.domain", "domainMetadata.configuration", "domainMetadata.removed",
+    "sidecar.path", "sidecar.sizeInBytes", "sidecar.modificationTime",
 )  # fmt: skip
+# No more is told than is required, but for this: nothing depends on it, and it is often there.
+_TOLD = {*_REQUIRED, "metaData.createdTime"}
 # From which version on a protocol lists features, and where.
 _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "writerFeatures"))
 
@@ -67,8 +67,9 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     # To step over a million nulls takes its time. Of a map or a list all is read, or nothing.
     wanted = [leaf for leaf in leaves if _field(leaf) in held]
     told = _told(file, group, counts, wanted)
+    left = [leaf for leaf in wanted if leaf not in told]
     found = []
-    for kind, body in _read(file, group, counts, [leaf for leaf in wanted if leaf not in told]):
+    for kind, body in _read(file, group, counts, left):
         found.append((kind, body))
         _put(body, {leaf: told.pop(leaf) for leaf in list(told) if _kind(leaf) == kind})
     for kind in dict.fromkeys(map(_kind, told)):
@@ -85,20 +86,33 @@ def _told(
 ) -> dict[str, str | int]:
     """Return what the footer tells of some columns: of actions that are alone of their kind.
 
-    Where a column of such a kind is left to be read, so is the key, by which its row is known.
+    Where a column of such a kind is left to be read, so is one by which the row is known.
     """
     told: dict[str, str | int] = {}
     for kind in (kind for kind, count in counts.items() if count == 1):
         mine = [leaf for leaf in columns if _kind(leaf) == kind]
         found = {
             leaf: value
-            for leaf in _REQUIRED.intersection(mine)
+            for leaf in _TOLD.intersection(mine)
             if (value := file.only_value(group, leaf)) is not None
         }
-        if len(found) < len(mine):
+        left = [leaf for leaf in mine if leaf not in found]
+        if left and _mark(file, group, kind, left) is None:
             found.pop(f"{kind}.{KEYS[kind]}", None)
         told |= found
     return told
+
+
+def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str | None:
+    """Return the field by which a kind's actions are known, if it is in one of some columns.
+
+    It is the key; or, where that is told, another one that the action has and no other row.
+    """
+    if f"{kind}.{KEYS[kind]}" in columns:
+        return KEYS[kind]
+    fields = [leaf for leaf in _REQUIRED if _kind(leaf) == kind and leaf.count(".") == 1]
+    marks = (leaf for leaf in fields if leaf in columns and file.values(group, leaf) == 1)
+    return next((leaf.split(".")[1] for leaf in marks), None)
 
 
 def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> None:
@@ -116,16 +130,18 @@ def _read(
     """Yield the actions that some columns hold, of which the footer says how many there are."""
     if not columns:
         return
-    left = {kind: counts[kind] for kind in dict.fromkeys(map(_kind, columns))}
+    kinds = dict.fromkeys(map(_kind, columns))
+    marks = {kind: _mark(file, group, kind, columns) for kind in kinds}
+    left = {kind: counts[kind] for kind in kinds}
     for batch in file.file.iter_batches(
         _ROWS_AT_ONCE, row_groups=[group], columns=columns, use_threads=False
     ):
-        for kind in left:
+        for kind, mark in marks.items():
             column = batch.column(kind)
             if column.null_count == len(column):
                 continue
             for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="lossy"):
-                if body.get(KEYS[kind]) is not None:  # Some writers leave structs of nulls.
+                if body.get(mark) is not None:  # Some writers leave structs of nulls.
                     yield kind, body
                     count = left[kind]
                     left[kind] = None if count is None else count - 1
