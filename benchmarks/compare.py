@@ -147,7 +147,8 @@ CASES = {
             "kernel": of(LOG.kernel_plan(n0=(LOG.LOW, LOG.HIGH))),
             "floor": of(
                 LOG.floor_columns(
-                    "path", "size", "stats_parsed.minValues.n0", "stats_parsed.maxValues.n0"
+                    "path", "size", "stats_parsed.minValues.n0", "stats_parsed.maxValues.n0",
+                    "stats_parsed.nullCount.n0", "stats_parsed.numRecords",
                 )
             ),
         },
