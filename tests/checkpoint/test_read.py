@@ -295,7 +295,7 @@ def test_fields_that_nobody_knows_tell_no_action() -> None:
 
 
 def test_a_single_action_is_told_by_the_footer() -> None:
-    """Of a million rows none is gone through for it."""
+    """No row is gone through for it."""
     store, file = fresh(), part("00000000000000000004.checkpoint.parquet")
     protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     txn = {"appId": "é" * 1000, "version": 5}

@@ -67,14 +67,12 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
     # To step over a million nulls takes its time. Of a map or a list all is read, or nothing.
     wanted = [leaf for leaf in leaves if _field(leaf) in held]
     told = _told(file, group, counts, wanted)
-    left = [leaf for leaf in wanted if leaf not in told]
-    found = []
-    for kind, body in _read(file, group, counts, left):
-        found.append((kind, body))
-        _put(body, {leaf: told.pop(leaf) for leaf in list(told) if _kind(leaf) == kind})
-    for kind in dict.fromkeys(map(_kind, told)):
-        found.append((kind, {}))
-        _put(found[-1][1], {leaf: value for leaf, value in told.items() if _kind(leaf) == kind})
+    left = [leaf for leaf in wanted if leaf not in told.get(_kind(leaf), ())]
+    found = list(_read(file, group, counts, left))
+    for kind, body in found:
+        _put(body, told.pop(kind, {}))
+    for kind, values in told.items():
+        found.append((kind, _put({}, values)))
     if any(kind == "protocol" and _lacks_features(body) for kind, body in found):
         # Absent and empty mean the same but here.
         found = list(_read(file, group, counts, leaves))
@@ -83,12 +81,12 @@ def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]
 
 def _told(
     file: Opened, group: int, counts: Mapping[str, int | None], columns: Sequence[str]
-) -> dict[str, str | int]:
-    """Return what the footer tells of some columns: of actions that are alone of their kind.
+) -> dict[str, dict[str, str | int]]:
+    """Return what the footer tells of actions that are alone of their kind: by kind, by column.
 
     Where a column of such a kind is left to be read, so is one by which the row is known.
     """
-    told: dict[str, str | int] = {}
+    told = {}
     for kind in (kind for kind, count in counts.items() if count == 1):
         mine = [leaf for leaf in columns if _kind(leaf) == kind]
         found = {
@@ -99,7 +97,8 @@ def _told(
         left = [leaf for leaf in mine if leaf not in found]
         if left and _mark(file, group, kind, left) is None:
             found.pop(f"{kind}.{KEYS[kind]}", None)
-        told |= found
+        if found:
+            told[kind] = found
     return told
 
 
@@ -115,13 +114,15 @@ def _mark(file: Opened, group: int, kind: str, columns: Collection[str]) -> str 
     return next((leaf.split(".")[1] for leaf in marks), None)
 
 
-def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> None:
+def _put(body: dict[str, Any], told: Mapping[str, str | int]) -> dict[str, Any]:
+    """Return an action's fields, to which those are added that some columns are told to hold."""
     for leaf, value in told.items():
         *steps, name = leaf.split(".")[1:]
         inner = body
         for step in steps:
             inner = inner.setdefault(step, {})
         inner[name] = value
+    return body
 
 
 def _read(
