@@ -25,7 +25,6 @@ Works = Mapping[str, Callable[[], Any]]
 
 PARTS = 10
 FILES = 10
-WARM = 2  # Runs of each work that warm the JVM up.
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -116,16 +115,19 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
     return {"seconds": seconds, "cpu": cpu, "bytes": size or 0}
 
 
-def measure(groups: Mapping[str, Works], repeat: int) -> list[str]:
-    """Run the works of each group in turn; return a table for each, as ratios to its first work."""
+def measure(groups: Mapping[str, Works], repeat: int, warm: int) -> list[str]:
+    """Run the works of each group in turn; return a table for each, as ratios to its first work.
+
+    The first `warm` runs are not counted.
+    """
     lines = []
     for group, works in groups.items():
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in works}
-        for number in range(repeat + WARM):
+        for number in range(repeat + warm):
             for name, work in works.items():
                 found = timed(work)
-                print(f"{number - WARM + 1}/{repeat} {group} {name}: {found}", flush=True)
-                if number >= WARM:
+                print(f"{number - warm + 1}/{repeat} {group} {name}: {found}", flush=True)
+                if number >= warm:
                     runs[name].append(found)
         middle = {
             name: {key: median(run[key] for run in found) for key in found[0]}
@@ -147,10 +149,13 @@ def measure(groups: Mapping[str, Works], repeat: int) -> list[str]:
     return lines
 
 
-def arguments(description: str | None, rows: int, folder: str) -> argparse.Namespace:
+def arguments(
+    description: str | None, rows: int, folder: str, *, repeat: int, warm: int
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rows", type=int, default=rows)
-    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=repeat)
+    parser.add_argument("--warm", type=int, default=warm, help="rounds that warm the JVM up")
     parser.add_argument("--memory", default="2g", help="of the JVM")
     parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / folder)
     parser.add_argument("--dry", action="store_true", help="do not write RESULTS.md")
@@ -173,7 +178,7 @@ def report(title: str, told: str, lines: list[str], given: argparse.Namespace, s
     """Print what was found, and put it into RESULTS.md."""
     facts = (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {told}; medians of {given.repeat} runs "
-        f"of each, in turn, after {WARM} that were not counted. Spark {spark}, local[2]. "
+        f"of each, in turn, after {given.warm} that were not counted. Spark {spark}, local[2]. "
         f"{machine()}."
     )
     text = "\n".join([f"## {title}", "", facts, *lines]) + "\n"

@@ -165,12 +165,12 @@ def planning(spark: SparkSession, table: Path, repeat: int) -> str:
 
 
 def main() -> None:
-    given = arguments(__doc__, 10_000_000, "txlog-spark-read")
+    given = arguments(__doc__, 10_000_000, "txlog-spark-read", repeat=15, warm=12)
     tables = make_tables(given.folder, given.rows)
     many = make_many(given.folder)
     spark = session(given.memory)
     spark.dataSource.register(PlainSource)
-    lines = measure(works(spark, tables), given.repeat)
+    lines = measure(works(spark, tables), given.repeat, given.warm)
     lines += ["", planning(spark, many, given.repeat)]
     told = f"{given.rows:,} rows of 8 numbers and 2 strings in 10 files"
     report("Reading with Spark", told, lines, given, spark.version)

@@ -79,7 +79,7 @@ def written(work: Callable[[DataFrame, Path], None], data: DataFrame, target: Pa
 
 
 def main() -> None:
-    given = arguments(__doc__, 5_000_000, "txlog-spark-write")
+    given = arguments(__doc__, 5_000_000, "txlog-spark-write", repeat=5, warm=2)
     source = make_source(given.folder, given.rows)
     spark = session(given.memory)
     data = spark.read.parquet(str(source))
@@ -88,7 +88,7 @@ def main() -> None:
         group: {name: partial(written, work, data, target) for name, work in works.items()}
         for group, works in GROUPS.items()
     }
-    lines = measure(groups, given.repeat)
+    lines = measure(groups, given.repeat, given.warm)
     told = f"{given.rows:,} rows of 8 numbers and 2 strings, read from {FILES} Parquet files"
     report("Writing with Spark", told, lines, given, spark.version)
     spark.stop()

@@ -46,14 +46,11 @@ def stored(root: Path, contents: list[bytes | None]) -> tuple[Store, list[LogFil
     return store, files
 
 
-@given(st.lists(lines, max_size=6), st.integers(1, 300), st.integers(1, 6))
-def test_portions_have_no_meaning(
-    found: list[list[dict[str, Any]]], bytes_at_once: int, rows_at_once: int
-) -> None:
+@given(st.lists(lines, max_size=6), st.integers(1, 300))
+def test_portions_have_no_meaning(found: list[list[dict[str, Any]]], bytes_at_once: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         store, files = stored(Path(root), [b"\n".join(map(orjson.dumps, rows)) for rows in found])
         patch.setattr(replay, "_BYTES_AT_ONCE", bytes_at_once)
-        patch.setattr(replay, "_ROWS_AT_ONCE", rows_at_once)
         read = read_deltas(store, files)
         one_by_one = [commits.read_commit(store, file) for file in files]
     tables = [commits.file_rows([commit]) for commit in one_by_one]

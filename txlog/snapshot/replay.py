@@ -16,10 +16,7 @@ from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, commit_of, gone, parse_many
 from txlog.store import Store, read_many
 
-_ROWS_AT_ONCE = 4096  # Their memory is used again; that of twice as many is given back each time.
-_BYTES_AT_ONCE = 64 * 1024  # To be looked at together.
-
-_Read = tuple[int, list[dict[str, Any]], str]  # A file's version, its JSON objects, its path.
+_BYTES_AT_ONCE = 512 * 1024  # To be looked at together, while near caches hold their objects.
 
 
 @dataclass(frozen=True)
@@ -52,31 +49,37 @@ def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
     """
     controls: list[tuple[int, Action]] = []
     tables = [empty_rows()]
-    waiting: list[_Read] = []
-    count = 0
-    rows: list[dict[str, Any]] = []
-    own: tuple[tuple[int, Action], ...] = ()
+    last: Commit | None = None
     with collector_paused():
         for some, texts in _batches(store, files):
-            done = 0
-            try:
-                for rows, own in parse_many(texts, some):
-                    file = some[done]
-                    read = (file.last_version, rows, file.path)
-                    if file.kind == "compaction":  # Some writers leave what a later commit undid.
-                        reconcile_files(decode_rows([read]))
-                    controls += own
-                    waiting.append(read)
-                    count += len(rows)
-                    done += 1
-            except LogCorruptError as error:
-                raise DamagedError((some[done],), error) from error
-            if count >= _ROWS_AT_ONCE:
-                tables.append(_decoded(waiting, files))
-                waiting, count = [], 0
-        tables.append(_decoded(waiting, files))
-    last = commit_of(files[-1], rows, own) if files else None
+            table, own, last = _parsed(some, texts)
+            tables.append(table)
+            controls += own
     return Replayed(tuple(controls), pa.concat_tables(tables), last)
+
+
+def _parsed(
+    files: Sequence[LogFile], texts: Sequence[bytes]
+) -> tuple[pa.Table, list[tuple[int, Action]], Commit]:
+    """Return what some log files hold: `FILE_ROWS`, controls, and the last of them."""
+    controls: list[tuple[int, Action]] = []
+    read: list[tuple[int, list[dict[str, Any]], str]] = []
+    own: tuple[tuple[int, Action], ...] = ()
+    try:
+        for file, (rows, own) in zip(files, parse_many(texts, files), strict=True):
+            held = (file.last_version, rows, file.path)
+            if file.kind == "compaction":  # Some writers leave what a later commit undid.
+                reconcile_files(decode_rows([held]))
+            read.append(held)
+            controls += own
+    except LogCorruptError as error:
+        raise DamagedError((files[len(read)],), error) from error
+    try:
+        table = decode_rows(read)
+    except LogCorruptError as error:
+        damaged = [file for file in files if file.path == error.path]
+        raise DamagedError(damaged, error) from error
+    return table, controls, commit_of(files[-1], read[-1][1], own)
 
 
 def _batches(
@@ -111,11 +114,3 @@ def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
             yield next(found)
         except NotFoundError as error:
             raise DamagedError((file,), gone(file)) from error
-
-
-def _decoded(read: Sequence[_Read], files: Sequence[LogFile]) -> pa.Table:
-    try:
-        return decode_rows(read)
-    except LogCorruptError as error:
-        damaged = [file for file in files if file.path == error.path]
-        raise DamagedError(damaged, error) from error

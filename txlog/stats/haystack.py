@@ -14,7 +14,7 @@ Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 
-_BLOCK = 1 << 18  # What stays in the processor's cache.
+_BLOCK = 1 << 19  # What stays in the processor's cache.
 _PAIR_BYTES = 2 * WORD_BYTES
 _MISSED = _PAIR_BYTES - 1  # So many bytes at the end begin no pair of words.
 _FEW = 32  # Texts that are looked at one by one.
