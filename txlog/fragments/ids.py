@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.fragments.places import places_of
 
 ID_TAG = "txlog.fragmentId"
@@ -29,7 +30,7 @@ def valid_id(text: str | None) -> bool:
 
 def tag_texts(files: pa.Table, tag: str) -> pa.Array:
     """Return a tag of `FILE_ROWS`; null where there is none."""
-    tags = files["tags"].combine_chunks()
+    tags = flat(files["tags"])
     if tags.null_count == len(tags):  # Mostly, and it is looked at often.
         return pa.nulls(len(tags), pa.string())
     return pc.map_lookup(tags, pa.scalar(tag), "last")

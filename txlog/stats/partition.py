@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions import flat
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema import (
     DataType,
@@ -60,9 +61,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
     LogCorruptError
         A text is no value of the type.
     """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    texts = encoded(values)
+    texts = encoded(flat(values))
     read = _reader(kind)
     target = arrow_type(kind)
     distinct = []
@@ -152,8 +151,7 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
     InvalidInputError
         A binary value is no UTF-8, which the log's text cannot hold, or a date is too far off.
     """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = flat(values)
     if pa.types.is_dictionary(values.type):  # It may have a value, or null, more than once.
         values = values.dictionary_decode()
     coded = values.dictionary_encode(null_encoding="encode")

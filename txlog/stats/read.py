@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from txlog.actions import flat
 from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
 from txlog.schema.moments import parse_date, parse_moment
 from txlog.schema.types import WHOLE_NUMBERS
@@ -203,7 +204,7 @@ def struct_bounds(
 
     `known` is what is asked for; all else is unknown.
     """
-    array = parsed.combine_chunks()
+    array = flat(parsed)
     nothing = pa.nulls(len(array), pa.int64())
     counted = Known.COUNTS in known
     rows = struct_count(array, ("numRecords",)) if counted else nothing
