@@ -18,6 +18,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.spark_ext.changes import ChangesPartition, ChangesReader
+from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
 
 if TYPE_CHECKING:
@@ -139,6 +140,12 @@ def test_ranges_that_are_none(
         reader_of(table, **options).partitions()
 
 
+@pytest.mark.parametrize("option", ["readChangeFeed", "readChangeData", "startingVersion"])
+def test_through_a_view_of_changes_nothing_is_written(option: str) -> None:
+    with pytest.raises(InvalidInputError, match="chooses what is read"):
+        Options({option: "true"}).require_writing()
+
+
 def test_changes_that_nobody_recorded(tmp_path: Path) -> None:
     made = txlog.write(tmp_path / "t", pa.table({"x": [1]}))
     with pytest.raises(UnsupportedFeatureError, match="enableChangeDataFeed"):
@@ -157,10 +164,11 @@ def as_collected(table: txlog.Table, *versions: int) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spark
-def test_spark_reads_a_range(spark: "SparkSession", table: txlog.Table) -> None:
+@pytest.mark.parametrize("option", ["readChangeFeed", "readChangeData"])
+def test_spark_reads_a_range(spark: "SparkSession", table: txlog.Table, option: str) -> None:
     frame = (
         spark.read.format("txlog")
-        .option("readChangeFeed", "true")
+        .option(option, "true")
         .option("startingVersion", 1)
         .load(table.uri)
     )

@@ -62,12 +62,18 @@ def test_a_query_without_a_filter_after_one_with_it(sql: Sql) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["versionAsOf '0'", "columns 'id'", "where 'id < 3'", "limit '2'"]
+    "option",
+    ["versionAsOf '0'", "columns 'id'", "where 'id < 3'", "limit '2'", "onlyWithDeletions 'true'"],
 )
 def test_a_view_of_a_part_is_for_reading(table: txlog.Table, sql: Sql, option: str) -> None:
     sql(f"CREATE TEMPORARY VIEW t USING txlog OPTIONS (path '{{path}}', {option})")
-    expected = {"versionAsOf '0'": [1, 2, 3], "columns 'id'": [1, 2, 3, 4]}.get(option, [1, 2])
-    assert sorted(row.id for row in sql("SELECT id FROM t")) == expected
+    expected = {
+        "versionAsOf '0'": [1, 2, 3],
+        "columns 'id'": [1, 2, 3, 4],
+        "onlyWithDeletions 'true'": [],
+    }
+    found = sorted(row.id for row in sql("SELECT id FROM t"))
+    assert found == expected.get(option, [1, 2])
     source = "SELECT id FROM range(1)" if option.startswith("columns") else "VALUES (5, 'e')"
     for statement in ("INSERT INTO t", "INSERT OVERWRITE t"):
         with pytest.raises(Exception, match=r"\[invalid-input\].*chooses what is read"):
@@ -157,6 +163,7 @@ def test_a_schema_that_the_catalog_has_wrong(sql: Sql) -> None:
         ("TRUNCATE TABLE t", "EXPECT_TABLE_NOT_VIEW"),
         ("INSERT INTO t VALUES (1)", "NOT_ENOUGH_DATA_COLUMNS"),
         ("INSERT INTO t VALUES ('x', 1)", "CAST_INVALID_INPUT|INCOMPATIBLE_DATA"),
+        ("ANALYZE TABLE t COMPUTE STATISTICS", "EXPECT_PERMANENT_VIEW"),
         ("OPTIMIZE t", "PARSE_SYNTAX_ERROR"),
         ("VACUUM t", "PARSE_SYNTAX_ERROR"),
         ("DESCRIBE HISTORY t", "TABLE_OR_VIEW_NOT_FOUND|PARSE_SYNTAX_ERROR"),
@@ -168,6 +175,46 @@ def test_what_spark_refuses(table: txlog.Table, sql: Sql, statement: str, told: 
     with pytest.raises(Exception, match=told):
         sql(statement)
     assert txlog.Table(table.uri).version == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DELETE FROM c WHERE id = 1", "does not support deletes"),
+        ("TRUNCATE TABLE c", "does not support truncates"),
+        ("ANALYZE TABLE c COMPUTE STATISTICS", "not supported for v2 tables"),
+        ("SELECT * FROM c WITH ('path'='{path}', 'versionAsOf'='0')", "TIME_TRAVEL"),
+    ],
+)
+def test_what_spark_refuses_of_catalog_tables(
+    table: txlog.Table, sql: Sql, statement: str, told: str
+) -> None:
+    sql("CREATE TABLE c USING txlog LOCATION '{path}'")
+    try:
+        with pytest.raises(Exception, match=told):
+            sql(statement)
+    finally:
+        sql("DROP TABLE c")
+    assert txlog.Table(table.uri).version == 1
+
+
+def test_replacing_a_catalog_table_changes_the_catalog_alone(table: txlog.Table, sql: Sql) -> None:
+    sql("CREATE TABLE c USING txlog LOCATION '{path}'")
+    try:
+        sql("CREATE OR REPLACE TABLE c (n INT) USING txlog LOCATION '{path}'")
+    finally:
+        sql("DROP TABLE c")
+    assert txlog.Table(table.uri).version == 1
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_writers_that_spark_refuses(spark: "SparkSession", table: txlog.Table) -> None:
+    frame = spark.createDataFrame([(5, "e")], "id bigint, s string")
+    with pytest.raises(Exception, match="provided partitioning"):
+        frame.write.format("txlog").partitionBy("s").mode("append").save(table.uri)
+    with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
+        frame.write.format("txlog").save(table.uri)
+    assert ids(table) == [1, 2, 3, 4]
 
 
 def test_views_over_the_functions(spark: "SparkSession", table: txlog.Table, sql: Sql) -> None:

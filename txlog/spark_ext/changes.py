@@ -23,7 +23,7 @@ from txlog.store import Store
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",
-    "ignoreDeletes", "ignoreChanges", "skipChangeCommits",
+    "ignoreDeletes", "ignoreChanges", "skipChangeCommits", "onlyWithDeletions",
 )  # fmt: skip
 
 

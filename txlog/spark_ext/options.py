@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from txlog.writing import AppTransaction, WriteOptions
 
 STORAGE = ("storageOptions", "secretStorageOptions")
+OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+"""Options of reading changes, and of where a stream begins."""
+
+_READS_CHANGES = ("readChangeFeed", "readChangeData")  # The second is Delta's older name.
+_OF_READING = (
+    "versionAsOf", "timestampAsOf", "columns", "where", "limit", "onlyWithDeletions",
+    *_READS_CHANGES, *OF_CHANGES,
+)  # fmt: skip
 
 _LOCAL = re.compile("file:/+")
 
@@ -40,6 +48,11 @@ class Options:
         if text not in ("true", "false"):
             raise self._bad(name, "true or false was expected")
         return text == "true"
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether the change data feed is asked for."""
+        return any(map(self.flag, _READS_CHANGES))
 
     def number(self, name: str, *, least: int | None = None) -> int | None:
         """Return an option's whole number, not below `least`, or None."""
@@ -149,7 +162,7 @@ class Options:
         InvalidInputError
             Names the option.
         """
-        for name in ("versionAsOf", "timestampAsOf", "columns", "where", "limit"):
+        for name in _OF_READING:
             if self.text(name) is not None:
                 remedy = "Leave it out: the latest version is written to"
                 raise InvalidInputError(

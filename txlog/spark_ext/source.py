@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions import as_expression
 from txlog.schema import StructType
-from txlog.spark_ext.options import Options
+from txlog.spark_ext.options import OF_CHANGES, Options
 from txlog.spark_ext.spark_types import spark_schema
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TxlogDataSource(DataSource):
         from txlog.scan import choose_columns, scan_schema
 
         columns = self._options.columns()
-        if self._options.flag("readChangeFeed"):
+        if self._options.reads_changes:
             return self._changes_schema(columns)
         _, snapshot = self._snapshot()
         chosen = snapshot.schema
@@ -104,11 +104,12 @@ class TxlogDataSource(DataSource):
         from txlog.spark_ext.reader import FragmentsReader
 
         options = self._options
-        if options.flag("readChangeFeed"):
+        if options.reads_changes:
             from txlog.spark_ext.changes import ChangesReader
 
             where = as_expression(options.text("where"))
             return ChangesReader(options, schema, where, self._max_partition_bytes)
+        options.refuse(OF_CHANGES, "it is for streams, and with readChangeFeed for batches")
         store, snapshot = self._snapshot()
         return FragmentsReader(
             store,

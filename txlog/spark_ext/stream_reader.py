@@ -42,7 +42,7 @@ _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp
 _UNKNOWN = (
     "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "excludeRegex",
     "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
-    "allowSourceColumnTypeChange",
+    "allowSourceColumnTypeChange", "onlyWithDeletions",
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def stream_options(options: Options) -> StreamOptions:
     """
     options.refuse(_OF_BATCHES, "a stream cannot be read at one version, or up to one")
     options.refuse(_UNKNOWN, "txlog has no such option for streams")
-    changes = options.flag("readChangeFeed")
+    changes = options.reads_changes
     policy = ChangePolicy(
         ignore_deletes=options.flag("ignoreDeletes"),
         ignore_changes=options.flag("ignoreChanges"),
