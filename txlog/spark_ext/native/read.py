@@ -21,7 +21,7 @@ from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame
-from txlog.spark_ext.native.places import passed_over
+from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.store import Store, open_store
@@ -49,8 +49,8 @@ def read(
     What Spark's reader cannot do is read as by `spark.read.format("txlog")`, with the same rows:
     columns in files of their own, row ids of tables that track rows, whole numbers that became
     decimals, files that Spark takes for hidden ones, predicates that Spark might see otherwise
-    (arithmetic, casts, comparisons of different types), and files with deletions where their bits
-    are more than 256 MB in all.
+    (arithmetic, casts, comparisons of different types), files with deletions where their bits
+    are more than 256 MB in all, and stores that this Spark has no jar for, such as S3.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ def read(
         where=as_expression(where),
     ).file_plan
     condition = None if plan.where is None else as_spark(plan.where)
-    if needs_python(plan) or (plan.where is not None and condition is None):
+    by_spark = can_open(spark, store.root) and not needs_python(plan)
+    if not by_spark or (plan.where is not None and condition is None):
         return _by_python(spark, store, plan)
     if pc.all(plan.certain).as_py():
         condition = None
@@ -110,6 +111,25 @@ def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array)
     found = load_vectors(store, plan, fragments_of(rows, counts), threads_for(store))
     # The log need not say how many rows there are.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
+
+
+def can_open(spark: SparkSession, root: str) -> bool:
+    """Return whether Spark has a file system for a table's root: that for S3 is a jar of its own.
+
+    A server of Spark Connect does not tell; it is taken to have one.
+    """
+    volume, _ = volume_of(root)
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None or volume.scheme == "file":
+        return True
+    from py4j.protocol import Py4JJavaError
+
+    settings = spark._jsc.hadoopConfiguration()
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(volume.scheme, settings)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def needs_python(plan: FilePlan) -> bool:
