@@ -1,5 +1,6 @@
 """`DeltaTable.create` and its like; tables by their names in Spark's catalog."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,13 @@ from txlog.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.spark_ext import DeltaTable, table_location
+from txlog.spark_ext import (
+    DeltaOptimizeBuilder,
+    DeltaTable,
+    DeltaTableBuilder,
+    IdentityGenerator,
+    table_location,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,10 +29,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+def warehouse_of(spark: "SparkSession") -> Path:
+    return Path((spark.conf.get("spark.sql.warehouse.dir") or "").removeprefix("file:"))
+
+
 @pytest.fixture
 def name(spark: "SparkSession") -> Iterator[str]:
     yield "default.named"
     spark.sql("DROP TABLE IF EXISTS default.named")
+    shutil.rmtree(warehouse_of(spark) / "named", ignore_errors=True)
 
 
 def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: str) -> None:
@@ -107,10 +119,10 @@ def test_paths_as_names(spark: "SparkSession", tmp_path: Path) -> None:
     assert DeltaTable.forName(spark, f"txlog.`{uri}`").table.uri == uri
 
 
-def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     for builder in (
-        DeltaTable.create(spark).tableName(name).addColumn("a", "int"),  # No location.
+        DeltaTable.create(spark).addColumn("a", "int"),  # Neither a name nor a location.
         DeltaTable.create(spark).location(uri),  # No column.
         DeltaTable.create(spark).location(uri).addColumn("a", "int").partitionedBy("b"),
         DeltaTable.create(spark).location(uri).addColumn("a", "int").property("delta.x", "1"),
@@ -144,6 +156,115 @@ def test_a_name_of_another_table_is_not_taken(
     with pytest.raises(AlreadyExistsError, match="for another table"):
         second.execute()
     assert not txlog.Table.exists(other)
+
+
+@pytest.fixture
+def schema(spark: "SparkSession", tmp_path: Path) -> Iterator[Path]:
+    """The folder of a schema `Homes` of Spark's."""
+    folder = tmp_path / "ä 'h' #1%20"
+    quoted = str(folder).replace("'", "\\'")
+    spark.sql(f"CREATE SCHEMA Homes LOCATION '{quoted}'")
+    yield folder
+    spark.sql(f"ALTER SCHEMA homes SET LOCATION '{quoted}'")  # Spark deletes the folder.
+    spark.sql("DROP SCHEMA homes CASCADE")
+
+
+def test_a_name_alone_makes_a_table_where_spark_would(spark: "SparkSession", schema: Path) -> None:
+    spark.sql("CREATE TABLE homes.Of_Parquet (a INT) USING parquet")
+    assert (schema / "of_parquet").is_dir()  # Spark's own choice.
+    builder = DeltaTable.createIfNotExists(spark).tableName("Homes.Of_Txlog").addColumn("a", "int")
+    made = builder.execute()
+    assert made.table.uri == str(schema / "of_txlog") == table_location(spark, "homes.of_txlog")
+    made.table.append(pa.table({"a": pa.array([1], pa.int32())}))
+    assert builder.execute().toDF().count() == 1
+    with pytest.raises(AlreadyExistsError):
+        DeltaTable.create(spark).tableName("homes.of_txlog").addColumn("a", "int").execute()
+    # A catalog in memory forgets its tables with the session.
+    spark.sql("DROP TABLE homes.of_txlog")
+    assert builder.execute().toDF().count() == 1
+    assert DeltaTable.forName(spark, "homes.of_txlog").table.version == 1
+
+
+@pytest.mark.parametrize("qualified", ["named", "default.named", "`spark_catalog`.`default`.NAMED"])
+def test_names_of_the_default_schema(spark: "SparkSession", name: str, qualified: str) -> None:
+    made = DeltaTable.createOrReplace(spark).tableName(qualified).addColumn("a", "int").execute()
+    assert made.table.uri == str(warehouse_of(spark) / "named") == table_location(spark, name)
+
+
+def test_an_unqualified_name_is_of_the_current_schema(spark: "SparkSession", schema: Path) -> None:
+    spark.sql("USE homes")
+    try:
+        made = DeltaTable.create(spark).tableName("t").addColumn("a", "int").execute()
+    finally:
+        spark.sql("USE default")
+    assert made.table.uri == str(schema / "t") == table_location(spark, "homes.t")
+
+
+def test_names_keep_their_case_where_spark_keeps_it(spark: "SparkSession", schema: Path) -> None:
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        made = DeltaTable.create(spark).tableName("homes.Big").addColumn("a", "int").execute()
+        with pytest.raises(NotFoundError):
+            table_location(spark, "homes.big")
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert made.table.uri == str(schema / "Big")
+
+
+def test_a_known_name_leads_to_its_location(
+    spark: "SparkSession", tmp_path: Path, name: str
+) -> None:
+    location = str(tmp_path / "elsewhere")
+    DeltaTable.create(spark).tableName(name).location(location).addColumn("a", "int").execute()
+    kept = DeltaTable.createIfNotExists(spark).tableName(name).addColumn("b", "int").execute()
+    assert (kept.table.uri, kept.table.version, kept.toDF().columns) == (location, 0, ["a"])
+    builders = DeltaTable.replace(spark), DeltaTable.createOrReplace(spark)
+    for version, (column, builder) in enumerate(zip("xy", builders, strict=True), 1):
+        made = builder.tableName(name).addColumn(column, "int").execute().table
+        assert (made.uri, made.version, made.schema.names) == (location, version, [column])
+    with pytest.raises(AlreadyExistsError):
+        DeltaTable.create(spark).tableName(name).addColumn("a", "int").execute()
+
+
+def test_names_that_lead_to_no_place_for_a_table(spark: "SparkSession", schema: Path) -> None:
+    def making(name: str) -> DeltaTableBuilder:
+        return DeltaTable.createOrReplace(spark).tableName(name).addColumn("a", "int")
+
+    with pytest.raises(NotFoundError, match="no such schema"):
+        making("no_such_schema.t").execute()
+    with pytest.raises(NotFoundError, match="there is no Delta table"):
+        DeltaTable.replace(spark).tableName("homes.t").addColumn("a", "int").execute()
+    for name in ("homes.`../t`", "homes.`..`", "homes.größe", "homes.a-b"):
+        with pytest.raises(InvalidInputError, match="Spark takes only letters") as caught:
+            making(name).execute()
+        assert caught.value.argument == "identifier"
+    (schema / "full").mkdir()
+    (schema / "full" / "part-0.parquet").write_bytes(b"")
+    with pytest.raises(AlreadyExistsError, match="files of no Delta table"):
+        making("homes.full").execute()
+    (schema / "empty").mkdir()
+    assert making("homes.empty").execute().table.version == 0
+    spark.sql("ALTER SCHEMA homes SET LOCATION 's3://user:hidden@bucket/x'")
+    with pytest.raises(UnsupportedFeatureError, match=r"s3://…@bucket/x.*local disk") as refused:
+        making("homes.far").execute()
+    assert "hidden" not in str(refused.value)
+    assert sorted(found.name for found in schema.iterdir()) == ["empty", "full"]
+
+
+def test_the_active_session_is_taken(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+    location = str(tmp_path / "t")
+    made = DeltaTable.create().tableName(name).location(location).addColumn("a", "int").execute()
+    assert made.toDF().sparkSession is spark
+    for begin in (DeltaTable.createIfNotExists, DeltaTable.replace, DeltaTable.createOrReplace):
+        assert begin().tableName(name).addColumn("a", "int").execute().table.uri == location
+
+
+def test_classes_are_there_by_delta_sparks_names_too() -> None:
+    from txlog.spark_ext import delta
+
+    assert DeltaTableBuilder is delta.DeltaTableBuilder
+    assert DeltaOptimizeBuilder is delta.DeltaOptimizeBuilder
+    assert IdentityGenerator is delta.IdentityGenerator
 
 
 def test_names_that_lead_nowhere(spark: "SparkSession", tmp_path: Path) -> None:

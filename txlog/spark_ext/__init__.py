@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from txlog.spark_ext.catalog import create_view, table_location
-    from txlog.spark_ext.delta import DeltaTable
+    from txlog.spark_ext.delta import (
+        DeltaOptimizeBuilder,
+        DeltaTable,
+        DeltaTableBuilder,
+        IdentityGenerator,
+    )
     from txlog.spark_ext.engine import SparkEngine, table
     from txlog.spark_ext.frame import write
     from txlog.spark_ext.java import ensure_java
@@ -19,7 +24,10 @@ if TYPE_CHECKING:
     from txlog.spark_ext.start import register, session
 
 __all__ = [
+    "DeltaOptimizeBuilder",
     "DeltaTable",
+    "DeltaTableBuilder",
+    "IdentityGenerator",
     "SparkEngine",
     "TxlogDataSource",
     "create_view",
@@ -33,7 +41,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DeltaOptimizeBuilder": "delta",
     "DeltaTable": "delta",
+    "DeltaTableBuilder": "delta",
+    "IdentityGenerator": "delta",
     "SparkEngine": "engine",
     "TxlogDataSource": "source",
     "create_view": "catalog",

@@ -78,7 +78,9 @@ def table_location(spark: SparkSession, name: str) -> str:
     inside = f" IN {'.'.join(map(quote_name, parts[:-1]))}" if len(parts) > 1 else ""
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
     rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'", name)
-    same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
+    same = [row for row in rows if row["tableName"] == parts[-1]]
+    if not same and spark.conf.get("spark.sql.caseSensitive") != "true":
+        same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
     if inside:  # Spark shows temporary views beside the tables of any schema.
         same = [row for row in same if row["namespace"]]
     if any(row["isTemporary"] for row in same):

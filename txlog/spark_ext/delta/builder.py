@@ -6,16 +6,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from txlog.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.expressions import quote_name
 from txlog.maintain import replace_table
 from txlog.schema import parse_schema
 from txlog.spark_ext.catalog import path_in, register_table, split_name, table_location
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
 from txlog.spark_ext.engine import table
-from txlog.store import open_store
+from txlog.store import file_path, is_file_uri, open_store, without_secrets
 from txlog.table import Table
 from txlog.writing import Place, maintain
 
@@ -29,6 +35,7 @@ How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 
 
 _SIZED_TEXT = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
+_SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # What Spark's own catalog takes for a table.
 
 
 @dataclass
@@ -53,7 +60,11 @@ class DeltaTableBuilder:
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> DeltaTableBuilder:
-        """Set the name for Spark's catalog, which also needs a location; or ``delta.`/path` ``."""
+        """Set the name for Spark's catalog; or ``delta.`/path` ``, a location.
+
+        Without a location the table is where the catalog has this name. A name that is new goes
+        into the folder of its schema, where Spark keeps tables of its own.
+        """
         of_type(str, identifier, "identifier")
         path = path_in(identifier)
         if path is not None:
@@ -158,21 +169,22 @@ class DeltaTableBuilder:
         """Make or replace the table, and return it.
 
         A name is put into Spark's catalog afterwards, for `DeltaTable.forName`; Spark's own SQL
-        needs the path again: `SELECT … FROM name WITH ('path'='…')`.
+        needs the path again: `SELECT … FROM name WITH ('path'='…')`. `DROP TABLE` leaves the files.
 
         Raises
         ------
-        AlreadyExistsError, NotFoundError
-            A table is there for `create`, or none for `replace`.
+        AlreadyExistsError
+            A table is there for `create`, or something else in the folder that the name leads to.
+        NotFoundError
+            No table is there for `replace`, or the catalog has no such schema.
         InvalidInputError
-            The location is missing, or a column, the partitioning or a property is wrong.
+            Name and location are missing, or a column, the partitioning or a property is wrong.
         UnsupportedFeatureError
-            txlog cannot write such a table.
+            txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
         from txlog.spark_ext.delta.table import DeltaTable
 
-        location = self._require_location()
-        self._require_same_place(location)
+        location = self._place()
         made = self._made(location)
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
@@ -204,29 +216,90 @@ class DeltaTableBuilder:
             "properties": self._properties,
         }
 
-    def _require_location(self) -> str:
-        if self._location is None:
-            raise InvalidInputError(
-                argument="location",
-                reason="no path was given; Spark's warehouse keeps no tables of Python sources",
-                remedy="Call location(path)",
-            )
-        return self._location
-
-    def _require_same_place(self, location: str) -> None:
-        """Refuse a name that the catalog has for another table, before anything is made."""
+    def _place(self) -> str:
+        """Return the table's path, before anything is made."""
         if self._name is None:
-            return
-        try:
-            held = table_location(self._spark, self._name)
-        except NotFoundError:
-            return
-        if open_store(held).root != open_store(location).root:
+            if self._location is None:
+                raise InvalidInputError(
+                    argument="location",
+                    reason="neither a name nor a path was given",
+                    remedy="Call location(path) or tableName(name)",
+                )
+            return self._location
+        held = self._held(self._name)
+        if self._location is None:
+            return held or _own_folder(self._spark, self._name)
+        if held is not None and open_store(held).root != open_store(self._location).root:
             raise AlreadyExistsError(
                 path=held,
                 reason=f"the catalog has {self._name} for another table",
                 remedy="Choose another name, or drop that one: only the catalog forgets it",
             )
+        return self._location
+
+    def _held(self, name: str) -> str | None:
+        """Return where the catalog has a table, or None if it does not know the name."""
+        try:
+            return table_location(self._spark, name)
+        except NotFoundError:
+            return None
+
+
+def _own_folder(spark: SparkSession, name: str) -> str:
+    """Return the path that Spark would choose for a table of its own, free or with a table in it.
+
+    Raises
+    ------
+    AlreadyExistsError
+        Files are there that belong to no table.
+    InvalidInputError
+        Spark's catalog would not take the name.
+    NotFoundError
+        The catalog has no such schema.
+    UnsupportedFeatureError
+        The schema's folder is not on a local disk.
+    """
+    *schema, last = split_name(name)
+    if _SPARKS_NAME.fullmatch(last) is None:  # Such as `..`, which would leave the folder.
+        raise InvalidInputError(
+            argument="identifier",
+            reason=f"{name!r}: Spark takes only letters of ASCII, digits and _ in a table's name",
+            remedy="Choose another name, or a path with location(path)",
+        )
+    home = _folder_of_schema(spark, ".".join(map(quote_name, schema)), name)
+    if not is_file_uri(home):
+        raise UnsupportedFeatureError(
+            path=name,
+            reason=f"its schema keeps tables at {without_secrets(home) or 'no location'}, and "
+            "txlog makes tables on local disks",
+            remedy="Call location(path)",
+        )
+    if spark.conf.get("spark.sql.caseSensitive") != "true":
+        last = last.lower()
+    folder = Path(file_path(home, decode=True), last)
+    if folder.is_dir() and any(folder.iterdir()) and not Table.exists(folder):
+        raise AlreadyExistsError(
+            path=str(folder),
+            reason=f"the folder for {name} holds files of no Delta table",
+            remedy="Empty the folder, or choose another one with location(path)",
+        )
+    return str(folder)
+
+
+def _folder_of_schema(spark: SparkSession, schema: str, name: str) -> str:
+    """Return the URI of the folder where the tables of a schema are; the current one's for ""."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        found = spark.catalog.getDatabase(schema or spark.catalog.currentDatabase())
+    except AnalysisException as error:
+        told = str(error).splitlines()[0]
+        raise NotFoundError(
+            path=name,
+            reason=f"Spark's catalog has no such schema: {told}",
+            remedy="Make it with CREATE SCHEMA, or choose another one",
+        ) from error
+    return found.locationUri or ""
 
 
 def _no_type(column: str, text: str, reason: str) -> InvalidInputError:
