@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,17 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 import txlog
 from txlog.errors import (
     AlreadyExistsError,
     CommitConflictError,
+    EngineError,
     InvalidInputError,
     SchemaMismatchError,
 )
+from txlog.fragments import ID_APP
 from txlog.spark_ext import TxlogDataSource, write
 
 if TYPE_CHECKING:
@@ -126,14 +130,42 @@ def test_a_recorded_transaction_is_not_even_computed(spark: "SparkSession", tmp_
     assert txlog.Table(path).count() == 4
 
 
-@pytest.mark.spec("STR-45")
+def put_file(source: Path, number: int) -> None:
+    """Put a file with one row into a folder, for a stream to read as its next batch."""
+    source.mkdir(exist_ok=True)
+    file = source / f"{number}.parquet"
+    pq.write_table(pa.table({"id": [number], "part": [str(number % 3)]}), file)
+    os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads them in the order of their times.
+
+
+def drain(
+    spark: "SparkSession",
+    source: Path,
+    checkpoint: Path,
+    to_table: Callable[["DataFrame", int], None],
+) -> str:
+    """Run a function for each batch of files, and return the query's id."""
+    stream = spark.readStream.schema("id LONG, part STRING").option("maxFilesPerTrigger", 1)
+    writer = stream.parquet(str(source)).writeStream.foreachBatch(to_table)
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query = writer.start()
+    query.awaitTermination()
+    return str(query.id)
+
+
+def transactions(path: Path, version: int) -> dict[str, int]:
+    lines = (path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    found = (line["txn"] for line in map(json.loads, lines) if "txn" in line)
+    return {txn["appId"]: txn["version"] for txn in found if txn["appId"] != ID_APP}
+
+
+@pytest.mark.spec("STR-45", "STR-49")
 def test_a_replayed_batch_of_foreach_batch_counts_once(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    path, source = tmp_path / "t", tmp_path / "in"
-    source.mkdir()
+    path, source, checkpoint = tmp_path / "t", tmp_path / "in", tmp_path / "c"
     for number in range(3):
-        pq.write_table(pa.table({"id": [number], "part": [str(number % 3)]}), source / f"{number}")
+        put_file(source, number)
     seen: list[tuple[int, int | None]] = []
 
     def to_table(df: "DataFrame", batch_id: int) -> None:
@@ -142,17 +174,82 @@ def test_a_replayed_batch_of_foreach_batch_counts_once(
         if len(seen) == 2:
             raise RuntimeError("after the commit, before Spark's")
 
-    def drain() -> None:
-        stream = spark.readStream.schema("id LONG, part STRING").option("maxFilesPerTrigger", 1)
-        writer = stream.parquet(str(source)).writeStream.foreachBatch(to_table)
-        query = writer.option("checkpointLocation", str(tmp_path / "c"))
-        query.trigger(availableNow=True).start().awaitTermination()
-
     with pytest.raises(Exception, match="after the commit"):
-        drain()
-    drain()
+        drain(spark, source, checkpoint, to_table)
+    query = drain(spark, source, checkpoint, to_table)
     assert seen == [(0, 0), (1, 1), (1, None), (2, 2)]
     assert rows(path) == expected(0, 1, 2)
+    for version in range(3):
+        assert transactions(path, version) == {"ingest": version, f"ingest@{query}": version}
+
+
+@pytest.mark.spec("STR-49")
+@pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
+def test_foreach_batch_with_a_new_checkpoint_is_refused(
+    spark: "SparkSession", tmp_path: Path, mode: Any
+) -> None:
+    path, source = tmp_path / "t", tmp_path / "in"
+
+    def to_table(df: "DataFrame", batch_id: int) -> None:
+        write(df, path, mode=mode, txn=("ingest", batch_id), properties=PROPERTIES)
+
+    def under_another_name(df: "DataFrame", batch_id: int) -> None:
+        write(df, path, txn=("again", batch_id))
+
+    put_file(source, 0)
+    drain(spark, source, tmp_path / "c", to_table)
+    put_file(source, 1)
+    files = data_files(path)
+    refused = r"invalid-input.*'ingest'.*its checkpoint is a new one.*Nothing was committed"
+    with pytest.raises(Exception, match=refused):
+        drain(spark, source, tmp_path / "new", to_table)
+    assert (txlog.Table(path).version, data_files(path)) == (0, files)
+    if mode == "append":  # The right checkpoint goes on; a new one may take another name.
+        drain(spark, source, tmp_path / "c", to_table)
+        assert rows(path) == expected(0, 1)
+        drain(spark, source, tmp_path / "new", under_another_name)
+        assert rows(path) == expected(0, 0, 1, 1)
+
+
+@pytest.mark.spec("STR-49")
+def test_foreach_batch_may_write_under_several_names(spark: "SparkSession", tmp_path: Path) -> None:
+    path, source = tmp_path / "t", tmp_path / "in"
+
+    def to_table(df: "DataFrame", batch_id: int) -> None:
+        for name in ("one", "two"):
+            write(df, path, txn=(name, batch_id), properties=PROPERTIES)
+
+    put_file(source, 1)
+    query = drain(spark, source, tmp_path / "c", to_table)
+    assert rows(path) == expected(1, 1)
+    assert transactions(path, 1) == {"two": 0, f"two@{query}": 0}
+    # Out of streams a name has no query, and a query does not take such a name for its own.
+    write(frame(spark, 2, 3), path, txn=("job", 1))
+    assert transactions(path, 2) == {"job": 1}
+
+    def as_the_job(df: "DataFrame", batch_id: int) -> None:
+        write(df, path, txn=("job", batch_id + 2))
+
+    put_file(source, 3)
+    with pytest.raises(Exception, match="records version 1 of the application 'job'"):
+        drain(spark, source, tmp_path / "c", as_the_job)
+    assert txlog.Table(path).version == 2
+
+
+@pytest.mark.spec("STR-49")
+def test_a_query_that_spark_does_not_tell_is_not_recorded(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+
+    def in_a_thread(df: "DataFrame", batch_id: int) -> None:
+        work = threading.Thread(target=write, args=(df, path), kwargs={"txn": ("job", batch_id)})
+        work.start()
+        work.join()
+
+    put_file(tmp_path / "in", 1)
+    drain(spark, tmp_path / "in", tmp_path / "c", in_a_thread)
+    assert transactions(path, 0) == {"job": 0}
 
 
 @pytest.mark.spec("STR-46")
@@ -166,11 +263,14 @@ def test_a_frame_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path
             raise RuntimeError("a function of the frame failed")
 
     broken = through(frame(spark, 0, 10).coalesce(1), fail)
-    with pytest.raises(Exception, match="a function of the frame failed"):
+    reason = r"\[engine\].*RuntimeError: a function of the frame failed\. Nothing was committed"
+    with pytest.raises(EngineError, match=reason) as caught:
         write(broken, path)
+    assert len(str(caught.value)) < 300
+    assert isinstance(caught.value.__cause__, PySparkException)
     with pytest.raises(Exception, match="a function of the frame failed"):
         broken.write.format("txlog").mode("append").save(str(path))
-    with pytest.raises(Exception, match=r"CAST_OVERFLOW|overflow"):
+    with pytest.raises(EngineError, match=r"CAST_OVERFLOW|overflow"):
         write(frame(spark, 0, 3).selectExpr("cast(id + 3000000000 AS int) AS id"), path)
     assert data_files(path) == before
     assert txlog.Table(path).version == 0
@@ -183,8 +283,10 @@ def test_a_worker_that_is_killed_commits_nothing(spark: "SparkSession", tmp_path
     def die(batch: pa.RecordBatch) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(Exception, match=r"exited unexpectedly|crashed|EOF"):
+    with pytest.raises(EngineError, match=r"lost a worker.*Nothing was committed.*more") as caught:
         write(through(frame(spark, 0, 10), die), path)
+    assert len(str(caught.value)) < 400
+    assert re.search(r"exited unexpectedly|crashed|EOF", str(caught.value.__cause__))
     with pytest.raises(Exception, match=r"exited unexpectedly|crashed|EOF"):
         through(frame(spark, 0, 10), die).write.format("txlog").mode("append").save(str(path))
     assert txlog.Table(path).version == 0

@@ -137,7 +137,7 @@ class SparkEngine:
             return frame.mapInArrow(run, _RESULTS_DDL).toArrow()
         except Exception as error:
             # Spark's own text has hundreds of lines, most of them of the JVM.
-            raise _engine_error(error) from None
+            raise engine_error(error) from None
         except BaseException:
             self._spark.interruptTag(tag)
             raise
@@ -244,9 +244,10 @@ _CRASHED = re.compile(
     r"Python worker exited unexpectedly|ExecutorLostFailure|executor lost|java\.io\.EOFException"
 )
 _NO_MODULE = re.compile(r"ModuleNotFoundError: (No module named \S+)")
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)+(\S.*)")
 
 
-def _engine_error(error: Exception) -> TxlogError:
+def engine_error(error: Exception) -> EngineError:
     """Return one clear error for whatever Spark says."""
     text = str(error)
     missing = _NO_MODULE.search(text)
@@ -255,6 +256,11 @@ def _engine_error(error: Exception) -> TxlogError:
             reason=f"executors lack a module: {missing[1]}",
             remedy="Install the driver's version of txlog, and what your functions import, in the "
             "Python of the executors (PYSPARK_PYTHON)",
+        )
+    if raised := _RAISED.findall(text):
+        return EngineError(
+            reason=f"Python code on an executor raised {_shortened(raised[-1])}",
+            remedy="The logs of Spark's executors hold all of its traceback",
         )
     if _CRASHED.search(text):
         return EngineError(

@@ -12,14 +12,24 @@ import pyarrow as pa
 from txlog.actions import Add
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression
-from txlog.spark_ext.target import Target, WriteRequest, commit_files, plan_target, write_task
+from txlog.spark_ext.engine import engine_error
+from txlog.spark_ext.target import (
+    QUERY_ID,
+    Target,
+    WriteRequest,
+    commit_files,
+    plan_target,
+    write_task,
+)
 from txlog.store import open_store
 from txlog.write_table import WriteMode, require_mode
 from txlog.writing import (
     AppTransaction,
     Outcome,
     PartitionMode,
+    QueryTransaction,
     SchemaMode,
+    Transaction,
     already_exists,
     as_names,
     existing,
@@ -53,7 +63,8 @@ def write(
 
     Tasks write the files and this process commits them, so both need txlog and must reach the
     store. The frame is computed once. In `foreachBatch`, `txn=(name, batch_id)` makes every batch
-    count exactly once.
+    count exactly once; classic Spark tells the query, and a batch is refused where another query
+    (a new checkpoint) wrote under that name. Spark Connect does not tell it.
 
     Parameters
     ----------
@@ -79,21 +90,23 @@ def write(
     ------
     InvalidInputError, SchemaMismatchError
         An argument is wrong, or the frame's columns do not fit the table; nothing was computed.
+        Or `txn` names an application whose versions are not of this streaming query (STR-42).
     AlreadyExistsError
         The table is there, and the mode is `error`.
     CommitConflictError
         The table vanished, was made, or was changed while the frame was computed.
-    pyspark.errors.PySparkException
-        The frame cannot be computed, or a value in it does not fit the table. Nothing was
-        committed, as with all of the above.
+    EngineError
+        The frame cannot be computed, or a value in it does not fit the table; its cause is what
+        Spark says. Nothing was committed, as with all of the above.
     """
     require_mode(mode, where, partition_mode, schema_mode)
     require_transaction(txn)
     _require_batch(df)
+    transaction = _transaction(df, txn)
     store = open_store(uri, storage_options)
     table = existing(store)
     if table is not None:
-        if recorded := skip_recorded(table, txn):
+        if recorded := skip_recorded(table, transaction):
             return recorded.outcome
         if mode == "ignore":
             return Outcome("WRITE", None)
@@ -109,9 +122,14 @@ def write(
         options=write_options(None, max_rows_per_file, user_metadata),
     )
     target = plan_target(store, request, df.schema, table)
-    # A second action on this frame would write all files again.
-    rows = df.mapInArrow(_writing(target), _ADDS).collect()
-    return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], txn)
+    try:
+        # A second action on this frame would write all files again.
+        rows = df.mapInArrow(_writing(target), _ADDS).collect()
+    except Exception as error:
+        failed = engine_error(error)
+        failed.remedy = f"Nothing was committed. {failed.remedy}"
+        raise failed from error
+    return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
 
 
 def _require_batch(df: DataFrame) -> None:
@@ -127,6 +145,17 @@ def _require_batch(df: DataFrame) -> None:
             reason="it is a stream",
             remedy='Use df.writeStream.format("txlog"), or this function in foreachBatch',
         )
+
+
+def _transaction(df: DataFrame, txn: AppTransaction | None) -> Transaction | None:
+    """Return the transaction, in a micro-batch with its query, where Spark tells it (STR-49)."""
+    if txn is None:
+        return None
+    context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
+    query_id = None if context is None else context.getLocalProperty(QUERY_ID)
+    if query_id in (None, txn[0]):
+        return txn
+    return QueryTransaction(*txn, query_id, whole_batch=False)
 
 
 def _writing(

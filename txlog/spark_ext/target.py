@@ -1,6 +1,6 @@
 """What a write of Spark is to do: decided on the driver, done by tasks, committed once.
 
-Rules: spec/streaming.md, STR-40 to STR-48.
+Rules: spec/streaming.md, STR-40 to STR-49.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ from txlog.writing import (
     skip_recorded,
     target_schema,
 )
+
+QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
 
 
 @dataclass(frozen=True)

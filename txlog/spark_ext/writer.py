@@ -19,6 +19,7 @@ from txlog.errors import InvalidInputError
 from txlog.expressions import as_expression
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.target import (
+    QUERY_ID,
     Target,
     WriteRequest,
     commit_files,
@@ -36,8 +37,6 @@ from txlog.writing import (
     existing,
     require_transaction,
 )
-
-_QUERY_ID = "sql.streaming.queryId"  # A task's local property; the checkpoint keeps its value.
 
 
 @dataclass
@@ -146,7 +145,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
         adds = write_task(self.target, iterator)
-        return Written(adds, self.target.written_for, task_property(_QUERY_ID))
+        return Written(adds, self.target.written_for, task_property(QUERY_ID))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""

@@ -89,13 +89,15 @@ AppTransaction = tuple[str, int]
 class QueryTransaction(NamedTuple):
     """A micro-batch of a streaming query that writes as an application of a given name.
 
-    Batches are counted by the query's checkpoint, so the commit records the query's own version
-    too, and which query wrote the application's (rules STR-41, STR-42).
+    Batches are counted by the query's checkpoint, so the commit records which query wrote the
+    application's version, and that of the query itself if it is the whole batch (rules STR-41,
+    STR-42, STR-49).
     """
 
     app_id: str
     version: int  # The batch's id.
     query_id: str
+    whole_batch: bool = True  # False: a batch may write as several applications.
 
     @property
     def pair(self) -> str:
@@ -146,8 +148,8 @@ def is_recorded(snapshot: Snapshot, txn: Transaction | None) -> bool:
         return recorded is not None and txn[1] <= recorded
     # A query keeps its batches' ids when it gets, loses or changes the application's name.
     of_pair = snapshot.transaction_version(txn.pair)
-    counted = (of_pair, snapshot.transaction_version(txn.query_id))
-    if any(version is not None and txn.version <= version for version in counted):
+    of_query = snapshot.transaction_version(txn.query_id) if txn.whole_batch else None
+    if any(version is not None and txn.version <= version for version in (of_pair, of_query)):
         return True
     if recorded != of_pair:  # None and None: the application is new to the table.
         raise _of_others(txn, recorded, of_pair)
@@ -168,11 +170,12 @@ def _of_others(
             f"the streaming query {txn.query_id} wrote {of_pair} as its last: another job counts "
             "its versions under the same name"
         )
+    name = "txnAppId" if txn.whole_batch else "name in txn"
     return InvalidInputError(
-        argument="txnAppId",
+        argument="txnAppId" if txn.whole_batch else "txn",
         reason=f"the table records version {recorded} of the application {txn.app_id!r}, but {why}",
         remedy="Nothing was committed; go on with the checkpoint that the application wrote "
-        "with, or choose another txnAppId",
+        f"with, or choose another {name}",
     )
 
 
@@ -201,10 +204,8 @@ def query_actions(txn: Transaction | None, effects: Effects) -> tuple[Txn, ...]:
     if not isinstance(txn, QueryTransaction):
         return ()
     now_ms = effects.now_ms()
-    return tuple(
-        Txn(app_id=app_id, version=txn.version, last_updated=now_ms)
-        for app_id in (txn.pair, txn.query_id)
-    )
+    app_ids = (txn.pair, txn.query_id) if txn.whole_batch else (txn.pair,)
+    return tuple(Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in app_ids)
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
