@@ -91,25 +91,34 @@ def test_streaming_into_a_table(remote: "Callable[..., Any]", tmp_path: Path) ->
 def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
     """Partition values, deletions, predicates and addresses, over a remote session."""
 
-    def work(spark: "SparkSession", path: str) -> Any:
+    def work(spark: "SparkSession", path: str, lists: str) -> Any:
         import txlog.spark_ext
+        from txlog.spark_ext.native import manifest
 
+        own = manifest._temporary
+        del manifest._temporary  # The server need see no folder but that of the lists.
+        spark.conf.set("spark.txlog.manifests", lists)
         frame = txlog.spark_ext.read(spark, path)
         chosen = txlog.spark_ext.read(
             spark, path, columns=["x", "_rowaddr"], where="part = 'b/c' AND x > 20"
         )
         table = txlog.spark_ext.DeltaTable.forPath(spark, path)
         table.delete("pmod(x, 7) = 3")
-        return frame.toArrow(), frame.count(), chosen.toArrow(), table.toDF().count()
+        left = table.toDF().count()
+        spark.conf.unset("spark.txlog.manifests")
+        manifest._temporary = own
+        return frame.toArrow(), frame.count(), chosen.toArrow(), left
 
     data = pa.table({"x": range(60), "part": ["a", "b/c", None] * 20})
     table = txlog.write(tmp_path / "t", data, partition_by=["part"])
     table.delete("x % 10 = 4")
     before = table.to_arrow().sort_by("x")
     addresses = table.to_arrow(["x", "_rowaddr"], where="part = 'b/c' AND x > 20").sort_by("x")
-    found, count, chosen, left = remote(work, table.uri)
+    lists = tmp_path / "lists"
+    found, count, chosen, left = remote(work, table.uri, str(lists))
     assert found.sort_by("x").to_pylist() == before.to_pylist()
     assert count == before.num_rows == 54
+    assert list(lists.glob("*/_spark_metadata/0"))
     assert chosen.sort_by("x").to_pylist() == addresses.to_pylist()
     expected = [n for n in before["x"].to_pylist() if n % 7 != 3]
     assert left == len(expected)

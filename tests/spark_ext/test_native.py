@@ -20,7 +20,7 @@ from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
 from txlog.expressions import quote_name
-from txlog.spark_ext import read
+from txlog.spark_ext import DeltaTable, create_view, read
 from txlog.spark_ext.native import columns as native_columns
 from txlog.spark_ext.native import lookup
 from txlog.spark_ext.native.read import can_open
@@ -274,6 +274,24 @@ def test_manifests_never_change(spark: SparkSession, flights: txlog.Table, tmp_p
     listed = [json.loads(line) for line in lines[1:]]
     sizes = sorted(txlog.Table(flights.uri, version=6).files()["size_bytes"].to_pylist())
     assert sorted(entry["size"] for entry in listed) == sizes
+
+
+def test_a_session_says_where_manifests_are(
+    spark: SparkSession, flights: txlog.Table, tmp_path: Path
+) -> None:
+    homes = [tmp_path / name for name in ("session", "call")]
+    spark.conf.set("spark.txlog.manifests", str(homes[0]))
+    try:
+        create_view(spark, "of_session", flights.uri)
+        assert DeltaTable.forPath(spark, flights.uri).toDF().count() == flights.count()
+        assert spark.table("of_session").count() == flights.count()
+        assert not homes[1].exists()
+        read(spark, flights.uri, manifests=str(homes[1]))
+    finally:
+        spark.conf.unset("spark.txlog.manifests")
+        spark.catalog.dropTempView("of_session")
+    by_session, by_call = ({path.name for path in home.iterdir()} for home in homes)
+    assert by_session == by_call
 
 
 def test_versions(spark: SparkSession, flights: txlog.Table) -> None:

@@ -26,6 +26,7 @@ from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.store import Store, open_store
 
+MANIFESTS = "spark.txlog.manifests"
 MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.
 
 
@@ -63,8 +64,9 @@ def read(
     storage_options
         For reading the log. Spark reaches the data files by its own settings (`spark.hadoop.…`).
     manifests
-        A folder for the lists of files that Spark reads, which Spark's driver must see. Default: a
-        temporary one of this process. Over Spark Connect to another machine, name a shared one.
+        A folder for the lists of files that Spark reads, which Spark's driver must see. Default:
+        the session's setting `spark.txlog.manifests`, else a temporary one of this process. Over
+        Spark Connect to another machine, name a shared one.
 
     Raises
     ------
@@ -73,6 +75,8 @@ def read(
     BadDeletionVectorError
         Deleted positions cannot be read.
     """
+    if manifests is None:
+        manifests = spark.conf.get(MANIFESTS, None)
     store = open_store(uri, storage_options)
     snapshot = snapshot_at(store, version, timestamp)
     plan = plan_snapshot(
