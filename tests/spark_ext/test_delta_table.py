@@ -2,6 +2,8 @@
 
 import datetime as dt
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import EngineError, InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext import DeltaTable
 from txlog.spark_ext.delta.conditions import as_predicate
 
@@ -103,6 +105,31 @@ def test_columns_udfs_and_aliases(spark: "SparkSession", table: DeltaTable) -> N
                if "commitInfo" in line]  # fmt: skip
     assert last["operation"] == "DELETE"
     assert "EXISTS" in last["operationParameters"]["predicate"]
+
+
+def test_conditions_that_fail_delete_nothing(spark: "SparkSession", table: DeltaTable) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as fn
+
+    def fails(number: int) -> bool:
+        if number == 17:
+            raise RuntimeError("no such number")
+        return True
+
+    def dies(number: int) -> bool:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return True
+
+    before = table.table.refresh().version, ids(table)
+    reason = r"RuntimeError: no such number\. Nothing was committed"
+    with pytest.raises(EngineError, match=reason) as caught:
+        table.delete(fn.udf(fails, "boolean")("id"))
+    assert len(str(caught.value)) < 300
+    with pytest.raises(EngineError, match=r"lost a worker.*Nothing was committed"):
+        table.delete(fn.udf(dies, "boolean")("id"))
+    with pytest.raises(AnalysisException, match="nowhere"):
+        table.delete(fn.col("nowhere") == fn.rand())
+    assert (table.table.refresh().version, ids(table)) == before
 
 
 def test_no_condition_deletes_all(table: DeltaTable) -> None:

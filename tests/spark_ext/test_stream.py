@@ -51,6 +51,40 @@ def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) ->
     assert (found.version, found.transaction_version(first.id)) == (4, 4)
 
 
+def test_a_function_that_fails_ends_the_query_before_its_batch(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as fn
+
+    source, table, checkpoint = tmp_path / "in", tmp_path / "t", tmp_path / "c"
+    for number in range(3):
+        put_file(source, number, number)
+
+    def run(bad: int) -> None:
+        def checked(number: int) -> int:
+            if number == bad:
+                raise RuntimeError(f"cannot take {number}")
+            return number
+
+        rows = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1)
+        (
+            rows.parquet(str(source))
+            .select(fn.udf(checked, "long")("id").alias("id"))
+            .writeStream.format("txlog")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start(str(table))
+            .awaitTermination()
+        )
+
+    with pytest.raises(Exception, match="cannot take 1"):
+        run(bad=1)
+    assert txlog.Table(table).version == 0
+    run(bad=-1)  # As if it were mended: the batch is taken again.
+    assert txlog.Table(table).version == 2
+    assert sorted(txlog.Table(table).to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
 def put_file(source: Path, number: int, *ids: int) -> None:
     source.mkdir(exist_ok=True)
     file = source / f"{number}.parquet"

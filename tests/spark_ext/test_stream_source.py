@@ -329,6 +329,27 @@ def test_a_running_query_follows_and_fails_with_the_remedy(
 
 
 @pytest.mark.spark
+def test_a_table_that_vanishes_ends_the_query(spark: "SparkSession", table: txlog.Table) -> None:
+    query = (
+        spark.readStream.format("txlog")
+        .load(table.uri)
+        .writeStream.format("memory")
+        .queryName("vanishing")
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        count = spark.table("vanishing").count()
+        assert count == table.count() > 0
+        shutil.rmtree(table.uri)
+        with pytest.raises(Exception, match=r"\[(not-found|log-corrupt)\]"):
+            query.awaitTermination(60)
+        assert spark.table("vanishing").count() == count
+    finally:
+        query.stop()
+
+
+@pytest.mark.spark
 @pytest.mark.spec("STR-5")
 def test_from_one_table_into_another_exactly_once(
     spark: "SparkSession", table: txlog.Table, tmp_path: Path

@@ -7,6 +7,7 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -276,6 +277,24 @@ def engine_error(error: Exception) -> EngineError:
         reason=f"Spark says {type(error).__name__}: {_shortened(said)}",
         remedy="Look into the logs of Spark's executors, and try again",
     )
+
+
+@contextmanager
+def before_commit() -> Iterator[None]:
+    """Raise one clear `EngineError` for a job of Spark's that fails before anything is committed.
+
+    What Spark refuses before it runs is raised as it is.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException:
+        raise
+    except Exception as error:
+        failed = engine_error(error)
+        failed.remedy = f"Nothing was committed. {failed.remedy}"
+        raise failed from error
 
 
 def _shortened(text: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from txlog.actions import Add
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression
-from txlog.spark_ext.engine import engine_error
+from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.target import (
     QUERY_ID,
     Target,
@@ -122,13 +122,9 @@ def write(
         options=write_options(None, max_rows_per_file, user_metadata),
     )
     target = plan_target(store, request, df.schema, table)
-    try:
+    with before_commit():
         # A second action on this frame would write all files again.
         rows = df.mapInArrow(_writing(target), _ADDS).collect()
-    except Exception as error:
-        failed = engine_error(error)
-        failed.remedy = f"Nothing was committed. {failed.remedy}"
-        raise failed from error
     return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
 
 

@@ -32,6 +32,7 @@ from txlog.scan import by_fragment
 from txlog.scan.metadata_columns import ROW_ADDRESS
 from txlog.schema import DataType, PrimitiveType, StructType, schema_json
 from txlog.snapshot import Snapshot
+from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.native import read
 from txlog.writing import FindRows
 
@@ -147,13 +148,14 @@ def rows_found(
             storage_options=storage_options,
         )
         frame = frame if alias is None else frame.alias(alias)
-        blocks = (
+        bitmaps = (
             frame.where(condition)
             .selectExpr(f"{ROW_ADDRESS} DIV {_BLOCK} AS block", f"{ROW_ADDRESS} % {_BLOCK} AS bit")
             .groupBy("block")
             .agg({"bit": "bitmap_construct_agg"})
-            .toArrow()
         )
+        with before_commit():
+            blocks = bitmaps.toArrow()
         return positions_in(blocks)
 
     return find
