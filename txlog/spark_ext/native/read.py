@@ -87,8 +87,8 @@ def read(
         where=as_expression(where),
     ).file_plan
     condition = None if plan.where is None else as_spark(plan.where)
-    by_spark = can_open(spark, store.root) and not needs_python(plan)
-    if not by_spark or (plan.where is not None and condition is None):
+    beyond = needs_python(plan) or (plan.where is not None and condition is None)
+    if beyond or not can_open(spark, store.root):
         return _by_python(spark, store, plan)
     if pc.all(plan.certain).as_py():
         condition = None
