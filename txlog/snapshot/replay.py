@@ -16,7 +16,7 @@ from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, commit_of, gone, parse_many
 from txlog.store import Store, read_many
 
-_BYTES_AT_ONCE = 512 * 1024  # To be looked at together, while near caches hold their objects.
+_BYTES_AT_ONCE = 512 * 1024  # To be looked at together: more takes memory, and as long.
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ def path_in(identifier: str) -> str | None:
     return parts[1] if is_path else None
 
 
+def keeps_case(spark: SparkSession) -> bool:
+    """Return whether names that differ in case are different to Spark."""
+    return spark.conf.get("spark.sql.caseSensitive") == "true"
+
+
 def table_location(spark: SparkSession, name: str) -> str:
     """Return where a table of Spark's catalog is, made by `CREATE TABLE … USING txlog LOCATION …`.
 
@@ -79,7 +84,7 @@ def table_location(spark: SparkSession, name: str) -> str:
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
     rows = _shown(spark, f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'", name)
     same = [row for row in rows if row["tableName"] == parts[-1]]
-    if not same and spark.conf.get("spark.sql.caseSensitive") != "true":
+    if not same and not keeps_case(spark):
         same = [row for row in rows if row["tableName"].lower() == parts[-1].lower()]
     if inside:  # Spark shows temporary views beside the tables of any schema.
         same = [row for row in same if row["namespace"]]

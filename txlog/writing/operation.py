@@ -100,6 +100,11 @@ class QueryTransaction(NamedTuple):
     whole_batch: bool = True  # False: a batch may write as several applications.
 
     @property
+    def app_ids(self) -> tuple[str, ...]:
+        """The names that its commit records for the query: each tells that it is written."""
+        return (self.pair, self.query_id) if self.whole_batch else (self.pair,)
+
+    @property
     def pair(self) -> str:
         """The id of the application and the query together."""
         return f"{self.app_id}@{self.query_id}"
@@ -147,10 +152,10 @@ def is_recorded(snapshot: Snapshot, txn: Transaction | None) -> bool:
     if not isinstance(txn, QueryTransaction):
         return recorded is not None and txn[1] <= recorded
     # A query keeps its batches' ids when it gets, loses or changes the application's name.
-    of_pair = snapshot.transaction_version(txn.pair)
-    of_query = snapshot.transaction_version(txn.query_id) if txn.whole_batch else None
-    if any(version is not None and txn.version <= version for version in (of_pair, of_query)):
+    counted = [snapshot.transaction_version(app_id) for app_id in txn.app_ids]
+    if any(version is not None and txn.version <= version for version in counted):
         return True
+    of_pair = counted[0]
     if recorded != of_pair:  # None and None: the application is new to the table.
         raise _of_others(txn, recorded, of_pair)
     return False
@@ -204,8 +209,9 @@ def query_actions(txn: Transaction | None, effects: Effects) -> tuple[Txn, ...]:
     if not isinstance(txn, QueryTransaction):
         return ()
     now_ms = effects.now_ms()
-    app_ids = (txn.pair, txn.query_id) if txn.whole_batch else (txn.pair,)
-    return tuple(Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in app_ids)
+    return tuple(
+        Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in txn.app_ids
+    )
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:

@@ -18,7 +18,13 @@ from txlog.errors import (
 from txlog.expressions import quote_name
 from txlog.maintain import replace_table
 from txlog.schema import parse_schema
-from txlog.spark_ext.catalog import path_in, register_table, split_name, table_location
+from txlog.spark_ext.catalog import (
+    keeps_case,
+    path_in,
+    register_table,
+    split_name,
+    table_location,
+)
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
 from txlog.spark_ext.engine import table
 from txlog.store import file_path, is_file_uri, open_store, without_secrets
@@ -226,7 +232,7 @@ class DeltaTableBuilder:
                     remedy="Call location(path) or tableName(name)",
                 )
             return self._location
-        held = self._held(self._name)
+        held = _held(self._spark, self._name)
         if self._location is None:
             return held or _own_folder(self._spark, self._name)
         if held is not None and open_store(held).root != open_store(self._location).root:
@@ -237,12 +243,13 @@ class DeltaTableBuilder:
             )
         return self._location
 
-    def _held(self, name: str) -> str | None:
-        """Return where the catalog has a table, or None if it does not know the name."""
-        try:
-            return table_location(self._spark, name)
-        except NotFoundError:
-            return None
+
+def _held(spark: SparkSession, name: str) -> str | None:
+    """Return where the catalog has a table, or None if it does not know the name."""
+    try:
+        return table_location(spark, name)
+    except NotFoundError:
+        return None
 
 
 def _own_folder(spark: SparkSession, name: str) -> str:
@@ -274,7 +281,7 @@ def _own_folder(spark: SparkSession, name: str) -> str:
             "txlog makes tables on local disks",
             remedy="Call location(path)",
         )
-    if spark.conf.get("spark.sql.caseSensitive") != "true":
+    if not keeps_case(spark):
         last = last.lower()
     folder = Path(file_path(home, decode=True), last)
     if folder.is_dir() and any(folder.iterdir()) and not Table.exists(folder):

@@ -75,8 +75,6 @@ def read(
     BadDeletionVectorError
         Deleted positions cannot be read.
     """
-    if manifests is None:
-        manifests = spark.conf.get(MANIFESTS, None)
     store = open_store(uri, storage_options)
     snapshot = snapshot_at(store, version, timestamp)
     plan = plan_snapshot(
@@ -102,6 +100,8 @@ def read(
         parts.append(Part(apart, vectors))
     frames = []
     if parts:
+        if manifests is None:
+            manifests = spark.conf.get(MANIFESTS, None)
         frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
@@ -123,8 +123,8 @@ def can_open(spark: SparkSession, root: str) -> bool:
     A server of Spark Connect does not tell; it is taken to have one.
     """
     volume, _ = volume_of(root)
-    jvm = getattr(spark, "_jvm", None)
-    if jvm is None or volume.scheme == "file":
+    jvm = getattr(spark, "_jvm", None)  # Nothing public tells.
+    if volume.scheme == "file" or jvm is None:
         return True
     from py4j.protocol import Py4JJavaError
 
