@@ -1,7 +1,6 @@
 """`DeltaTable` on Spark: rows held against plain Python, answers against the log's JSON."""
 
 import datetime as dt
-import json
 import os
 import signal
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from commit_text import actions
 
 import txlog
 from txlog.errors import EngineError, InvalidInputError, NotFoundError, UnsupportedFeatureError
@@ -63,8 +63,7 @@ def ids(table: DeltaTable) -> set[int]:
 
 
 def log(table: DeltaTable, version: int) -> list[dict[str, Any]]:
-    path = Path(table.table.uri) / "_delta_log" / f"{version:020d}.json"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return actions(Path(table.table.uri), version)
 
 
 Row = dict[str, Any]

@@ -112,7 +112,7 @@ def test_stores_that_spark_has_no_jar_for_are_read_through_the_source(
     assert can_open(spark, "/tables/t")
     assert can_open(spark, "hdfs://name/tables/t")
     assert not can_open(spark, "s3://bucket/t")
-    settings = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    settings = spark._jsc.hadoopConfiguration()  # As `spark.hadoop.…` fills it at the start.
     settings.set("fs.s3a.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
     try:
         assert can_open(spark, "s3://bucket/t")

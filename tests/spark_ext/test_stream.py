@@ -1,6 +1,5 @@
 """The streaming sink: each batch is one version."""
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commit_text import actions, transactions
 from pyspark.sql.types import StructType
 
 import txlog
 from txlog.errors import InvalidInputError
-from txlog.fragments import ID_APP
 from txlog.spark_ext import TxlogDataSource
 
 if TYPE_CHECKING:
@@ -21,11 +20,19 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def drain(spark: "SparkSession", source: Path, table: Path, checkpoint: Path, **options: str):
+def drain(
+    spark: "SparkSession",
+    source: Path,
+    table: Path,
+    checkpoint: Path,
+    *columns: Any,
+    **options: str,
+):
     query = (
         spark.readStream.schema("id LONG")
         .option("maxFilesPerTrigger", 1)
         .parquet(str(source))
+        .select(*columns or ["id"])
         .writeStream.format("txlog")
         .option("checkpointLocation", str(checkpoint))
         .options(**options)
@@ -66,16 +73,7 @@ def test_a_function_that_fails_ends_the_query_before_its_batch(
                 raise RuntimeError(f"cannot take {number}")
             return number
 
-        rows = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", 1)
-        (
-            rows.parquet(str(source))
-            .select(fn.udf(checked, "long")("id").alias("id"))
-            .writeStream.format("txlog")
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start(str(table))
-            .awaitTermination()
-        )
+        drain(spark, source, table, checkpoint, fn.udf(checked, "long")("id").alias("id"))
 
     with pytest.raises(Exception, match="cannot take 1"):
         run(bad=1)
@@ -90,17 +88,6 @@ def put_file(source: Path, number: int, *ids: int) -> None:
     file = source / f"{number}.parquet"
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file)
     os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads them in the order of their times.
-
-
-def actions(table: Path, version: int) -> list[dict[str, Any]]:
-    """Return the actions of a commit, from its text."""
-    text = (table / "_delta_log" / f"{version:020d}.json").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def transactions(table: Path, version: int) -> dict[str, int]:
-    found = (action["txn"] for action in actions(table, version) if "txn" in action)
-    return {txn["appId"]: txn["version"] for txn in found if txn["appId"] != ID_APP}
 
 
 @pytest.mark.spec("STR-41", "STR-42")

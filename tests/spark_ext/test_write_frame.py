@@ -14,6 +14,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commit_text import transactions
 from pyspark.errors import PySparkException
 
 import txlog
@@ -24,7 +25,6 @@ from txlog.errors import (
     InvalidInputError,
     SchemaMismatchError,
 )
-from txlog.fragments import ID_APP
 from txlog.spark_ext import TxlogDataSource, write
 
 if TYPE_CHECKING:
@@ -151,12 +151,6 @@ def drain(
     query = writer.start()
     query.awaitTermination()
     return str(query.id)
-
-
-def transactions(path: Path, version: int) -> dict[str, int]:
-    lines = (path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
-    found = (line["txn"] for line in map(json.loads, lines) if "txn" in line)
-    return {txn["appId"]: txn["version"] for txn in found if txn["appId"] != ID_APP}
 
 
 @pytest.mark.spec("STR-45", "STR-49")
