@@ -31,6 +31,10 @@ def main(folder: Path) -> dict[str, object]:
         write(broken, path)
     except Exception as error:
         seen["error"] = "boom" in str(error)
+    arrow = "spark.sql.execution.arrow."
+    seen["limits"] = [
+        spark.conf.get(arrow + limit, None) for limit in ("maxBytesPerBatch", "maxRecordsPerBatch")
+    ]
     rows.write.format("txlog").mode("append").save(str(folder / "format"))
 
     def to_table(df, batch_id):

@@ -35,6 +35,7 @@ def test_writing_through_connect(tmp_path: Path) -> None:
         "added": 1,
         "again": True,
         "error": True,
+        "limits": [None, None],  # As the session had them.
     }
     found = txlog.Table(tmp_path / "function")
     assert sorted(found.to_arrow()["id"].to_pylist()) == sorted([*range(100), *range(10)])

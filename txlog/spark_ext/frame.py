@@ -12,6 +12,7 @@ import pyarrow as pa
 from txlog.actions import Add
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression
+from txlog.spark_ext.batches import batches_by_rows
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.target import (
     QUERY_ID,
@@ -122,7 +123,7 @@ def write(
         options=write_options(None, max_rows_per_file, user_metadata),
     )
     target = plan_target(store, request, df.schema, table)
-    with before_commit():
+    with before_commit(), batches_by_rows(df):
         # A second action on this frame would write all files again.
         rows = df.mapInArrow(_writing(target), _ADDS).collect()
     return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
