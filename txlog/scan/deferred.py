@@ -45,6 +45,7 @@ from txlog.stats import num_records, physical_path
 from txlog.store import Store
 
 NARROW = ("path", "size", "dv_id")
+_BESIDES = ("deletion_vector", "tags")  # They are always there.
 _STATISTICS = ("stats", STRUCTS)
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
@@ -58,7 +59,7 @@ Batches = Iterator[tuple[Source | None, pa.Table]]
 class _Survivors:
     """The files that a predicate leaves, and where in the log they are."""
 
-    files: pa.Table  # The `NARROW` columns, and such statistics as were read.
+    files: pa.Table  # The `NARROW` columns, `_BESIDES`, and what else of them was read.
     sources: tuple[Source, ...]
     explanation: Explanation
 
@@ -101,6 +102,19 @@ class DeferredPlan:
         """For each fragment, how many of its rows are wanted; None where only reading tells."""
         return self.scan_plan.counts
 
+    @cached_property
+    def to_read(self) -> tuple[Fragment, ...]:
+        """The fragments that survive, in their order, with what reading takes of them.
+
+        Unless it asks for ids, those that are not durable may be others than in `fragments`; and
+        without deletions the number of rows may not be told.
+        """
+        found = None
+        narrow = self.reading.where is not None and not self.reading.metadata_columns
+        if self.live is None and narrow and "file_plan" not in vars(self):
+            found = self._readable(self._survivors)
+        return self.fragments if found is None else found
+
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
         return self.scan_plan.only(chosen)
@@ -109,7 +123,7 @@ class DeferredPlan:
     def _survivors(self) -> _Survivors:
         wanted = wanted_by(self.snapshot, self.reading)
         # Otherwise those of the commits after a checkpoint are left too.
-        kept = [*NARROW, *(_STATISTICS if "stats" in wanted.columns else ())]
+        kept = [*wanted.columns, *_BESIDES, *((STRUCTS,) if "stats" in wanted.columns else ())]
         fold = partial(_survivors, self.snapshot, self.reading, kept)
         return fold_files(self.store, self.snapshot, wanted, fold, distinct=False)
 
@@ -146,6 +160,41 @@ class DeferredPlan:
                 return replace(plan, explanation=found.explanation)
         live = load_files(self.store, self.snapshot).live
         return plan_live(self.snapshot, self.reading, live)
+
+    def _readable(self, found: _Survivors) -> tuple[Fragment, ...] | None:
+        """Return the survivors as fragments to be read, or None if that takes all of the log.
+
+        It does where a checkpoint has one of them twice, or does not have it any more; and where
+        one has deletions, and its rows were not counted.
+        """
+        files, keys = found.files, flat(file_keys(found.files))
+        counted = any(name in files.column_names for name in _STATISTICS)
+        if not counted and files["dv_id"].null_count < files.num_rows:
+            return None
+        given = {column.name for column in self.reading.needed} & self.reading.partition_columns
+        names = ["path", "dv_id"]
+        if given and "partition_values" not in files.column_names:
+            names.append("partition_values")
+
+        def same(batches: Batches) -> pa.Table:
+            return united(
+                [
+                    rows.select(names).filter(pc.is_in(file_keys(rows), value_set=keys))
+                    for _, rows in batches
+                ]
+            )
+
+        rows = fold_files(self.store, self.snapshot, Wanted(names), same, distinct=False)
+        at = pc.index_in(keys, value_set=flat(file_keys(rows)))
+        if rows.num_rows != files.num_rows or at.null_count:
+            return None
+        if "partition_values" in names:
+            files = files.append_column("partition_values", rows["partition_values"].take(at))
+        counts = num_records(files) if counted else pa.nulls(files.num_rows, pa.int64())
+        for name in set(FILE_ROWS.names) - set(files.column_names):
+            kind = FILE_ROWS.field(name).type
+            files = files.append_column(name, pa.nulls(files.num_rows, kind))
+        return tuple(fragments_of(single_files(files, fragment_ids(files)), counts))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
         """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.
@@ -267,7 +316,7 @@ def _survivors(
         plan: FilePlan = plan_rows(snapshot, reading, single)
         total = plan.explanation if total is None else _sum(total, plan.explanation)
         found = plan.rows.primaries
-        tables.append(found.select([name for name in kept if name in found.column_names]))
+        tables.append(_plain(found.select([name for name in kept if name in found.column_names])))
         if source is not None and found.num_rows:
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.
@@ -275,6 +324,15 @@ def _survivors(
     if not are_different(file_keys(files)):
         raise TwiceError
     return _Survivors(files, tuple(sources), total)
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Return `FILE_ROWS` whose partition values are texts, and no dictionaries of them."""
+    if "partition_values" not in rows.column_names:
+        return rows
+    place = rows.column_names.index("partition_values")
+    field = FILE_ROWS.field("partition_values")
+    return rows.set_column(place, field, rows["partition_values"].cast(field.type))
 
 
 def _counted(batches: Batches) -> int | None:

@@ -71,6 +71,11 @@ class ScanPlan(ReadPlan):
             )
         )
 
+    @property
+    def to_read(self) -> tuple[Fragment, ...]:
+        """The fragments, with what reading takes of them."""
+        return self.fragments
+
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
         pairs = list(zip(self.fragments, self.counts, strict=True))

@@ -92,17 +92,17 @@ class Scan(ArrowStream):
         """
         if is_far(self.store):
             read = partial(_read_ahead, self.store, self.plan.reading, batch_rows)
-            for batches in map_many(self.store, read, self.plan.fragments, size=_bytes_of):
+            for batches in map_many(self.store, read, self.plan.to_read, size=_bytes_of):
                 yield from batches
             return
-        for fragment in self.plan.fragments:
+        for fragment in self.plan.to_read:
             yield from read_fragment(
                 self.store, self.plan.reading, fragment, batch_rows=batch_rows, threads=True
             )
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table, ordered by fragment and position."""
-        fragments = self.plan.fragments
+        fragments = self.plan.to_read
         single = len(fragments) == 1
         parts = self.engine.map(
             partial(_read_all, self.store, self.plan.reading, single), fragments
@@ -132,7 +132,7 @@ class Scan(ArrowStream):
             ) from error
         if not self.plan.reading.columns:  # Only a number of rows.
             return as_frame(self.to_arrow())
-        return read_frame(self.store, self.plan.reading, self.plan.fragments, self.engine)
+        return read_frame(self.store, self.plan.reading, self.plan.to_read, self.engine)
 
     def head(self, num_rows: int) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.
