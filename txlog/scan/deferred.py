@@ -104,16 +104,22 @@ class DeferredPlan:
 
     @cached_property
     def to_read(self) -> tuple[Fragment, ...]:
-        """The fragments that survive, in their order, with what reading takes of them.
+        """The fragments that survive, in their order, as `files_to_read` has them."""
+        plan = self.files_to_read
+        return tuple(fragments_of(plan.rows, plan.physical_rows))
 
-        Unless it asks for ids, those that are not durable may be others than in `fragments`; and
-        without deletions the number of rows may not be told.
+    @cached_property
+    def files_to_read(self) -> FilePlan:
+        """The scan with its fragments as columns, with what reading takes of them.
+
+        Unless it asks for ids, those that are not durable may be others than in `file_plan`, which
+        have the same order; and without deletions the number of rows may not be told.
         """
         found = None
         narrow = self.reading.where is not None and not self.reading.metadata_columns
         if self.live is None and narrow and "file_plan" not in vars(self):
             found = self._readable(self._survivors)
-        return self.fragments if found is None else found
+        return self.file_plan if found is None else found
 
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
@@ -161,8 +167,8 @@ class DeferredPlan:
         live = load_files(self.store, self.snapshot).live
         return plan_live(self.snapshot, self.reading, live)
 
-    def _readable(self, found: _Survivors) -> tuple[Fragment, ...] | None:
-        """Return the survivors as fragments to be read, or None if that takes all of the log.
+    def _readable(self, found: _Survivors) -> FilePlan | None:
+        """Return the survivors as they are to be read, or None if that takes all of the log.
 
         It does where a checkpoint has one of them twice, or does not have it any more; and where
         one has deletions, and its rows were not counted.
@@ -190,11 +196,11 @@ class DeferredPlan:
             return None
         if "partition_values" in names:
             files = files.append_column("partition_values", rows["partition_values"].take(at))
-        counts = num_records(files) if counted else pa.nulls(files.num_rows, pa.int64())
         for name in set(FILE_ROWS.names) - set(files.column_names):
             kind = FILE_ROWS.field(name).type
             files = files.append_column(name, pa.nulls(files.num_rows, kind))
-        return tuple(fragments_of(single_files(files, fragment_ids(files)), counts))
+        plan = plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
+        return replace(plan, explanation=found.explanation)
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
         """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.

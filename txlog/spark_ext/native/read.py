@@ -83,7 +83,7 @@ def read(
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else list(columns),
         where=as_expression(where),
-    ).file_plan
+    ).files_to_read
     condition = None if plan.where is None else as_spark(plan.where)
     beyond = needs_python(plan) or (plan.where is not None and condition is None)
     if beyond or not can_open(spark, store.root):
