@@ -71,7 +71,10 @@ def choose_segment(
         )
     base = max((at for at in checkpoints if at <= target), default=-1)
     checkpoint = checkpoints.get(base, ())
-    return Segment(target, checkpoint, _deltas(commits, compactions, base, target))
+    deltas = _deltas(commits, compactions, base, target)
+    if isinstance(deltas, tuple):
+        return Segment(target, checkpoint, deltas)
+    raise _missing(deltas, target, base, oldest=min(checkpoints or commits, default=target))
 
 
 def _complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
@@ -105,7 +108,8 @@ def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
 
 def _deltas(
     commits: dict[int, LogFile], compactions: list[LogFile], base: int, target: int
-) -> tuple[LogFile, ...]:
+) -> tuple[LogFile, ...] | int:
+    """Return the files from a checkpoint to a version, or the version that they do not reach."""
     if target - base <= len(commits):  # Else one is missing.
         found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
         if len(found) == target - base:
@@ -127,7 +131,7 @@ def _deltas(
     at = base + 1
     while at <= target:
         if at not in following:
-            raise _missing(commits, base, _first_gap(commits, ends, at, target), target)
+            return _first_gap(commits, ends, at, target)
         deltas.append(following[at])
         at = deltas[-1].last_version + 1
     return tuple(deltas)
@@ -147,14 +151,11 @@ def _first_gap(
     return min(reached, target)
 
 
-def _missing(
-    commits: dict[int, LogFile], base: int, at: int, target: int
-) -> NotFoundError | LogCorruptError:
-    oldest = min(commits, default=target)
+def _missing(at: int, target: int, base: int, *, oldest: int) -> NotFoundError | LogCorruptError:
     if base < 0 and at == 0 and oldest > target:
         return NotFoundError(
             version=target,
-            reason=f"the log begins at version {oldest}, and no checkpoint is old enough",
+            reason=f"the first version that the log still makes up is {oldest}",
             remedy="Choose a later version; older ones were cleaned up",
         )
     return LogCorruptError(
