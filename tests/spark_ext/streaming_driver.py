@@ -1,4 +1,4 @@
-"""A streaming query that dies where it is told to.
+"""A streaming query that dies where it is told to: in our sink, or in a function of `foreachBatch`.
 
 As a program it is a driver of its own, which dies as a whole: the program, the JVM, all Python
 workers. Its argument is a `Run` as JSON. Tests that hand `CrashingSource` to their own session let
@@ -14,17 +14,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import txlog.spark_ext
 from txlog.errors import OutcomeUnknownError, StoreError
+from txlog.spark_ext import frame
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.target import task_property
 from txlog.spark_ext.writer import StreamWriter, stream_writer
+from txlog.store import open_store
 
 SETTINGS = {
     "spark__master": "local[2]",
@@ -50,23 +53,23 @@ LATE_ERROR = "our commit raises after the put"
 LOST_ANSWER = "the put's answer is lost"
 UNREADABLE = "the put's answer is lost, the log unreadable"
 
-# By point: whether the batch is in the table when the query is gone.
-POINTS = {
-    BEFORE_TASK: False,
-    HALF_WRITTEN: False,
-    AFTER_TASK: False,
-    BEFORE_PUT: False,
-    IN_PUT: False,
-    AFTER_PUT: True,
-    IN_CHECKPOINT: True,
-    BEFORE_HINT: True,
-    AFTER_COMMIT: True,
-    LATE_ERROR: True,
-    LOST_ANSWER: True,
-    UNREADABLE: True,
-}
+BEFORE_WRITE = "in the function, before its write"
+UNMARKED = "after the function, before Spark's commit"
+
+OF_CHECKPOINTS = (IN_CHECKPOINT, BEFORE_HINT)
+POINTS = (
+    *(BEFORE_TASK, HALF_WRITTEN, AFTER_TASK, BEFORE_PUT, IN_PUT, AFTER_PUT, *OF_CHECKPOINTS),
+    *(AFTER_COMMIT, LATE_ERROR, LOST_ANSWER, UNREADABLE),
+)
+FUNCTION_POINTS = (AFTER_COMMIT, BEFORE_WRITE, HALF_WRITTEN, IN_PUT, AFTER_PUT, UNMARKED)
+
+# The batch is not in the table when the query is gone.
+MISSING = {BEFORE_TASK, HALF_WRITTEN, AFTER_TASK, BEFORE_PUT, IN_PUT, BEFORE_WRITE}
 SURVIVED = {LOST_ANSWER}  # The query goes on.
-ABORTED = {LATE_ERROR, UNREADABLE}  # Nobody dies, but Spark calls `abort`.
+# Nobody dies, but Spark calls `abort`, and says this.
+ABORTED = {LATE_ERROR: "raised after the put", UNREADABLE: "could not be read back"}
+
+INTERVAL = {"delta.checkpointInterval": "1"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,10 @@ class Run:
     checkpoint: str
     source: str  # A folder of Parquet files.
     trigger: str  # availableNow or processingTime
-    point: str = ""  # One of POINTS, or none.
+    point: str = ""  # One of POINTS or FUNCTION_POINTS, or none.
     batch: int = 0  # From which on the point counts.
+    name: str = ""  # Of the application.
+    function: bool = False  # Whether a function of foreachBatch writes, or our sink.
     notes: str = ""  # A folder, where it is noted what has happened.
     whole: bool = True  # Whether the driver dies, or only the process at the point.
 
@@ -134,7 +139,7 @@ class CrashingStore:
 
     def read(self, path: str) -> bytes:
         if self.deaf:
-            raise StoreError(path=path, reason="the store is away")
+            raise StoreError(operation="read", path=path, reason="the store is away")
         return self.inner.read(path)
 
     def put_if_absent(self, path: str, data: bytes) -> Any:
@@ -204,7 +209,36 @@ class CrashingSource(TxlogDataSource):
         return CrashingWriter(stream_writer(options, schema, overwrite), run)
 
 
-def start(spark: SparkSession, run: Run) -> StreamingQuery:
+def to_table(run: Run) -> Callable[[DataFrame, int], None]:
+    """Return a function for foreachBatch, with points in its write and around it."""
+
+    def load(df: DataFrame, batch_id: int) -> None:
+        crash = Crash(run, batch_id)
+
+        def batches(given: Any) -> Any:
+            yield from given
+            crash.at(HALF_WRITTEN)
+
+        def opened(uri: str, options: Any) -> Any:
+            return CrashingStore(open_store(uri, options), crash)
+
+        crash.at(BEFORE_WRITE)
+        rows, txn = df.mapInArrow(batches, df.schema), (run.name, batch_id)
+        with mock.patch.object(frame, "open_store", opened):
+            frame.write(rows, run.table, txn=txn, properties=INTERVAL)
+        crash.at(AFTER_COMMIT)
+
+    return load
+
+
+def to_sink(run: Run) -> dict[str, str]:
+    """Return the options of the sink."""
+    named = {"txnAppId": run.name} if run.name else {}
+    return {"tableProperties": json.dumps(INTERVAL), "run": json.dumps(asdict(run)), **named}
+
+
+def stream(spark: SparkSession, run: Run) -> DataStreamWriter:
+    """Return the query but for what takes its rows."""
     triggers: dict[str, Any] = {
         "availableNow": {"availableNow": True},
         "processingTime": {"processingTime": "0 seconds"},
@@ -213,13 +247,15 @@ def start(spark: SparkSession, run: Run) -> StreamingQuery:
         spark.readStream.schema("id LONG")
         .option("maxFilesPerTrigger", 2)
         .parquet(run.source)
-        .writeStream.format("crashing-txlog")
-        .option("checkpointLocation", run.checkpoint)
-        .option("tableProperties", '{"delta.checkpointInterval": "1"}')
-        .option("run", json.dumps(asdict(run)))
+        .writeStream.option("checkpointLocation", run.checkpoint)
         .trigger(**triggers[run.trigger])
-        .start(run.table)
     )
+
+
+def start(spark: SparkSession, run: Run) -> StreamingQuery:
+    if run.function:
+        return stream(spark, run).foreachBatch(to_table(run)).start()
+    return stream(spark, run).format("crashing-txlog").options(**to_sink(run)).start(run.table)
 
 
 def run_to_end(spark: SparkSession, run: Run) -> bool:
@@ -230,17 +266,27 @@ def run_to_end(spark: SparkSession, run: Run) -> bool:
         wait = query.awaitTermination
     try:
         wait()
-    except StreamingQueryException:
+    except StreamingQueryException as error:
+        (Path(run.notes) / f"{run.batch}-error").write_text(str(error))
         return False
     finally:
         query.stop()
     return True
 
 
+def unmark(run: Run) -> None:
+    """Leave behind what a crash does just before Spark marks the batch as done."""
+    for name in (f"{run.batch}", f".{run.batch}.crc"):
+        (Path(run.checkpoint) / "commits" / name).unlink()
+
+
 def main(run: Run) -> bool:
     spark = txlog.spark_ext.session("txlog streaming test", **SETTINGS)
     spark.dataSource.register(CrashingSource)
     ended = run_to_end(spark, run)
+    if Crash(run, run.batch).due(UNMARKED):
+        unmark(run)
+        die(whole=True)
     spark.stop()
     return ended
 
