@@ -1,6 +1,6 @@
 """A Spark Connect server on loopback, run as a process of its own until its input ends.
 
-Arguments: the port, and a folder for Spark's warehouse and settings.
+Arguments: the port, and a folder for Spark's warehouse, settings and log of events.
 """
 
 import sys
@@ -21,8 +21,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # What it logs is looked through for secrets; the requests are among the events.
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
 }
-# What it logs is looked through for secrets.
 LOGGING = """
 rootLogger.level = info
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -41,6 +43,9 @@ def main(port: str, home: str) -> None:
     builder = SparkSession.builder.master("local[2]").appName("txlog connect tests")
     builder = builder.config("spark.connect.grpc.binding.port", port)
     builder = builder.config("spark.sql.warehouse.dir", f"{home}/warehouse")
+    events = Path(home) / "events"
+    events.mkdir()
+    builder = builder.config("spark.eventLog.dir", events.as_uri())
     logging = Path(home) / "log4j2.properties"
     logging.write_text(LOGGING)
     builder = builder.config(
