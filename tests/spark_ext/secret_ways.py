@@ -36,6 +36,8 @@ WAYS = {
     "stream_of_changes": "numInputRows",
     "stream_that_fails": "[data-file]",
     "write": "[schema-mismatch]",
+    "write_of_nonsense": "a JSON object of options",
+    "write_that_fails": "not these rows",
     "write_by_function": "[schema-mismatch]",
     "frame": "Scan parquet",
     "frame_that_fails": "[data-file]",
@@ -114,6 +116,15 @@ class Ways:
         for columns in ("id", "id + 1 AS y"):
             writer = frame.selectExpr(columns).write.format("txlog").mode("append")
             writer.options(**self._given).save(f"{self.folder}/{self.way}")
+
+    def write_of_nonsense(self) -> None:
+        writer = self.spark.range(3).write.format("txlog").mode("append")
+        writer.option(self.option, f"{{{HIDDEN}-{self.way}").save(f"{self.folder}/{self.way}")
+
+    def write_that_fails(self) -> None:
+        frame = self.spark.range(3).selectExpr("raise_error('not these rows') AS x")
+        writer = frame.write.format("txlog").mode("append").options(**self._given)
+        writer.save(f"{self.folder}/{self.way}")
 
     def write_by_function(self) -> None:
         frame = self.spark.range(3)

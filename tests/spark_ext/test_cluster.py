@@ -1,12 +1,11 @@
 """Writes on a cluster of two hosts: several attempts at once, and executors that are killed."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cluster_driver import FATED, FATES, ROWS, WAYS
+from own_driver import run_driver
 
 import txlog
 
@@ -18,19 +17,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not sys.platform.startswith("linux"):
         pytest.skip("only Linux has several loopback addresses without setting them up")
     folder = tmp_path_factory.mktemp("cluster")
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("cluster_driver.py")), str(folder)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(Path(txlog.__file__).parents[1]), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    run_driver("cluster_driver.py", folder)
     return folder
 
 

@@ -1,11 +1,9 @@
 """`DeltaTable` over Spark Connect: in a process of its own, as it has other Python classes."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from own_driver import run_driver
 
 SCRIPT = """
 import sys
@@ -68,12 +66,5 @@ def test_the_same_script_over_connect(tmp_path: Path) -> None:
     pytest.importorskip("zstandard")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, script, tmp_path],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_driver(script, tmp_path)
     assert "all of it works" in done.stdout, done.stderr[-3000:]

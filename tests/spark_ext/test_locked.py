@@ -1,9 +1,6 @@
 """Storage options reach executors: the stores of these drivers refuse whoever has no token."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 from deltalake import write_deltalake
 from locked_driver import READS, TOKENS, WRITES, ways_of
 from locked_store import REFUSAL
+from own_driver import NEW_PORT, run_driver
 
 import txlog
 
@@ -34,22 +32,8 @@ def drive(kind: str, folder: Path) -> dict[str, Any]:
     site = folder / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text(LOCK)
-    home = Path(txlog.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("locked_driver.py")), str(folder), kind],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(map(str, [site, home, *sys.path])),
-            # A server of Spark Connect takes a port that is free.
-            **({"SPARK_TESTING": "1"} if kind == "connect" else {}),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    env = NEW_PORT if kind == "connect" else {}
+    run_driver("locked_driver.py", folder, kind, env=env, path=site)
     seen: dict[str, Any] = json.loads((folder / "seen.json").read_text())
     return seen
 

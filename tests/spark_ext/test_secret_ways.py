@@ -1,18 +1,14 @@
 """Whichever way storage options come, nothing shows them: no log, plan, file or answer of Spark."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from own_driver import run_driver
 from secret_ways import WAYS, make_tables, shown_in
-
-import txlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,20 +44,8 @@ def require_kept(places: Mapping[str, str], *folders: str) -> None:
 
 @pytest.mark.spec("STR-48")
 def test_a_classic_session_shows_no_storage_options(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("secret_ways.py")), str(tmp_path)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(Path(txlog.__file__).parents[1]), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_driver("secret_ways.py", tmp_path)
     logged = done.stdout + done.stderr
-    assert done.returncode == 0, logged[-5000:]
     assert "INFO" in logged
     kept = text_below(tmp_path)
     said = json.loads(kept.pop("said.json"))

@@ -1,15 +1,14 @@
 """Drivers of their own: one with little memory, one whose cluster tries tasks again."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from own_driver import run_driver
 
 import txlog
 
@@ -21,24 +20,10 @@ WHERE = "noise LIKE '7%'"
 MORE = 32 * 1024 * 1024  # What the driver may use besides what it has; a file has about as much.
 
 
-def run_driver(name: str, *arguments: object, timeout: int = 600) -> str:
-    done = subprocess.run(
-        [sys.executable, str(HERE / name), *map(str, arguments)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
-            # Other allocators of Arrow set a gigabyte aside before they need it.
-            "ARROW_DEFAULT_MEMORY_POOL": "system",
-            "MALLOC_ARENA_MAX": "2",
-        },
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip()
+def run_small(program: str, *arguments: object, timeout_s: float = 600) -> str:
+    # Other allocators of Arrow set a gigabyte aside before they need it.
+    env = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+    return run_driver(program, *arguments, env=env, timeout_s=timeout_s).stdout.strip()
 
 
 def run_without_memory(*arguments: object) -> str:
@@ -48,10 +33,10 @@ def run_without_memory(*arguments: object) -> str:
     """
     for _ in range(2):
         try:
-            return run_driver("small_driver.py", *arguments, timeout=150)
+            return run_small("small_driver.py", *arguments, timeout_s=150)
         except subprocess.TimeoutExpired:
             continue
-    return run_driver("small_driver.py", *arguments)
+    return run_small("small_driver.py", *arguments)
 
 
 def noise(file: int) -> pa.Table:
@@ -76,7 +61,7 @@ def test_a_delete_over_more_than_the_driver_can_hold(tmp_path: Path) -> None:
     assert size > 3 * MORE
     assert run_without_memory(tmp_path, WHERE, "threads", MORE) == "no memory"
     assert txlog.Table(tmp_path).version == FILES - 1
-    deleted = run_driver("small_driver.py", tmp_path, WHERE, "spark", MORE)
+    deleted = run_small("small_driver.py", tmp_path, WHERE, "spark", MORE)
     assert deleted == f"deleted {FILES * ROWS - len(expected)}"
     left = pa.concat_tables(
         pq.read_table(path, columns=["x"], partitioning=None) for path in live_files(tmp_path)
@@ -101,7 +86,7 @@ def test_a_task_that_is_tried_again_leaves_orphans_at_most(tmp_path: Path) -> No
     rows = pa.table({"x": list(range(60))})
     table = txlog.write(path, rows, max_rows_per_file=10)
     table.add_features("txlog.fragments")
-    run_driver("retry_driver.py", path, died)
+    run_small("retry_driver.py", path, died)
     assert died.exists()
     made = txlog.Table(path)
     assert made.version == table.version + 1

@@ -1,10 +1,7 @@
 """Streams into a table, exactly once: a query that dies at every point between two logs."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
@@ -16,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import streaming_driver as driver
 from commit_text import transactions
+from own_driver import run_driver
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from streaming_driver import ABORTED, FUNCTION_POINTS, MISSING, POINTS, SURVIVED, Run
@@ -164,26 +162,13 @@ class Chain:
 
 
 def in_own_process(run: Run) -> None:
-    """Run the query as a driver of its own, in a session of processes of its own."""
-    process = subprocess.run(
-        [sys.executable, driver.__file__, json.dumps(asdict(run))],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(Path(txlog.__file__).parents[1]), *sys.path]),
-        },
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    expected = -signal.SIGKILL if run.point else 0
+    """Run the query as a driver of its own."""
+    returns = -signal.SIGKILL if run.point else 0
     if run.point in SURVIVED:
-        expected = 0
+        returns = 0
     elif run.point in ABORTED:
-        expected = 3
-    assert process.returncode == expected, process.stderr
+        returns = 3
+    run_driver("streaming_driver.py", json.dumps(asdict(run)), returns=returns)
 
 
 def in_session(spark: "SparkSession") -> Callable[[Run], None]:

@@ -1,12 +1,10 @@
 """Writing through Spark Connect."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from own_driver import NEW_PORT, run_driver
 
 import txlog
 
@@ -15,20 +13,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.exhaustive]
 
 def test_writing_through_connect(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("connect_driver.py")), str(tmp_path)],
-        env={
-            **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_TESTING": "1",  # The server takes a port that is free.
-            "PYTHONPATH": os.pathsep.join([str(Path(txlog.__file__).parents[1]), *sys.path]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    done = run_driver("connect_driver.py", tmp_path, env=NEW_PORT)
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "connect": True,
         "made": 0,
