@@ -123,7 +123,7 @@ CASES = {
         "plan, a partition filter that keeps 0.1%",
         {
             "txlog": of(LOG.txlog_plan(LOG.IN_PARTITION)),
-            "deltalake": of(LOG.delta_partition),
+            "deltalake": of(LOG.delta_plan(LOG.IN_PARTITION)),
             "kernel": of(LOG.kernel_plan(region=LOG.REGION, day=THIRD)),
             "floor": of(LOG.floor_columns("path", "size", "partitionValues")),
         },
@@ -133,7 +133,7 @@ CASES = {
         "plan, a range of one column, JSON statistics",
         {
             "txlog": of(LOG.txlog_plan(LOG.IN_RANGE)),
-            "deltalake": of(LOG.delta_range),
+            "deltalake": of(LOG.delta_plan(LOG.IN_RANGE)),
             "kernel": of(LOG.kernel_plan(n0=(LOG.LOW, LOG.HIGH))),
             "floor": of(LOG.floor_columns("path", "size", "stats")),
         },
@@ -143,7 +143,7 @@ CASES = {
         "the same, statistics as structs",
         {
             "txlog": of(LOG.txlog_plan(LOG.IN_RANGE)),
-            "deltalake": of(LOG.delta_range),
+            "deltalake": of(LOG.delta_plan(LOG.IN_RANGE)),
             "kernel": of(LOG.kernel_plan(n0=(LOG.LOW, LOG.HIGH))),
             "floor": of(
                 LOG.floor_columns(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
@@ -154,6 +155,17 @@ def test_odd_partitions_are_found_by_deltalake(tmp_path: Path) -> None:
     data = pa.table({"x": list(range(len(ODD) + 1)), "p": [*ODD, None]})
     txlog.write(tmp_path, data, partition_by="p")
     same(data, by_deltalake(tmp_path), "x")
+
+
+def test_the_files_of_a_scan_are_those_of_deltalake(tmp_path: Path) -> None:
+    data = pa.table({"x": list(range(len(ODD) + 1)), "p": [*ODD, None]})
+    table = txlog.write(tmp_path, data, partition_by="p")
+    theirs = deltalake.DeltaTable(str(tmp_path))
+    assert sorted(table.file_uris()) == sorted(theirs.file_uris())
+    for value in ODD:
+        (file,) = theirs.file_uris(file_pruning_predicate=[("p", "=", value)])
+        assert table.file_uris(txlog.col("p") == value) == [file]
+        assert pq.read_table(file, partitioning=None)["x"].to_pylist() == [ODD.index(value)]
 
 
 @pytest.mark.parametrize(

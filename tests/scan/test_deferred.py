@@ -58,6 +58,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     table = txlog.Table(path)
     whole = table.files(QUICK)
     unfiltered = table.scan().plan.count()
+    uris = sorted(table.file_uris())
     plans = {}
     try:
         found = list(predicates(table))
@@ -66,14 +67,16 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     for where in found:
         try:
             scan = table.scan(where=where)
-            plans[where] = (scan.explain(), scan.fragments(), scan.plan.count())
+            plans[where] = (scan.explain(), scan.fragments(), scan.plan.count(), scan.file_uris())
         except TxlogError:
             continue
     with monkeypatch.context() as patch:
         patch.setattr(LARGE, 0)
         table = txlog.Table(path)
         assert sorted_rows(table.files(QUICK)) == sorted_rows(whole)
-        for where, (explanation, fragments, count) in plans.items():
+        assert sorted(table.file_uris()) == uris
+        for where, (explanation, fragments, count, files) in plans.items():
+            assert sorted(table.file_uris(where)) == sorted(files)
             to_read = table.scan(where=where).plan.to_read
             assert list(map(as_read, to_read)) == list(map(as_read, fragments))
             for one, other in zip(to_read, fragments, strict=True):
@@ -206,6 +209,35 @@ def test_a_checkpoint_that_contradicts_itself_is_passed_over(
         assert found.to_pylist() == wanted.to_pylist(), where
         with pytest.warns(txlog.TxlogWarning, match="damaged"):
             assert txlog.Table(tmp_path).scan(where=where).count() == wanted.num_rows, where
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "live"])
+@pytest.mark.parametrize("where", ["p = 'b'", "n = 2"])
+def test_a_file_without_partition_values_counts_if_it_is_live(
+    tmp_path: Path, all_deferred: None, where: str, gone: bool
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
+    table = txlog.Table.create(tmp_path, schema, partition_by=["p"])
+    for at, part in enumerate("ab", start=1):
+        table.append(pa.table({"n": [at], "p": [part]}))
+    table.checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    held = pq.read_table(path)
+    rows = held.to_pylist(maps_as_pydicts=None)
+    for row in rows:
+        if row["add"] and dict(row["add"]["partitionValues"])["p"] == "a":
+            row["add"]["partitionValues"] = None
+    if gone:
+        table.delete("p = 'a'")
+    pq.write_table(pa.Table.from_pylist(rows, held.schema), path)
+    for version in range(table.version if gone else table.version + 1):
+        (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+    scan = txlog.Table(tmp_path).scan(where=where)
+    if gone or where == "n = 2":  # There nobody asks for partition values.
+        assert len(scan.file_uris()) == 1
+    else:
+        with pytest.raises(txlog.LogCorruptError, match="no partition values"):
+            scan.file_uris()
 
 
 @pytest.mark.parametrize("policy", ["classic", "v2"])

@@ -52,6 +52,8 @@ _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_re
 
 _COUNTS = Wanted(("stats",), bounds_of=())
 
+_PATHS = Wanted(("path", "dv_id"))
+
 Batches = Iterator[tuple[Source | None, pa.Table]]
 
 
@@ -118,8 +120,18 @@ class DeferredPlan:
         found = None
         narrow = self.reading.where is not None and not self.reading.metadata_columns
         if self.live is None and narrow and "file_plan" not in vars(self):
-            found = self._readable(self._survivors)
+            found = self._readable(self._possible)
         return self.file_plan if found is None else found
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """The paths of the files to read, as logged."""
+        if self.live is not None or "file_plan" in vars(self):
+            return self.scan_plan.paths
+        if self.reading.where is None:
+            return fold_files(self.store, self.snapshot, _PATHS, _paths)
+        found: list[str] = self._possible["path"].to_pylist()
+        return found
 
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
@@ -128,10 +140,28 @@ class DeferredPlan:
     @cached_property
     def _survivors(self) -> _Survivors:
         wanted = wanted_by(self.snapshot, self.reading)
-        # Otherwise those of the commits after a checkpoint are left too.
-        kept = [*wanted.columns, *_BESIDES, *((STRUCTS,) if "stats" in wanted.columns else ())]
-        fold = partial(_survivors, self.snapshot, self.reading, kept)
+        fold = partial(_survivors, partial(_narrow, self.snapshot, self.reading, _kept(wanted)))
         return fold_files(self.store, self.snapshot, wanted, fold, distinct=False)
+
+    @cached_property
+    def _possible(self) -> pa.Table:
+        """The files of `_survivors`; how many others there are, it does not take."""
+        if "_survivors" in vars(self):
+            return self._survivors.files
+        wanted = wanted_by(self.snapshot, self.reading)
+        narrow = partial(_narrow, self.snapshot, self.reading, _kept(wanted))
+
+        def all_of(batches: Batches) -> pa.Table:
+            return _once([rows for _, rows in batches])
+
+        return fold_files(
+            self.store,
+            self.snapshot,
+            wanted,
+            all_of,
+            distinct=False,
+            select=lambda rows: narrow(rows)[0],
+        )
 
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
@@ -167,13 +197,13 @@ class DeferredPlan:
         live = load_files(self.store, self.snapshot).live
         return plan_live(self.snapshot, self.reading, live)
 
-    def _readable(self, found: _Survivors) -> FilePlan | None:
+    def _readable(self, files: pa.Table) -> FilePlan | None:
         """Return the survivors as they are to be read, or None if that takes all of the log.
 
         It does where a checkpoint has one of them twice, or does not have it any more; and where
         one has deletions, and its rows were not counted.
         """
-        files, keys = found.files, flat(file_keys(found.files))
+        keys = flat(file_keys(files))
         counted = any(name in files.column_names for name in _STATISTICS)
         if not counted and files["dv_id"].null_count < files.num_rows:
             return None
@@ -199,8 +229,7 @@ class DeferredPlan:
         for name in set(FILE_ROWS.names) - set(files.column_names):
             kind = FILE_ROWS.field(name).type
             files = files.append_column(name, pa.nulls(files.num_rows, kind))
-        plan = plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
-        return replace(plan, explanation=found.explanation)
+        return plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
         """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.
@@ -300,13 +329,29 @@ def wanted_by(snapshot: Snapshot, reading: ReadPlan) -> Wanted:
     return Wanted((*columns, "stats"), bounds_of=physical, encoded=True)
 
 
+def _kept(wanted: Wanted) -> list[str]:
+    """Return which columns of the survivors are kept; commits after a checkpoint have all."""
+    structs = [STRUCTS] if "stats" in wanted.columns else []
+    return ["is_add", *wanted.columns, *_BESIDES, *structs]
+
+
+def _narrow(
+    snapshot: Snapshot, reading: ReadPlan, kept: Sequence[str], rows: pa.Table
+) -> tuple[pa.Table, Explanation]:
+    """Return which files of a batch survive, of the columns to keep those that are there. Pure."""
+    # No predicate is about ids here, so any will do.
+    plan = plan_rows(snapshot, reading, single_files(rows, pa.arange(0, rows.num_rows)))
+    found = plan.rows.primaries
+    found = _plain(found.select([name for name in kept if name in found.column_names]))
+    return found, plan.explanation
+
+
 def _survivors(
-    snapshot: Snapshot, reading: ReadPlan, kept: Sequence[str], batches: Batches
+    narrow: Callable[[pa.Table], tuple[pa.Table, Explanation]], batches: Batches
 ) -> _Survivors:
     """Return which files survive, of batches with the columns of `wanted_by`. Pure.
 
-    `kept` names the columns to keep of them, as far as they are there. A file that a checkpoint has
-    twice counts twice among those that are ruled out.
+    A file that a checkpoint has twice counts twice among those that are ruled out.
 
     Raises
     ------
@@ -317,19 +362,27 @@ def _survivors(
     sources: dict[Source, None] = {}
     total: Explanation | None = None
     for source, rows in batches:
-        # No predicate is about ids here, so any will do.
-        single = single_files(rows, pa.arange(0, rows.num_rows))
-        plan: FilePlan = plan_rows(snapshot, reading, single)
-        total = plan.explanation if total is None else _sum(total, plan.explanation)
-        found = plan.rows.primaries
-        tables.append(_plain(found.select([name for name in kept if name in found.column_names])))
+        found, explanation = narrow(rows)
+        total = explanation if total is None else _sum(total, explanation)
+        tables.append(found)
         if source is not None and found.num_rows:
             sources[source] = None
     assert total is not None  # The tail is a batch, be it empty.
+    return _Survivors(_once(tables), tuple(sources), total)
+
+
+def _once(tables: list[pa.Table]) -> pa.Table:
+    """Return files as one table, of which each is there once.
+
+    Raises
+    ------
+    TwiceError
+        One is there twice.
+    """
     files = united(tables)
     if not are_different(file_keys(files)):
         raise TwiceError
-    return _Survivors(files, tuple(sources), total)
+    return files
 
 
 def _plain(rows: pa.Table) -> pa.Table:
@@ -339,6 +392,10 @@ def _plain(rows: pa.Table) -> pa.Table:
     place = rows.column_names.index("partition_values")
     field = FILE_ROWS.field("partition_values")
     return rows.set_column(place, field, rows["partition_values"].cast(field.type))
+
+
+def _paths(batches: Batches) -> list[str]:
+    return [path for _, rows in batches for path in rows["path"].to_pylist()]
 
 
 def _counted(batches: Batches) -> int | None:

@@ -76,6 +76,11 @@ class ScanPlan(ReadPlan):
         """The fragments, with what reading takes of them."""
         return self.fragments
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the files to read, as logged, in the order of their fragments."""
+        return [file.path for fragment in self.fragments for file in fragment.files]
+
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
         pairs = list(zip(self.fragments, self.counts, strict=True))

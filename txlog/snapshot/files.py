@@ -16,6 +16,7 @@ from txlog.fragments import FEATURE, require_fragments_feature
 from txlog.reconcile import (
     FileState,
     Hashes,
+    Newer,
     are_distinct,
     key_hashes,
     left_of,
@@ -32,6 +33,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store import Store
 
 Result = TypeVar("Result")
+Select = Callable[[pa.Table], pa.Table]
 
 ANYWHERE = Source("", 0)
 """Where files are that nobody knows a row group of: the checkpoint was not read as it is."""
@@ -77,6 +79,7 @@ def fold_files(
     sources: Sequence[Source] | None = None,
     *,
     distinct: bool = True,
+    select: Select | None = None,
 ) -> Result:
     """Return what a function makes of the live files of a snapshot, of which few are held at once.
 
@@ -95,6 +98,9 @@ def fold_files(
         Whether to look if a checkpoint has a file twice, which some writers leave, so that it
         counts once. To compare all paths takes its time: a fold that keeps few files can look at
         those, and raise `TwiceError`.
+    select
+        Which files `fold` gets at all, chosen by what the log says of each alone. Of those that are
+        left out nobody asks whether later commits touch them, which takes its time too.
 
     Raises
     ------
@@ -116,7 +122,7 @@ def fold_files(
         return fold((source and ANYWHERE, state.live) for source, state in states)
 
     chosen = None if ANYWHERE in (sources or ()) else sources
-    return _fold(store, snapshot, wanted, folded, chosen, distinct)
+    return _fold(store, snapshot, wanted, folded, chosen, distinct, select)
 
 
 def fold_states(
@@ -143,18 +149,20 @@ def _fold(
     fold: Callable[[Iterator[_Found], Snapshot], Result],
     sources: Sequence[Source] | None = None,
     distinct: bool = True,
+    select: Select | None = None,
 ) -> Result:
     if has_large_checkpoint(snapshot):
         keep_freed_memory()
 
     def read(current: Snapshot) -> Result:
         of_this = sources if current.checkpoint == snapshot.checkpoint else None
-        with closing(_states(store, current, wanted, of_this, distinct)) as states:
+        with closing(_states(store, current, wanted, of_this, distinct, select)) as states:
             return fold(states, current)
 
     with suppress(TwiceError):  # Perhaps: only a look at all of them tells.
         return _from_sound_files(store, snapshot, read)
-    return fold(iter([(ANYWHERE, load_files(store, snapshot))]), snapshot)
+    found = _selected(load_files(store, snapshot), select)
+    return fold(iter([(ANYWHERE, found)]), snapshot)
 
 
 class TwiceError(Exception):
@@ -167,12 +175,13 @@ def _states(
     wanted: Wanted,
     sources: Sequence[Source] | None,
     distinct: bool,
+    select: Select | None,
 ) -> Generator[_Found, None, None]:
     """Yield files, part by part, first those of the commits after the checkpoint."""
     tail = newest(snapshot.tail)
     found = state_of(tail)
     require_sound(snapshot, found.live)
-    yield None, found
+    yield None, _selected(found, select)
     if not snapshot.checkpoint:
         return
     newer = newer_of(tail)
@@ -189,11 +198,23 @@ def _states(
         for source, batch in batches:
             if distinct:
                 seen.append(key_hashes(batch))
-            found = left_of(batch, newer)
-            require_sound(snapshot, found.live)
-            yield source, found
+            yield source, _left(snapshot, batch, newer, select)
     if seen and not are_distinct(np.concatenate(seen)):
         raise TwiceError
+
+
+def _left(snapshot: Snapshot, batch: pa.Table, newer: Newer, select: Select | None) -> FileState:
+    if select is not None:
+        with suppress(LogCorruptError):  # It may be of a file that a later commit touches.
+            require_sound(snapshot, batch)
+            return left_of(select(batch), newer)
+    found = left_of(batch, newer)
+    require_sound(snapshot, found.live)
+    return _selected(found, select)
+
+
+def _selected(found: FileState, select: Select | None) -> FileState:
+    return found if select is None else replace(found, live=select(found.live))
 
 
 def _from_sound_files(

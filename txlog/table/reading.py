@@ -70,6 +70,10 @@ class Reading(Handle):
         """
         return self.scan(columns, where).head(num_rows)
 
+    def file_uris(self, where: Where = None) -> list[str]:
+        """Return the data files that rows may be in; of each, what `Scan.file_uris` says."""
+        return self.scan([], where).file_uris()
+
     def count(self, where: Where = None) -> int:
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
