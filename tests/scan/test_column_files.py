@@ -181,6 +181,8 @@ def test_only_the_files_of_needed_columns_are_opened(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "p.parquet").rename(tmp_path / "hidden")
     assert table.to_arrow(["y", "_rowaddr"])["y"].to_pylist() == ["a", "b", "c"]
+    both = [str(tmp_path / name) for name in ("c.parquet", "p.parquet")]
+    assert sorted(table.scan(["y"]).file_uris()) == sorted(table.file_uris()) == both
     with pytest.raises(txlog.DataFileError, match=r"p\.parquet"):
         table.to_arrow(["x", "y"])
     (tmp_path / "hidden").rename(tmp_path / "p.parquet")

@@ -86,7 +86,9 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
             assert isinstance(scan.plan, DeferredPlan)
             assert (scan.plan.live is None) is not table.snapshot.supports("txlog.fragments")
             assert scan.explain() == explanation
+            assert sorted(scan.file_uris()) == sorted(files)
             assert scan.fragments() == fragments
+            assert sorted(scan.file_uris()) == sorted(files)
             assert scan.plan.count() == count
         assert table.scan().plan.count() == unfiltered
     return len(plans)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, UnsupportedFeatureError
-from txlog.store import ALLOWED_SCHEMES, FsspecStore, LocalStore, locate, open_store
+from txlog.store import ALLOWED_SCHEMES, FsspecStore, LocalStore, locate, open_store, uri_of
 
 ODD = "a b%20c#d?é😀"
 
@@ -100,6 +100,25 @@ def test_other_schemes_must_be_allowed(tmp_path: Path) -> None:
     memory.replace("f", b"y")
     home, name = locate(open_store(tmp_path, {ALLOWED_SCHEMES: "memory"}), "memory://foreign/t/f")
     assert home.read(name) == b"y"
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "uri"),
+    [
+        ("/t", f"p=1/{ODD}", f"/t/p=1/{ODD}"),
+        ("/t", f"/x/{ODD}", f"/x/{ODD}"),
+        ("/t", "file:///x/f", "/x/f"),
+        ("/t", "s3://b/f", "s3://b/f"),
+        ("memory://t", "f", "memory://t/f"),
+        ("memory://t", "memory://u/f", "memory://u/f"),
+        ("memory://t", "/x/f", "/x/f"),
+        ("s3://b/t", "f", "s3://b/t/f"),
+        ("s3://b/t", "s3a://c/f", "s3a://c/f"),
+        ("s3://b/t", "gs://c/f", "gs://c/f"),
+    ],
+)
+def test_where_a_path_of_a_log_leads(root: str, path: str, uri: str) -> None:
+    assert uri_of(open_store(root), path) == uri
 
 
 def test_odd_things_on_a_disk(tmp_path: Path) -> None:

@@ -71,10 +71,8 @@ def choose_segment(
         )
     base = max((at for at in checkpoints if at <= target), default=-1)
     checkpoint = checkpoints.get(base, ())
-    deltas = _deltas(commits, compactions, base, target)
-    if isinstance(deltas, tuple):
-        return Segment(target, checkpoint, deltas)
-    raise _missing(deltas, target, base, oldest=min(checkpoints or commits, default=target))
+    oldest = min(checkpoints, default=0)
+    return Segment(target, checkpoint, _deltas(commits, compactions, base, target, oldest))
 
 
 def _complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
@@ -107,9 +105,12 @@ def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
 
 
 def _deltas(
-    commits: dict[int, LogFile], compactions: list[LogFile], base: int, target: int
-) -> tuple[LogFile, ...] | int:
-    """Return the files from a checkpoint to a version, or the version that they do not reach."""
+    commits: dict[int, LogFile],
+    compactions: list[LogFile],
+    base: int,
+    target: int,
+    oldest: int,
+) -> tuple[LogFile, ...]:
     if target - base <= len(commits):  # Else one is missing.
         found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
         if len(found) == target - base:
@@ -131,7 +132,7 @@ def _deltas(
     at = base + 1
     while at <= target:
         if at not in following:
-            return _first_gap(commits, ends, at, target)
+            raise _missing(_first_gap(commits, ends, at, target), target, oldest)
         deltas.append(following[at])
         at = deltas[-1].last_version + 1
     return tuple(deltas)
@@ -151,8 +152,8 @@ def _first_gap(
     return min(reached, target)
 
 
-def _missing(at: int, target: int, base: int, *, oldest: int) -> NotFoundError | LogCorruptError:
-    if base < 0 and at == 0 and oldest > target:
+def _missing(at: int, target: int, oldest: int) -> NotFoundError | LogCorruptError:
+    if at == 0 and oldest > target:
         return NotFoundError(
             version=target,
             reason=f"the first version that the log still makes up is {oldest}",

@@ -52,7 +52,7 @@ _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_re
 
 _COUNTS = Wanted(("stats",), bounds_of=())
 
-_PATHS = Wanted(("path", "dv_id"))
+_PATHS = Wanted(("path",))
 
 Batches = Iterator[tuple[Source | None, pa.Table]]
 
@@ -115,17 +115,23 @@ class DeferredPlan:
         """The scan with its fragments as columns, with what reading takes of them.
 
         Unless it asks for ids, those that are not durable may be others than in `file_plan`, which
-        have the same order; and without deletions the number of rows may not be told.
+        have the same order; and without deletions the number of rows may not be told. What it
+        explains is of these files alone.
         """
         found = None
         narrow = self.reading.where is not None and not self.reading.metadata_columns
         if self.live is None and narrow and "file_plan" not in vars(self):
-            found = self._readable(self._possible)
+            # Without statistics, deletions may take all of the log, and then the survivors too.
+            counted = "stats" in self._narrowing[0].columns
+            found = self._readable(self._possible if counted else self._survivors.files)
         return self.file_plan if found is None else found
 
     @cached_property
     def paths(self) -> list[str]:
-        """The paths of the files to read, as logged."""
+        """The paths of the files to read, as logged.
+
+        Whether a checkpoint says other things of one of them elsewhere is not looked at.
+        """
         if self.live is not None or "file_plan" in vars(self):
             return self.scan_plan.paths
         if self.reading.where is None:
@@ -139,17 +145,21 @@ class DeferredPlan:
 
     @cached_property
     def _survivors(self) -> _Survivors:
-        wanted = wanted_by(self.snapshot, self.reading)
-        fold = partial(_survivors, partial(_narrow, self.snapshot, self.reading, _kept(wanted)))
+        wanted, narrow = self._narrowing
+        fold = partial(_survivors, narrow)
         return fold_files(self.store, self.snapshot, wanted, fold, distinct=False)
+
+    @property
+    def _narrowing(self) -> tuple[Wanted, Callable[[pa.Table], tuple[pa.Table, Explanation]]]:
+        wanted = wanted_by(self.snapshot, self.reading)
+        return wanted, partial(_narrow, self.snapshot, self.reading, _kept(wanted))
 
     @cached_property
     def _possible(self) -> pa.Table:
         """The files of `_survivors`; how many others there are, it does not take."""
         if "_survivors" in vars(self):
             return self._survivors.files
-        wanted = wanted_by(self.snapshot, self.reading)
-        narrow = partial(_narrow, self.snapshot, self.reading, _kept(wanted))
+        wanted, narrow = self._narrowing
 
         def all_of(batches: Batches) -> pa.Table:
             return _once([rows for _, rows in batches])

@@ -20,7 +20,7 @@ from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
-from txlog.store import Store, is_far, map_many
+from txlog.store import Store, is_far, map_many, uri_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,12 +86,13 @@ class Scan(ArrowStream):
         return list(self.plan.fragments)
 
     def file_uris(self) -> list[str]:
-        """Return the data files that will be read, as absolute paths or URIs, in no order.
+        """Return the data files of the fragments that will be read, in no order.
 
-        What is deleted by deletion vectors is still in them. It is the least that a plan can say:
-        other files are not counted, as `explain` does, and of large tables this is faster.
+        They are absolute paths or URIs, decoded; files of a fragment's further columns are among
+        them, whichever columns are read. Rows that deletion vectors delete are still in them.
+        Unlike `explain`, it does not count other files, which is faster on large tables.
         """
-        return [self.store.resolve(decode_path(path)) for path in self.plan.paths]
+        return [uri_of(self.store, decode_path(path)) for path in self.plan.paths]
 
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, none of the batches empty or over `batch_rows`.

@@ -6,7 +6,7 @@ from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
 from txlog.store.many import is_far, list_briefly, map_many, read_many, reads_at_once
 from txlog.store.memory import MemoryStore
-from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, require_allowed
+from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, require_allowed, uri_of
 from txlog.store.paths import file_path, is_file_uri, scheme_of, without_secrets
 from txlog.store.ranged import TAIL_BYTES, open_ranged
 from txlog.store.remote import FsspecStore
@@ -35,5 +35,6 @@ __all__ = [
     "reads_at_once",
     "require_allowed",
     "scheme_of",
+    "uri_of",
     "without_secrets",
 ]

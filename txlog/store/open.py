@@ -84,10 +84,19 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
         The scheme is another one, and not allowed.
     """
     require_allowed(store, path)
+    scheme = _scheme_elsewhere(store, path)
+    return (store if scheme is None else _foreign(store, scheme, path)), path
+
+
+def uri_of(store: Store, path: str) -> str:
+    """Return the absolute path or URI that a path of a log (decoded) means; nothing is opened."""
+    return store.resolve(path) if _scheme_elsewhere(store, path) is None else path
+
+
+def _scheme_elsewhere(store: Store, path: str) -> str | None:
+    """Return the scheme of a path that leads to another kind of store; else None."""
     scheme, own = scheme_of(path), scheme_of(store.root)
-    if scheme is None or own is None or same_store(scheme, own):
-        return store, path
-    return _foreign(store, scheme, path), path
+    return None if scheme is None or own is None or same_store(scheme, own) else scheme
 
 
 def require_allowed(store: Store, path: str) -> None:
@@ -98,8 +107,8 @@ def require_allowed(store: Store, path: str) -> None:
     UnsupportedFeatureError
         The scheme is another one, and not allowed.
     """
-    scheme, own = scheme_of(path), scheme_of(store.root)
-    if scheme is None or own is None or same_store(scheme, own):
+    scheme = _scheme_elsewhere(store, path)
+    if scheme is None:
         return
     allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
     if not any(same_store(scheme, name.strip()) for name in allowed):

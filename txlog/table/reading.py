@@ -71,7 +71,7 @@ class Reading(Handle):
         return self.scan(columns, where).head(num_rows)
 
     def file_uris(self, where: Where = None) -> list[str]:
-        """Return the data files that rows may be in; of each, what `Scan.file_uris` says."""
+        """Return the data files that rows may be in, as `Scan.file_uris` does."""
         return self.scan([], where).file_uris()
 
     def count(self, where: Where = None) -> int:
