@@ -303,15 +303,15 @@ class Streaming(History, RuleBasedStateMachine):
         assert self.read(stream, stream.work(start, end)) == items
 
     def teardown(self) -> None:
-        """Read all that is left."""
-        if getattr(self, "stream", None) is None:
-            return
-        self.open()
-        while True:
-            before = self.offset
-            self.go_on(Limits(files=2))
-            if self.offset == before:
-                break
+        """Read all that is left, and leave no table behind."""
+        if getattr(self, "stream", None) is not None:
+            self.open()
+            before = None
+            while self.offset != before:
+                before = self.offset
+                self.go_on(Limits(files=2))
+        if hasattr(self, "store"):
+            self.store.delete([file.name for file in self.store.list_tree("")])
 
 
 @pytest.mark.spec("STR-1", "STR-2", "STR-3", "STR-4", "STR-5", "STR-6", "STR-7", "STR-8", "STR-10")
