@@ -115,6 +115,19 @@ def test_all_tables_of_others(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     check(case.path, monkeypatch)
 
 
+IN_PARTITIONS = pa.schema([("n", pa.int64()), ("p", pa.string())])
+
+
+def of_two_partitions(root: Path) -> tuple[txlog.Table, Path]:
+    """Make a table with a file in each of two partitions; return where its checkpoint is, too."""
+    table = txlog.Table.create(root, IN_PARTITIONS, partition_by=["p"])
+    for at, part in enumerate("ab", start=1):
+        table.append(pa.table({"n": [at], "p": [part]}))
+    table.checkpoint()
+    (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
+    return table, path
+
+
 histories = st.lists(
     st.sampled_from(["append", "delete rows", "delete", "checkpoint", "overwrite"]), max_size=8
 )
@@ -186,12 +199,7 @@ def test_a_checkpoint_that_contradicts_itself_is_passed_over(
     behind: bool,
     groups: int,
 ) -> None:
-    schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
-    table = txlog.Table.create(tmp_path, schema, partition_by=["p"])
-    for at, part in enumerate("ab", start=1):
-        table.append(pa.table({"n": [at], "p": [part]}))
-    table.checkpoint()
-    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    _, path = of_two_partitions(tmp_path)
     rows = pq.read_table(path)
     (own,) = (
         row
@@ -203,7 +211,7 @@ def test_a_checkpoint_that_contradicts_itself_is_passed_over(
     pq.write_table(pa.concat_tables(both), path, row_group_size=groups)
     whole = [{"n": 1, "p": "a"}, {"n": 2, "p": "b"}]
     for where in predicates:
-        wanted = pa.Table.from_pylist(whole, schema).filter(mask_of(where, schema))
+        wanted = pa.Table.from_pylist(whole, IN_PARTITIONS).filter(mask_of(where, IN_PARTITIONS))
         noticed = pytest.warns(txlog.TxlogWarning, match="damaged")
         # For the other file alone, nobody compares the rows of this one.
         with nullcontext() if where == "p = 'b'" else noticed:
@@ -218,12 +226,7 @@ def test_a_checkpoint_that_contradicts_itself_is_passed_over(
 def test_a_file_without_partition_values_counts_if_it_is_live(
     tmp_path: Path, all_deferred: None, where: str, gone: bool
 ) -> None:
-    schema = pa.schema([("n", pa.int64()), ("p", pa.string())])
-    table = txlog.Table.create(tmp_path, schema, partition_by=["p"])
-    for at, part in enumerate("ab", start=1):
-        table.append(pa.table({"n": [at], "p": [part]}))
-    table.checkpoint()
-    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    table, path = of_two_partitions(tmp_path)
     held = pq.read_table(path)
     rows = held.to_pylist(maps_as_pydicts=None)
     for row in rows:
