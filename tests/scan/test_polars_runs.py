@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ import txlog
 from txlog.scan import frames
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan
-from txlog.scan.polars_sources import Source, runs_of
+from txlog.scan.polars_sources import Layout, Source, runs_of
 
 ROWS = 5
 SCHEMA = pa.schema(
@@ -214,11 +215,11 @@ def test_runs_keep_the_order_and_their_limits(
     plan: ScanPlan | DeferredPlan, pattern: list[str], files: int
 ) -> None:
     fragment = plan.fragments[0]
-    names = {"k": "k"}
+    layout = Layout(SCHEMA, (), {"k": "k"}, ())
     held = {
-        "known": Source(5, names, (), SCHEMA, ()),
-        "other": Source(5, names, (), SCHEMA, ("INT32",)),
-        "long": Source((1 << 31) - 8, names, (), SCHEMA, ()),
+        "known": Source(5, layout),
+        "other": Source(5, replace(layout, physical=("INT32",))),
+        "long": Source((1 << 31) - 8, replace(layout)),
         "none": None,
     }
     sources = [held[kind] for kind in pattern]
@@ -226,6 +227,6 @@ def test_runs_keep_the_order_and_their_limits(
     assert [s for run in runs for s in run.sources or (None,)] == sources
     for run in runs:
         assert len(run.fragments) <= files
-        assert len({source.physical for source in run.sources}) <= 1
+        assert len({source.layout.physical for source in run.sources}) <= 1
         assert len(run.sources) < 2 or sum(source.rows for source in run.sources) < 1 << 31
         assert [one for single in run.singles() for one in single.sources] == list(run.sources)

@@ -20,10 +20,19 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, is_in_process
 from txlog.scan.plan import ReadPlan
 from txlog.scan.polars_predicates import as_polars
-from txlog.scan.polars_sources import ORDERED, Run, Source, find_in, may_read, runs_of
+from txlog.scan.polars_sources import (
+    ORDERED,
+    Footer,
+    Layout,
+    Run,
+    Source,
+    find_sources,
+    may_read,
+    runs_of,
+)
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.schema import PrimitiveType, arrow_type
-from txlog.store import LocalStore, Store, locate
+from txlog.store import LocalStore, Store, locate, map_many
 
 _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a call has its price.
 
@@ -60,15 +69,17 @@ def _sources(
         for fragment in fragments
     ]
     asked = [fragment for fragment, may in zip(fragments, chosen, strict=True) if may]
-    found = engine.map(partial(_source, store, plan), asked) if asked else iter(())
-    return [next(found) if may else None for may in chosen]
+    footer = partial(_footer, store, plan.version)
+    # On a local disk, threads that take turns at so short a work cost more than they gain.
+    near = is_in_process(engine)
+    found = map_many(store, footer, asked) if near else engine.map(footer, asked)
+    return find_sources(plan, fragments, [next(found) if may else None for may in chosen])
 
 
-def _source(store: Store, plan: ReadPlan, fragment: Fragment) -> Source | None:
+def _footer(store: Store, version: int, fragment: Fragment) -> Footer | None:
     try:
         with ExitStack() as stack:
-            parquet = open_parquet(stack, store, fragment.files[0], plan.version)
-            return find_in(parquet.schema_arrow, parquet.metadata, plan, fragment)
+            return Footer.of(open_parquet(stack, store, fragment.files[0], version))
     except TxlogError:
         return None  # Read the other way, it says what is wrong.
 
@@ -96,7 +107,7 @@ def _by_polars(store: Store, plan: ReadPlan, run: Run) -> pl.DataFrame | None:
     """Return the rows of a run, or None if polars cannot read them, or might read others."""
     if not run.sources:
         return None
-    found = run.sources[0]
+    found = run.sources[0].layout
     paths = [_local_path(store, fragment) for fragment in run.fragments]
     try:
         constants = _constants(FragmentReader(store, plan, run.fragments[0]), plan, found)
@@ -138,7 +149,7 @@ def _alive(store: Store, run: Run) -> pl.Series | None:
     )
 
 
-def _constants(reader: FragmentReader, plan: ReadPlan, found: Source) -> dict[str, pl.Series]:
+def _constants(reader: FragmentReader, plan: ReadPlan, found: Layout) -> dict[str, pl.Series]:
     """Return the columns that have one value in all rows, by one row of each."""
     values = {
         column.name: pa.repeat(reader.partition_value(column), 1)
@@ -149,7 +160,7 @@ def _constants(reader: FragmentReader, plan: ReadPlan, found: Source) -> dict[st
 
 
 def _predicate(
-    where: Expression, found: Source, constants: Mapping[str, pl.Series]
+    where: Expression, found: Layout, constants: Mapping[str, pl.Series]
 ) -> pl.Expr | None:
     """Return a predicate over the columns of a file, or None if polars cannot say the same."""
     held = {name: _literal(series) for name, series in constants.items()}
@@ -165,7 +176,7 @@ def _literal(one: pl.Series) -> pl.Expr:
 def _rows(
     paths: list[str],
     plan: ReadPlan,
-    found: Source,
+    found: Layout,
     where: pl.Expr | None,
     alive: pl.Series | None,
 ) -> pl.DataFrame:

@@ -24,14 +24,38 @@ _RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan by 32 bits.
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file that polars can read, and where it has the columns of a plan."""
+class Footer:
+    """What a file's footer tells of it."""
 
     rows: int
-    names: Mapping[str, str]  # By the table's names, the file's.
-    absent: tuple[StructField, ...]  # Null in all rows.
     schema: pa.Schema
     physical: tuple[str, ...]  # The Parquet types of the leaves, which the schema does not tell.
+    legacy: bool  # In the old calendar.
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile) -> Footer:
+        """Return the footer of an open file."""
+        told, leaves = file.metadata, file.metadata.schema
+        physical = tuple(leaves.column(at).physical_type for at in range(len(leaves)))
+        return cls(told.num_rows, file.schema_arrow, physical, is_legacy(told.metadata))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where files of one schema have the columns of a plan."""
+
+    schema: pa.Schema
+    physical: tuple[str, ...]
+    names: Mapping[str, str]  # By the table's names, the files'.
+    absent: tuple[StructField, ...]  # Null in all rows.
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that polars can read."""
+
+    rows: int
+    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -61,21 +85,41 @@ def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
     )
 
 
-def find_in(
-    schema: pa.Schema, footer: pq.FileMetaData, plan: ReadPlan, fragment: Fragment
-) -> Source | None:
-    """Return where a file has a plan's columns, or None if polars might read others.
+def find_sources(
+    plan: ReadPlan, fragments: Sequence[Fragment], footers: Sequence[Footer | None]
+) -> list[Source | None]:
+    """Return the file of each fragment, or None if polars might read other rows of it.
 
-    It reads the types of the table itself, but casts none to them; it does not know the old
-    calendar, nor timestamps that are longer than the table's.
+    It does not know the old calendar, nor does it notice another number of rows than the log's.
     """
-    rows = fragment.physical_rows
-    if is_legacy(footer.metadata) or (rows is not None and rows != footer.num_rows):
+    found: list[Source | None] = []
+    layout: Layout | None = None
+    known: Footer | None = None  # That of the layout: files in a row are mostly alike.
+    for fragment, footer in zip(fragments, footers, strict=True):
+        rows = fragment.physical_rows
+        if footer is None or footer.legacy or (rows is not None and rows != footer.rows):
+            found.append(None)
+            continue
+        if known is None or not _same_schema(known, footer):
+            known, layout = footer, _layout(plan, footer)
+        found.append(None if layout is None else Source(footer.rows, layout))
+    return found
+
+
+def _same_schema(one: Footer, other: Footer) -> bool:
+    # Fields' metadata tell their ids.
+    return one.physical == other.physical and one.schema.equals(other.schema, check_metadata=True)
+
+
+def _layout(plan: ReadPlan, footer: Footer) -> Layout | None:
+    """Return where files have a plan's columns, or None if polars might read others.
+
+    It reads the types of the table itself, but casts none to them, and knows no timestamps that
+    are longer than the table's.
+    """
+    if "INT96" in footer.physical:
         return None
-    leaves = footer.schema
-    physical = tuple(leaves.column(at).physical_type for at in range(len(leaves)))
-    if "INT96" in physical:
-        return None
+    schema = footer.schema
     names, absent = {}, []
     for column in plan.needed:
         if column.name in plan.partition_columns:
@@ -91,7 +135,7 @@ def find_in(
     wanted = {column.name for column in plan.columns}
     if not wanted & set(names):
         return None
-    return Source(footer.num_rows, names, tuple(absent), schema, physical)
+    return Layout(schema, footer.physical, names, tuple(absent))
 
 
 def _alike(have: pa.DataType, want: pa.DataType) -> bool:
@@ -132,11 +176,16 @@ def _together(
     plan: ReadPlan, first: tuple[Fragment, Source], other: tuple[Fragment, Source]
 ) -> bool:
     (one, source), (another, its) = first, other
+    if _partition(plan, one) != _partition(plan, another):
+        return False
+    return source.layout is its.layout or _read_alike(source.layout, its.layout)
+
+
+def _read_alike(one: Layout, other: Layout) -> bool:
     return (
-        source.names == its.names
-        and source.physical == its.physical
-        and source.schema.equals(its.schema)
-        and _partition(plan, one) == _partition(plan, another)
+        one.names == other.names
+        and one.physical == other.physical
+        and one.schema.equals(other.schema)
     )
 
 
