@@ -1,5 +1,6 @@
 """Files that polars reads at once: the rows of `to_arrow`, or its error, whatever is among them."""
 
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -180,6 +181,50 @@ def test_others_are_read_apart(tmp_path: Path, calls: list[int]) -> None:
     scan = make(tmp_path / "t", [(kind, "a") for kind in kinds], [3], []).scan()
     assert scan.to_polars().equals(in_arrow(scan))
     assert sorted(calls) == [1, 2, 2]
+
+
+def test_files_that_differ_in_the_ids_of_their_columns_alone_are_read_apart(
+    tmp_path: Path, calls: list[int]
+) -> None:
+    def file(name: str, *ids: int) -> dict[str, Any]:
+        fields = [
+            pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(number)})
+            for column, number in zip("ab", ids, strict=True)
+        ]
+        pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}, pa.schema(fields)), tmp_path / name)
+        size = (tmp_path / name).stat().st_size
+        facts = {"size": size, "modificationTime": 0, "dataChange": True}
+        return {"add": {"path": name, "partitionValues": {}, **facts}}
+
+    columns = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": name},
+        }
+        for at, name in enumerate("ab", start=1)
+    ]
+    metadata = {
+        "id": "1",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": columns}),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": "id"},
+    }
+    log = [
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {"metaData": metadata},
+        file("one", 1, 2),
+        file("other", 2, 1),
+    ]
+    (tmp_path / "_delta_log").mkdir()
+    path = tmp_path / "_delta_log" / f"{0:020d}.json"
+    path.write_text("\n".join(map(json.dumps, log)), encoding="utf-8")
+    scan = txlog.Table(tmp_path).scan()
+    assert scan.to_polars().rows() == [(1, 3), (2, 4), (3, 1), (4, 2)]
+    assert scan.to_polars().equals(in_arrow(scan))
+    assert calls == [1, 1, 1, 1]
 
 
 def test_of_a_run_that_fails_the_sound_files_are_read_by_polars(
