@@ -83,8 +83,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     UnsupportedFeatureError
         The scheme is another one, and not allowed.
     """
-    require_allowed(store, path)
-    scheme = _scheme_elsewhere(store, path)
+    scheme = require_allowed(store, path)
     return (store if scheme is None else _foreign(store, scheme, path)), path
 
 
@@ -99,17 +98,17 @@ def _scheme_elsewhere(store: Store, path: str) -> str | None:
     return None if scheme is None or own is None or same_store(scheme, own) else scheme
 
 
-def require_allowed(store: Store, path: str) -> None:
-    """Refuse a path of a log (decoded) that a table of this store may not lead to; see `locate`.
+def require_allowed(store: Store, path: str) -> str | None:
+    """Return the scheme of a path of a log (decoded) that leads to another kind of store, or None.
 
     Raises
     ------
     UnsupportedFeatureError
-        The scheme is another one, and not allowed.
+        The scheme is another one, and not allowed; see `locate`.
     """
     scheme = _scheme_elsewhere(store, path)
     if scheme is None:
-        return
+        return None
     allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
     if not any(same_store(scheme, name.strip()) for name in allowed):
         raise UnsupportedFeatureError(
@@ -120,6 +119,7 @@ def require_allowed(store: Store, path: str) -> None:
             remedy=f"If you trust it, open the table with "
             f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )
+    return scheme
 
 
 def _foreign(store: Store, scheme: str, path: str) -> Store:
