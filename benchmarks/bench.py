@@ -200,10 +200,26 @@ def report(
         put_section(text)
 
 
+PEERS = ("polars", "deltalake", "polars-deltalake")
+
+
+def peers() -> str:
+    """Return the versions of the engines that txlog is compared with."""
+    return ", ".join(f"{name} {version(name)}" for name in PEERS)
+
+
+NOTES = "<!-- Written by hand: the next run leaves it as it is. -->"
+
+
 def put_section(text: str) -> None:
-    """Put a section into RESULTS.md, in the place of the one that has its title."""
+    """Put a section into RESULTS.md, in the place of the one that has its title.
+
+    What follows `NOTES` in that one stays.
+    """
     path = HERE / "RESULTS.md"
     title, _, _ = text.partition("\n")
     before, _, after = path.read_text(encoding="utf-8").partition(f"{title}\n")
-    rest = after.partition("\n## ")
-    path.write_text(f"{before.rstrip()}\n\n{text}{rest[1]}{rest[2]}", encoding="utf-8")
+    old, next_title, rest = after.partition("\n## ")
+    _, mark, notes = old.partition(NOTES)
+    kept = f"\n{mark}{notes}" if mark else ""
+    path.write_text(f"{before.rstrip()}\n\n{text}{kept}{next_title}{rest}", encoding="utf-8")

@@ -196,7 +196,7 @@ FILE_ROWS = 200_000
 
 
 def make_rows(root: Path, files: int) -> None:
-    """Write 200,000 rows a file, twice: deltalake writes no table with deletion vectors."""
+    """Write 200,000 rows a file, twice: deltalake deletes by rewriting, without vectors."""
     for name in ("vectors", "plain"):
         _write_rows(root / name, files, vectors=name == "vectors")
 

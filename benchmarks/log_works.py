@@ -1,12 +1,12 @@
 """Opening, listing, planning and refreshing, by txlog and by its peers: a function for each.
 
-Each takes the table's folder, and returns an answer that must be the same for all. polars-deltalake
-has no call that lists files: its plan is timed until it opens the first file, which is not there.
+Each takes the table's folder, and returns an answer, which must be the same for txlog and
+deltalake. polars-deltalake has no call that lists files: its plan is timed until it opens the first
+file, which is not there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -119,8 +119,12 @@ def kernel_plan(**conditions: Any) -> Work:
             for name, found in conditions.items()
         ]
         scan.configure(["id"], None if held else 1, pl.all_horizontal(held) if held else None)
-        with contextlib.suppress(Exception):  # The first file is not there.
+        try:
             return scan.next()
+        except RuntimeError as error:
+            if "o such file" not in str(error):
+                raise
+            return None
 
     return plan
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
@@ -21,7 +20,6 @@ from typing import Any
 
 LIMIT = 10_000  # Of `a`, which is even from 0 to 1,000,000 and unsorted: 1% of the rows.
 FILTER = f"a < {LIMIT}"
-PEERS = ("polars", "deltalake", "polars-deltalake")
 # For each scan: its table, and whether it filters.
 SCANS = {
     "all columns": ("plain", False),
@@ -76,7 +74,15 @@ def plain_polars(root: Path, filtered: bool) -> Any:
     return (frame.filter(pl.col("a") < LIMIT) if filtered else frame).collect()
 
 
-def deltalake(root: Path, filtered: bool) -> Any:
+def deltalake_query(root: Path, filtered: bool) -> Any:
+    from deltalake import DeltaTable, QueryBuilder
+
+    where = f" WHERE {FILTER}" if filtered else ""
+    found = QueryBuilder().register("t", DeltaTable(root)).execute(f"SELECT * FROM t{where}")
+    return found.read_all()
+
+
+def deltalake_pyarrow(root: Path, filtered: bool) -> Any:
     from deltalake import DeltaTable
 
     return DeltaTable(root).to_pyarrow_table(filters=[("a", "<", LIMIT)] if filtered else None)
@@ -96,9 +102,13 @@ WORKS: dict[str, Callable[[Path, bool], Any]] = {
     "txlog `to_polars`": to_polars,
     "plain pyarrow": plain_pyarrow,
     "plain polars": plain_polars,
-    "deltalake": deltalake,
+    "deltalake `QueryBuilder`": deltalake_query,
+    "deltalake `to_pyarrow_table`": deltalake_pyarrow,
     "polars-deltalake": kernel,
 }
+# Of a table with deletions: the plain readers know nothing of them, and deltalake hands none to
+# pyarrow.
+BLIND = ("plain pyarrow", "plain polars", "deltalake `to_pyarrow_table`")
 
 
 OURS = ("pyarrow.parquet", "sqlglot.dialects.spark", "txlog.table")
@@ -107,7 +117,8 @@ LIBRARIES = {
     "txlog `to_polars`": (*OURS, "txlog.scan.frames"),
     "plain pyarrow": ("pyarrow.dataset",),
     "plain polars": ("polars",),
-    "deltalake": ("deltalake", "pyarrow.dataset"),
+    "deltalake `QueryBuilder`": ("deltalake",),
+    "deltalake `to_pyarrow_table`": ("deltalake", "pyarrow.dataset"),
     "polars-deltalake": ("polars_deltalake",),
 }
 
@@ -133,13 +144,8 @@ def table_of(runs: dict[str, list[dict[str, float]]]) -> list[str]:
     middle = {
         work: {key: median(run[key] for run in found) for key in found[0]}
         for work, found in runs.items()
-        if found
     }
-    for work in runs:
-        if work not in middle:
-            lines.append(f"| {work} | does not read this table | | | | |")
-            continue
-        one = middle[work]
+    for work, one in middle.items():
         ours = middle["txlog `to_polars`" if "polars" in work else "txlog `to_arrow`"]
         lines.append(
             f"| {work} | {one['rows']:,.0f} | {one['seconds']:.2f} "
@@ -162,27 +168,35 @@ def main() -> None:
         name, filtered = SCANS[scan]
         print(json.dumps(one(given.folder / name, work, filtered)))
         return
-    from bench import SCHEMA, commit, machine, put_section  # Only here: peaks of memory are told.
+    from bench import (  # Only here: peaks of memory are told.
+        SCHEMA,
+        commit,
+        machine,
+        peers,
+        put_section,
+    )
 
     make_tables(given.folder, given.rows, given.files)
     lines = ["## Scans as Arrow and as polars", ""]
     lines.append(
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit()}. {given.rows:,} rows, {len(SCHEMA)} "
         f"columns, {given.files} files. Medians of {given.repeat} runs of each, in turn. "
-        f"{', '.join(f'{name} {version(name)}' for name in PEERS)}, {machine()}."
+        f"{peers()}, {machine()}."
     )
     for scan, (name, _) in SCANS.items():
-        # The plain readers know nothing of deletions: they read what the other table has.
         runs: dict[str, list[dict[str, float]]] = {
-            work: [] for work in WORKS if name == "plain" or not work.startswith("plain")
+            work: [] for work in WORKS if name == "plain" or work not in BLIND
         }
         for _ in range(given.repeat):
             for work, found in runs.items():
                 command = [sys.executable, __file__, "--folder",
                            str(given.folder), "--only", work, scan]  # fmt: skip
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode == 0:
-                    found.append(json.loads(done.stdout.splitlines()[-1]))
+                if done.returncode:
+                    raise SystemExit(f"{work}, {scan}:\n{done.stderr}")
+                found.append(json.loads(done.stdout.splitlines()[-1]))
+        if len({run["rows"] for found in runs.values() for run in found}) > 1:
+            raise SystemExit(f"{scan}: the engines do not agree")
         print(scan, *table_of(runs), sep="\n", flush=True)
         lines += ["", f"{scan}:", "", *table_of(runs)]
     text = "\n".join(lines) + "\n"

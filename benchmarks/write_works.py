@@ -1,7 +1,7 @@
 """Committing, appending, checkpointing, deleting, by txlog and by deltalake: a function for each.
 
 Each prepares what is not measured (a table in an empty folder, actions, rows), and returns the
-work. That returns an answer that must be the same for all.
+work. That returns an answer.
 """
 
 from __future__ import annotations

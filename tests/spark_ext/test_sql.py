@@ -12,7 +12,7 @@ import pytest
 
 import txlog
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.spark_ext import create_view, table_location
+from txlog.spark_ext import create_view, read, table_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,6 +239,7 @@ def test_a_view_at_a_moment_is_in_the_sessions_zone(
     try:
         create_view(spark, "t", table.uri, timestamp=text)
         assert sql("SELECT count(*) AS n FROM t")[0].n == 3
+        assert read(spark, table.uri, timestamp=text).count() == 3
         with pytest.raises((NotFoundError, Exception), match="before the first"):
             create_view(spark, "t", table.uri, timestamp="2001-01-01")
     finally:

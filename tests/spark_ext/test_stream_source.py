@@ -189,8 +189,9 @@ def test_limits_by_options(
 def test_options_that_make_no_sense_are_named(
     table: txlog.Table, options: dict[str, Any], named: str
 ) -> None:
+    reader = reader_of(table, **options)  # Of what this raises Spark would not tell.
     with pytest.raises(InvalidInputError, match=named):
-        reader_of(table, **options)
+        reader.getDefaultReadLimit()
 
 
 def test_metadata_columns_are_none_of_a_stream(table: txlog.Table) -> None:
@@ -291,6 +292,15 @@ def test_a_batch_that_was_not_committed_is_read_again(flow: Flow) -> None:
     flow.table.append(xs(101))
     flow.run(skipChangeCommits="true")
     assert flow.rows() == [*FIRST, 100, 101]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+def test_what_options_lack_is_what_the_query_says(flow: Flow, trigger: dict[str, Any]) -> None:
+    refused = r"invalid-input.*'0': a whole number from 1 was expected"
+    with pytest.raises(Exception, match=refused) as caught:
+        flow.run(trigger, maxFilesPerTrigger="0")
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.spark_ext import write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,49 @@ def test_overwrite_whole_predicate_and_dynamic(spark: "SparkSession", tmp_path: 
     with pytest.raises(Exception, match="would not replace"):
         save(frame(spark, 0, 3), path, "overwrite", replaceWhere="part = '1'")
     assert ids(table) == [7, 8]
+
+
+@pytest.mark.parametrize("way", ["format", "write"])
+def test_a_session_may_say_that_only_the_frames_partitions_are_replaced(
+    spark: "SparkSession", tmp_path: Path, way: str
+) -> None:
+    path, plain = tmp_path / "t", tmp_path / "plain"
+
+    def overwrite(data: "DataFrame", to: Path = path, **how: str) -> None:
+        if way == "format":
+            named = {"partition_mode": "partitionOverwriteMode", "where": "replaceWhere"}
+            save(data, to, "overwrite", **{named[name]: value for name, value in how.items()})
+        else:
+            write(data, to, mode="overwrite", **how)  # type: ignore[arg-type]
+
+    save(frame(spark, 0, 30), path, partitionBy="part")
+    save(frame(spark, 0, 30), plain)
+    table = txlog.Table(path)
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "Dynamic")
+    try:
+        overwrite(frame(spark, 300, 303).where("part = '2'"))
+        assert ids(table) == sorted([*(n for n in range(30) if n % 3 != 2), 302])
+        overwrite(frame(spark, 0, 3).where("id > 5"))
+        assert len(ids(table)) == 21
+        # What is said here counts more than what the session says.
+        overwrite(frame(spark, 0, 9).where("part = '2'"), where="part = '2'")
+        assert sorted(n for n in ids(table) if n % 3 == 2) == [2, 5, 8]
+        overwrite(frame(spark, 7, 9), plain)
+        assert ids(txlog.Table(plain)) == [7, 8]
+        overwrite(frame(spark, 7, 9), partition_mode="static")
+        assert ids(table) == [7, 8]
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    overwrite(frame(spark, 1, 2))
+    assert ids(table) == [1]
+
+
+def test_a_new_table_that_cannot_be_written_is_refused_before_a_task_runs(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=r"invalid-input.*tables that use variantType"):
+        save(spark.sql("SELECT parse_json('{}') AS v"), tmp_path / "t")
+    assert not (tmp_path / "t").exists()
 
 
 def test_a_recorded_transaction_changes_nothing(spark: "SparkSession", tmp_path: Path) -> None:

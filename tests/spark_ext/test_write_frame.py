@@ -205,6 +205,36 @@ def test_foreach_batch_with_a_new_checkpoint_is_refused(
         assert rows(path) == expected(0, 0, 1, 1)
 
 
+@pytest.mark.spec("STR-45", "STR-49")
+def test_the_format_in_foreach_batch_counts_once_and_refuses_a_new_checkpoint(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    path, source = tmp_path / "t", tmp_path / "in"
+    runs: list[int] = []
+
+    def to_table(df: "DataFrame", batch_id: int) -> None:
+        options = {"txnAppId": "ingest", "txnVersion": batch_id}
+        df.write.format("txlog").mode("append").options(**options).save(str(path))
+        runs.append(batch_id)
+        if len(runs) == 1:
+            raise RuntimeError("after the commit, before Spark's")
+
+    put_file(source, 0)
+    with pytest.raises(Exception, match="after the commit"):
+        drain(spark, source, tmp_path / "c", to_table)
+    query = drain(spark, source, tmp_path / "c", to_table)
+    assert runs == [0, 0]
+    assert rows(path) == expected(0)
+    assert transactions(path, 0) == {"ingest": 0, f"ingest@{query}": 0}
+    put_file(source, 1)
+    refused = r"invalid-input.*'ingest'.*its checkpoint is a new one.*Nothing was committed"
+    with pytest.raises(Exception, match=refused):
+        drain(spark, source, tmp_path / "new", to_table)
+    assert txlog.Table(path).version == 0
+    drain(spark, source, tmp_path / "c", to_table)
+    assert rows(path) == expected(0, 1)
+
+
 @pytest.mark.spec("STR-49")
 def test_foreach_batch_may_write_under_several_names(spark: "SparkSession", tmp_path: Path) -> None:
     path, source = tmp_path / "t", tmp_path / "in"
@@ -381,7 +411,8 @@ def test_wrong_options_of_the_format(spark: "SparkSession", tmp_path: Path) -> N
         ("append", {"mergeSchema": "maybe"}, "true or false"),
         ("append", {"maxRecordsPerFile": "many"}, "a whole number"),
         ("append", {"maxRecordsPerFile": "0"}, "a whole number from 1"),
-        ("append", {"txnAppId": "job"}, "go together"),
+        ("append", {"txnAppId": "job"}, "go together.*'txnVersion'"),
+        ("append", {"txnVersion": "1"}, "go together.*'txnAppId'"),
         ("append", {"txnAppId": "job", "txnVersion": "-1"}, "from 0"),
         ("append", {"tableProperties": "[]"}, "a JSON object"),
         ("append", {"tableProperties": '{"delta.appendOnly": "true"}'}, "other values"),

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions import quote_name
-from txlog.spark_ext.moments import moment_text
+from txlog.expressions import Expression, quote_name
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 
@@ -151,10 +151,10 @@ def create_view(
     name: str,
     uri: str,
     version: int | None = None,
-    timestamp: str | None = None,
+    timestamp: str | datetime | int | None = None,
     *,
     columns: Sequence[str] | None = None,
-    where: str | None = None,
+    where: str | Expression | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Make, or replace, a temporary view over a table, for SQL to select from.
@@ -182,13 +182,12 @@ def create_view(
         raise InvalidInputError(
             argument="timestamp", reason="version and timestamp exclude each other"
         )
-    moment = None if timestamp is None else moment_text(spark, timestamp)
     path = path_in(uri) or uri
     read(
         spark,
         path,
         version,
-        moment,
+        timestamp,
         columns=columns,
         where=where,
         storage_options=storage_options,

@@ -16,10 +16,12 @@ from txlog.spark_ext.batches import batches_by_rows
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.target import (
     QUERY_ID,
+    SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
     commit_files,
     plan_target,
+    transaction_in,
     write_task,
 )
 from txlog.store import open_store
@@ -28,7 +30,6 @@ from txlog.writing import (
     AppTransaction,
     Outcome,
     PartitionMode,
-    QueryTransaction,
     SchemaMode,
     Transaction,
     already_exists,
@@ -52,7 +53,7 @@ def write(
     mode: WriteMode = "append",
     partition_by: Sequence[str] | str | None = None,
     where: str | Expression | None = None,
-    partition_mode: PartitionMode = "static",
+    partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
     txn: AppTransaction | None = None,
     properties: Mapping[str, str] | None = None,
@@ -76,7 +77,9 @@ def write(
     where
         In mode `overwrite`: replace the rows of which this is true; every new row must satisfy it.
     partition_mode
-        In mode `overwrite`: `dynamic` replaces only the partitions that the frame has rows of.
+        In mode `overwrite`: `dynamic` replaces only the partitions that the frame has rows of,
+        `static` all rows. Default: of a table with partitions, and without `where` and
+        `schema_mode="overwrite"`, what `spark.sql.sources.partitionOverwriteMode` says.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
     partition_by, properties
@@ -100,7 +103,7 @@ def write(
         The frame cannot be computed, or a value in it does not fit the table; its cause is what
         Spark says. Nothing was committed, as with all of the above.
     """
-    require_mode(mode, where, partition_mode, schema_mode)
+    require_mode(mode, where, partition_mode or "static", schema_mode)
     require_transaction(txn)
     _require_batch(df)
     transaction = _transaction(df, txn)
@@ -123,6 +126,7 @@ def write(
         options=write_options(None, max_rows_per_file, user_metadata),
     )
     target = plan_target(store, request, df.schema, table)
+    target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
     with before_commit(), batches_by_rows(df):
         # A second action on this frame would write all files again.
         rows = df.mapInArrow(_writing(target), _ADDS).collect()
@@ -145,14 +149,10 @@ def _require_batch(df: DataFrame) -> None:
 
 
 def _transaction(df: DataFrame, txn: AppTransaction | None) -> Transaction | None:
-    """Return the transaction, in a micro-batch with its query, where Spark tells it (STR-49)."""
-    if txn is None:
-        return None
+    """Return the transaction, in a micro-batch with its query, where Spark tells it."""
     context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)
-    if query_id in (None, txn[0]):
-        return txn
-    return QueryTransaction(*txn, query_id, whole_batch=False)
+    return transaction_in(query_id, txn)
 
 
 def _writing(

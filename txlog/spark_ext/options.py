@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from txlog.store import Store
     from txlog.writing import AppTransaction, WriteOptions
 
+MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
 OF_CHANGES = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 """Options of reading changes, and of where a stream begins."""
@@ -24,6 +25,33 @@ _OF_READING = (
     *_READS_CHANGES, *OF_CHANGES,
 )  # fmt: skip
 
+_OF_STREAMS = (
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreDeletes", "ignoreChanges",
+    "skipChangeCommits", "failOnDataLoss",
+)  # fmt: skip
+UNKNOWN_TO_STREAMS = (
+    "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "excludeRegex",
+    "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
+    "allowSourceColumnTypeChange",
+)  # fmt: skip
+"""Options of Delta's that txlog refuses."""
+
+_OF_WRITING = (
+    "partitionBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema",
+    "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata", "tableProperties",
+)  # fmt: skip
+_BY_SPARK = ("path", "paths", "location")
+
+KNOWN = (
+    *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *UNKNOWN_TO_STREAMS,
+    *_OF_WRITING,
+)  # fmt: skip
+"""All options that mean something."""
+
+_FOLDED = {name.lower(): name for name in KNOWN}
+_SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # As functions of Python have it.
+_ALIKE = 0.87  # Of the letters of a name, how much one that it is mistaken for shares.
+
 _LOCAL = re.compile("file:/+")
 
 
@@ -32,11 +60,36 @@ def plain_path(location: str) -> str:
     return _LOCAL.sub("/", location, count=1) if _LOCAL.match(location) else location
 
 
+def _meant(name: str) -> str | None:
+    """Return the option that a name (in lower case) is probably a misspelling of, or None."""
+    from difflib import get_close_matches
+
+    plain = re.sub(r"[\W_]", "", name)
+    close = get_close_matches(plain, _FOLDED, n=1, cutoff=_ALIKE)
+    return _SHORT.get(plain) or (_FOLDED[close[0]] if close else None)
+
+
 class Options:
     """Options as Spark hands them over; it lower-cases their names."""
 
     def __init__(self, raw: Mapping[str, str]) -> None:
         self._raw = {name.lower(): value for name, value in raw.items()}
+
+    def require_spelled(self) -> None:
+        """Refuse names that are nearly those of options; others are somebody else's.
+
+        Raises
+        ------
+        InvalidInputError
+            Names the option, and the one that was probably meant.
+        """
+        for name in self._raw:
+            if name not in _FOLDED and (meant := _meant(name)) is not None:
+                raise InvalidInputError(
+                    argument=name,
+                    reason="there is no such option",
+                    remedy=f"{meant} may be meant; leave it out if not",
+                )
 
     def text(self, name: str) -> str | None:
         """Return an option's text, or None."""
@@ -66,6 +119,11 @@ class Options:
         if least is not None and found < least:
             raise self._bad(name, f"a whole number from {least} was expected")
         return found
+
+    @property
+    def max_partition_bytes(self) -> int:
+        """How much of a file a task reads: a larger one is read by several."""
+        return self.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
         """Refuse options that have no meaning here, by their names."""
@@ -141,6 +199,12 @@ class Options:
     def store(self) -> Store:
         """Return the store of the table that `path` names."""
         path = self.text("path")
+        if not path and self.text("paths") is not None:
+            raise InvalidInputError(
+                argument="paths",
+                reason="several paths are given",
+                remedy="Load each table by itself, and unite the frames",
+            )
         if not path:
             raise InvalidInputError(
                 argument="path",
@@ -175,8 +239,11 @@ class Options:
         """Return the application's transaction of a batch write."""
         app_id, version = self.text("txnAppId"), self.number("txnVersion")
         if (app_id is None) != (version is None):
+            missing = "txnVersion" if version is None else "txnAppId"
             raise InvalidInputError(
-                argument="txnAppId", reason="txnAppId and txnVersion go together"
+                argument=missing,
+                reason="txnAppId and txnVersion go together, and it is missing",
+                remedy="Pass both, or none",
             )
         return None if app_id is None or version is None else (app_id, version)
 

@@ -33,8 +33,6 @@ from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.shares import task_shares
 from txlog.store import Store
 
-MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
-
 _COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
 
 
@@ -73,7 +71,7 @@ class FragmentsReader(DataSourceReader):
         where: Expression | None,
         *,
         limit: int | None = None,
-        max_partition_bytes: int = MAX_PARTITION_BYTES,
+        max_partition_bytes: int,
         only_with_deletions: bool = False,
     ) -> None:
         self._store = store

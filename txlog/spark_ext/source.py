@@ -65,6 +65,10 @@ class TxlogDataSource(DataSource):
     object), or `secretStorageOptions`, which Spark keeps out of plans without `register`.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        Options(options).require_spelled()
+
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
@@ -108,7 +112,7 @@ class TxlogDataSource(DataSource):
             from txlog.spark_ext.changes import ChangesReader
 
             where = as_expression(options.text("where"))
-            return ChangesReader(options, schema, where, self._max_partition_bytes)
+            return ChangesReader(options, schema, where, options.max_partition_bytes)
         options.refuse(OF_CHANGES, "it is for streams, and with readChangeFeed for batches")
         store, snapshot = self._snapshot()
         return FragmentsReader(
@@ -117,7 +121,7 @@ class TxlogDataSource(DataSource):
             schema,
             as_expression(options.text("where")),
             limit=options.number("limit", least=0),
-            max_partition_bytes=self._max_partition_bytes,
+            max_partition_bytes=options.max_partition_bytes,
             only_with_deletions=options.flag("onlyWithDeletions"),
         )
 
@@ -137,13 +141,7 @@ class TxlogDataSource(DataSource):
                 reason="this Spark cannot limit the micro-batches of a Python source",
                 remedy="Streams from tables need Spark 4.2 or later",
             ) from error
-        return StreamReader(self._options, schema, self._max_partition_bytes)
-
-    @property
-    def _max_partition_bytes(self) -> int:
-        from txlog.spark_ext.reader import MAX_PARTITION_BYTES
-
-        return self._options.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
+        return StreamReader(self._options, schema)
 
     def writer(self, schema: SparkStruct, overwrite: bool) -> DataSourceArrowWriter:
         """Return a writer of one batch."""

@@ -6,6 +6,7 @@ Rules: spec/streaming.md, STR-1 to STR-14.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -34,16 +35,12 @@ from txlog.fragments import Fragment
 from txlog.schema import StructType, arrow_schema, parse_schema
 from txlog.spark_ext.changes import ChangesPartition, change_partitions, read_changes_of
 from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.options import Options
+from txlog.spark_ext.options import UNKNOWN_TO_STREAMS, Options
 from txlog.spark_ext.reader import FragmentPartition, read_partition
 from txlog.spark_ext.shares import task_shares
+from txlog.store import Store
 
 _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
-_UNKNOWN = (
-    "schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "excludeRegex",
-    "ignoreFileDeletion", "allowSourceColumnRename", "allowSourceColumnDrop",
-    "allowSourceColumnTypeChange", "onlyWithDeletions",
-)  # fmt: skip
 
 
 def stream_options(options: Options) -> StreamOptions:
@@ -55,7 +52,9 @@ def stream_options(options: Options) -> StreamOptions:
         One is wrong, unknown to streams of txlog, or contradicts another.
     """
     options.refuse(_OF_BATCHES, "a stream cannot be read at one version, or up to one")
-    options.refuse(_UNKNOWN, "txlog has no such option for streams")
+    options.refuse(
+        (*UNKNOWN_TO_STREAMS, "onlyWithDeletions"), "txlog has no such option for streams"
+    )
     changes = options.reads_changes
     policy = ChangePolicy(
         ignore_deletes=options.flag("ignoreDeletes"),
@@ -103,16 +102,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     On the driver it follows the log; tasks get fragments, and never see the log.
     """
 
-    def __init__(self, options: Options, schema: SparkStruct, max_bytes: int) -> None:
-        self._store = options.store()
-        self._options = stream_options(options)
+    def __init__(self, options: Options, schema: SparkStruct) -> None:
+        self._asked = options
         self._loaded = parse_schema(schema.json())
         self._arrow_schema = arrow_schema(self._loaded)
-        self._max_bytes = max_bytes
         self._opened: TableStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
+
+    # Of a reader that cannot be made, Spark fails to say why. So options wait to be asked for.
+
+    @cached_property
+    def _store(self) -> Store:
+        return self._asked.store()
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        return stream_options(self._asked)
 
     @property
     def _stream(self) -> TableStream:
@@ -163,11 +170,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         work = self._stream.work(start, end)
         changes = [file for file in work if isinstance(file, ChangeFile)]
         if self._options.changes:
-            return change_partitions(plan, changes, self._max_bytes)
+            return change_partitions(plan, changes, self._asked.max_partition_bytes)
         fragments = [fragment for fragment in work if isinstance(fragment, Fragment)]
         return [
             FragmentPartition(plan, share.items, share.rows)
-            for share in task_shares(fragments, fragments, self._max_bytes)
+            for share in task_shares(fragments, fragments, self._asked.max_partition_bytes)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

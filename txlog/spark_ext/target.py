@@ -6,7 +6,7 @@ Rules: spec/streaming.md, STR-40 to STR-49.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,12 @@ from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
 from txlog.writing import (
+    AppTransaction,
     Done,
     Outcome,
     PartitionMode,
     Place,
+    QueryTransaction,
     SchemaMode,
     Transaction,
     WriteOptions,
@@ -51,6 +53,7 @@ from txlog.writing import (
 )
 
 QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
+SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class WriteRequest:
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
     where: Expression | None = None  # Replace only these rows.
-    partition_mode: PartitionMode = "static"
+    partition_mode: PartitionMode | None = None  # None: as the session says, if that may be.
     schema_mode: SchemaMode = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -80,6 +83,24 @@ class Target:
     def written_for(self) -> str:
         """What the files of this write depend on, as text."""
         return self.plan.written_for(None if self.base is None else self.metadata.id)
+
+    def in_session(self, partition_mode: str | None) -> Target:
+        """Return it with what a session's `SESSION_PARTITION_MODE` says, where that counts.
+
+        As for Delta, it says nothing where the caller says what is replaced, or of a table without
+        partitions.
+        """
+        request = self.request
+        said = (
+            request.partition_mode is not None
+            or request.where is not None
+            or request.schema_mode == "overwrite"
+        )
+        if said or not self.metadata.partition_columns:
+            return self
+        by_partitions = (partition_mode or "").lower() == "dynamic"
+        mode: PartitionMode = "dynamic" if by_partitions else "static"
+        return replace(self, request=replace(request, partition_mode=mode))
 
 
 def plan_target(
@@ -111,7 +132,8 @@ def plan_target(
         require_table_writable(table, removes_rows=overwrites)
         require_same(table, request.partition_by, request.properties)
         if overwrites:
-            require_modes(table, request.where, request.partition_mode, request.schema_mode)
+            partition_mode = request.partition_mode or "static"
+            require_modes(table, request.where, partition_mode, request.schema_mode)
         final = target_schema(table.schema, data, request.schema_mode)
         metadata = table.metadata
     require_storable(final)
@@ -132,6 +154,13 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
     reader = _reader(batches)
     adds = [] if reader is None else target.plan.write(Place(target.store), reader)
     return [add.to_json() for add in adds]
+
+
+def transaction_in(query_id: str | None, txn: AppTransaction | None) -> Transaction | None:
+    """Return a batch write's transaction, in a micro-batch with its query (STR-49)."""
+    if txn is None or query_id in (None, txn[0]):
+        return txn
+    return QueryTransaction(*txn, query_id, whole_batch=False)
 
 
 def task_property(name: str) -> str | None:
@@ -260,5 +289,5 @@ def _changed(
     }
     if request.mode != "overwrite":
         return commit_append(place, latest, adds, target.plan.schema, **shared)
-    shared |= {"predicate": request.where, "partition_mode": request.partition_mode}
+    shared |= {"predicate": request.where, "partition_mode": request.partition_mode or "static"}
     return commit_overwrite(place, latest, adds, target.plan.schema, **shared)

@@ -20,11 +20,13 @@ from txlog.expressions import as_expression
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.target import (
     QUERY_ID,
+    SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
     commit_files,
     plan_target,
     task_property,
+    transaction_in,
     write_task,
 )
 from txlog.write_table import require_mode
@@ -41,11 +43,19 @@ from txlog.writing import (
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote, for which table, and of which streaming query it is a part."""
+    """What a task wrote, for which table, and what its session says, which no driver is told."""
 
     adds: list[dict[str, Any]]
     written_for: str
-    query_id: str | None
+    query_id: str | None  # Of a micro-batch.
+    partition_mode: str | None
+
+    @classmethod
+    def by(cls, target: Target, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Write a task's rows; runs on an executor."""
+        adds = write_task(target, batches)
+        told = map(task_property, (QUERY_ID, SESSION_PARTITION_MODE))
+        return cls(adds, target.written_for, *told)
 
 
 def write_request(options: Options, overwrite: bool) -> WriteRequest:
@@ -59,24 +69,37 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
-    mode = options.choice("partitionOverwriteMode", ("static", "dynamic"))
+    partition_mode: PartitionMode | None = None
+    if options.text("partitionOverwriteMode") is not None:
+        chosen = options.choice("partitionOverwriteMode", ("static", "dynamic"))
+        partition_mode = cast(PartitionMode, chosen)
     partition_by = options.names("partitionBy")
     request = WriteRequest(
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
         where=as_expression(options.text("replaceWhere")),
-        partition_mode=cast(PartitionMode, mode),
+        partition_mode=partition_mode,
         schema_mode=schema_mode,
         properties=options.properties(),
         options=options.write_options(),
     )
-    require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
+    require_mode(request.mode, request.where, partition_mode or "static", request.schema_mode)
     return request
 
 
-def adds_of(messages: Sequence[Any]) -> list[Add]:
+def written_of(messages: Sequence[Any]) -> list[Written]:
+    """Return what tasks say that they wrote."""
+    return [held for held in messages if held is not None]
+
+
+def adds_of(written: Sequence[Written]) -> list[Add]:
     """Return the files that tasks wrote."""
-    return [Add.model_validate(add) for held in messages if held is not None for add in held.adds]
+    return [Add.model_validate(add) for held in written for add in held.adds]
+
+
+def query_of(written: Sequence[Written]) -> str | None:
+    """Return the id of the streaming query that tasks were part of, or None."""
+    return next((held.query_id for held in written if held.query_id), None)
 
 
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
@@ -121,11 +144,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
-        return Written(write_task(self.target, iterator), self.target.written_for, None)
+        return Written.by(self.target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all tasks' files."""
-        commit_files(self.target, adds_of(messages), self._txn)
+        written = written_of(messages)
+        target = self.target.in_session(next((held.partition_mode for held in written), None))
+        commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave the files: nothing refers to them, unless the commit landed after all."""
@@ -144,12 +169,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write a task's rows; runs on an executor."""
-        adds = write_task(self.target, iterator)
-        return Written(adds, self.target.written_for, task_property(QUERY_ID))
+        return Written.by(self.target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
-        written = [cast(Written, held) for held in messages if held is not None]
+        written = written_of(messages)
         commit_files(
             self.target,
             adds_of(written),
@@ -161,7 +185,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Leave the files: nothing refers to them, unless the commit landed after all."""
 
     def _transaction(self, written: Sequence[Written], batch_id: int) -> Transaction:
-        query_id = next((held.query_id for held in written if held.query_id), None)
+        query_id = query_of(written)
         if query_id is None:
             raise InvalidInputError(
                 argument="checkpointLocation",

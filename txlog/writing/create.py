@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txlog.actions import Add, Metadata
+from txlog.actions import Add, Metadata, Protocol
 from txlog.commit import Committed, Intent, commit
 from txlog.effects import Effects
 from txlog.errors import (
@@ -84,6 +84,7 @@ def new_metadata(
         configuration=configuration,
     )
     require_known_changes(schema, path="schema")
+    _protocol(schema, configuration)
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
@@ -104,14 +105,13 @@ def create_intent(
     user_metadata: str | None = None,
 ) -> Intent:
     """Return the intent of a table's version 0."""
-    features, kept = split_features(metadata.configuration)
+    protocol, kept = _protocol(schema, metadata.configuration)
     metadata = metadata.model_copy(update={"configuration": kept})
-    protocol = new_protocol(schema, Properties(kept))
     return Intent(
         operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
         read_version=-1,
         kind="append",  # For form's sake: a table that is there already ends it, unjudged (CON-1).
-        protocol=with_features(protocol, features) if features else protocol,
+        protocol=protocol,
         metadata=metadata,
         adds=adds,
         txn=txn_action(txn, effects),
@@ -120,6 +120,21 @@ def create_intent(
         metrics=metrics or {},
         user_metadata=user_metadata,
     )
+
+
+def _protocol(
+    schema: StructType, configuration: Mapping[str, str | None]
+) -> tuple[Protocol, dict[str, str | None]]:
+    """Return the protocol of a new table, and the properties that it keeps.
+
+    Raises
+    ------
+    InvalidInputError
+        txlog cannot write such a table.
+    """
+    features, kept = split_features(configuration)
+    protocol = new_protocol(schema, Properties(kept))
+    return (with_features(protocol, features) if features else protocol), kept
 
 
 def _parameters(metadata: Metadata) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_snapshot, thread
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
+from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.places import passed_over, volume_of
@@ -58,7 +59,8 @@ def read(
     spark
         A classic session, or one of Spark Connect.
     version, timestamp
-        Another version than the latest, as for `Table`.
+        Another version than the latest, as for `Table`; but text without a zone is in the
+        session's time zone.
     columns, where
         As for `Table.scan`.
     storage_options
@@ -76,7 +78,8 @@ def read(
         Deleted positions cannot be read.
     """
     store = open_store(uri, storage_options)
-    snapshot = snapshot_at(store, version, timestamp)
+    moment = moment_text(spark, timestamp) if isinstance(timestamp, str) else timestamp
+    snapshot = snapshot_at(store, version, moment)
     plan = plan_snapshot(
         store,
         snapshot,
