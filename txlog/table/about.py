@@ -132,8 +132,9 @@ class About(Handle):
         -----
         Columns: `path` (as logged), `size_bytes`, `num_records` (rows in the file; null if
         unknown), `num_deleted`, `partition_values` (a map), `modification_time` (milliseconds),
-        `fragment_id`, `stats` (JSON text), `deletion_vector` (its unique id), `fields` (of a file
-        that gives a fragment further columns, their names; else null).
+        `fragment_id`, `stats` (JSON text; null too where a checkpoint has them as structs
+        alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
+        further columns, their names; else null).
         """
         return list_files(self._place.store, self._snapshot, lambda: self._files().live, columns)
 
