@@ -57,6 +57,14 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         txlog.InvalidInputError, "float",
         lambda p: txlog.Table(p / "t", timestamp=1.5),  # type: ignore[arg-type]
     ),
+    "text for columns": (
+        txlog.InvalidInputError, r"Write columns=\['a'\]",
+        lambda p: table(p).scan("a"),  # type: ignore[arg-type]
+    ),
+    "text for columns of files": (
+        txlog.InvalidInputError, r"Write columns=\['path'\]",
+        lambda p: table(p).files("path"),  # type: ignore[arg-type]
+    ),
     "a column": (txlog.InvalidInputError, "Choose from a, s", lambda p: table(p).scan(["z"])),
     "no names": (
         txlog.InvalidInputError, "columns",

@@ -437,6 +437,8 @@ def test_files_of_another_table(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_bad_input(spark: SparkSession, flights: txlog.Table, tmp_path: Path) -> None:
+    with pytest.raises(txlog.InvalidInputError, match=r"Write columns=\['x'\]"):
+        read(spark, flights.uri, columns="x")
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
         read(spark, flights.uri, columns=["nothing"])
     with pytest.raises(txlog.InvalidInputError):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from txlog.checkpoint import Wanted
 from txlog.errors import InvalidInputError
 from txlog.fragments import FEATURE, FragmentRows, deleted_counts, fragment_rows
+from txlog.scan.plan import column_names
 from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint
 from txlog.stats import num_records
 from txlog.store import Store
@@ -69,7 +70,7 @@ def list_files(
     InvalidInputError
         There is no column of a name.
     """
-    names = FILES.names if columns is None else list(columns)
+    names = FILES.names if columns is None else column_names(columns)
     for name in names:
         if name not in FILES.names:
             raise InvalidInputError(

@@ -275,13 +275,13 @@ def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
             )
 
 
-def choose_columns(schema: StructType, columns: list[str]) -> tuple[StructField, ...]:
-    """Return the columns of a schema that a caller names, in the caller's order.
+def column_names(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns that a caller chose.
 
     Raises
     ------
     InvalidInputError
-        There is none of a name.
+        It is one text, of whose letters nobody thinks.
     """
     if isinstance(columns, str):
         raise InvalidInputError(
@@ -289,8 +289,19 @@ def choose_columns(schema: StructType, columns: list[str]) -> tuple[StructField,
             reason="a list of names was expected, not text",
             remedy=f"Write columns=[{columns!r}]",
         )
+    return list(columns)
+
+
+def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...]:
+    """Return the columns of a schema that a caller names, in the caller's order.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of a name.
+    """
     found = []
-    for name in columns:
+    for name in column_names(columns):
         column = schema.get(name) if isinstance(name, str) else None
         if column is None:
             raise InvalidInputError(

@@ -15,7 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from txlog.errors import InvalidInputError
 from txlog.expressions import Expression, as_expression, to_sql
 from txlog.fragments import FragmentRows, fragments_of
-from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, FilePlan, plan_snapshot, threads_for
+from txlog.scan import (
+    FRAGMENT_ID,
+    ROW_ADDRESS,
+    FilePlan,
+    column_names,
+    plan_snapshot,
+    threads_for,
+)
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
@@ -84,7 +91,7 @@ def read(
         store,
         snapshot,
         lambda: load_files(store, snapshot).live,
-        columns=None if columns is None else list(columns),
+        columns=None if columns is None else column_names(columns),
         where=as_expression(where),
     ).files_to_read
     condition = None if plan.where is None else as_spark(plan.where)
