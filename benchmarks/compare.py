@@ -1,6 +1,6 @@
 """What txlog and its peers take for the same work on a log: time, and memory.
 
-    python benchmarks/compare.py --small    # Two minutes once its tables are made; printed only.
+    python benchmarks/compare.py --small    # A few minutes, printed only.
     python benchmarks/compare.py            # All of it: RESULTS.md, results.json, results.svg.
 
 Each run is a process of its own, and the engines take turns. Imports are timed by themselves.
