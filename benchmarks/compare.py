@@ -264,9 +264,8 @@ def measured(names: list[str], given: argparse.Namespace) -> dict[str, Any]:
         found[name] = {
             "title": case.title,
             "files": files,
-            # They are of the full set.
-            "targets": {} if given.small else case.targets,
-            "memory_target": None if given.small else case.memory,
+            "targets": case.targets,
+            "memory_target": case.memory,
             "engines": {
                 engine: {
                     key: median(run[key] for run in kind)
@@ -275,7 +274,7 @@ def measured(names: list[str], given: argparse.Namespace) -> dict[str, Any]:
                 for engine, kind in runs.items()
             },
         }
-        print(lines_of(found[name])[0], flush=True)
+        print(lines_of(found[name], given.small)[0], flush=True)
     shutil.rmtree(given.folder / "scratch", ignore_errors=True)
     return found
 
@@ -299,7 +298,8 @@ def importing(repeat: int) -> dict[str, Any]:
     return {way: spent - medians["nothing"] for way, spent in medians.items() if way != "nothing"}
 
 
-def lines_of(case: dict[str, Any]) -> list[str]:
+def lines_of(case: dict[str, Any], small: bool) -> list[str]:
+    """Return a case's line; targets are of the full set."""
     engines = case["engines"]
     ours = engines["txlog"]
     files = f" ({case['files']:,} files)" if case["files"] else ""
@@ -310,10 +310,11 @@ def lines_of(case: dict[str, Any]) -> list[str]:
             continue
         ratio = engines[peer]["seconds"] / ours["seconds"]
         target = case["targets"].get(peer)
-        cells.append(f"{ratio:,.1f}" + (f" (≥ {target})" if target else ""))
-    share = ours["memory"] / max(engines["deltalake"]["memory"], 1)
+        cells.append(f"{ratio:,.1f}" + (f" (≥ {target})" if target and not small else ""))
     limit = case["memory_target"]
-    cells.append(f"{share:.2f}" + (f" (≤ {limit})" if limit else ""))
+    share = ours["memory"] / max(engines["deltalake"]["memory"], 1)
+    told = f"{share:.2f}" + ("" if small else f" (≤ {limit})")
+    cells.append(told if limit else "–")  # Without one, others do the work.
     floor = engines.get("floor")
     cells.append(f"{ours['seconds'] / floor['seconds']:.1f}" if floor else "–")
     return ["| " + " | ".join(cells) + " |"]
@@ -337,7 +338,7 @@ def report(found: dict[str, Any], imports: dict[str, Any], given: argparse.Names
             "",
             "| work | txlog | deltalake | kernel | memory | floor |",
             "|---|---|---|---|---|---|",
-            *(line for case in found.values() for line in lines_of(case)),
+            *(line for case in found.values() for line in lines_of(case, given.small)),
             "",
             f"Importing: {spent}.",
             "",

@@ -888,7 +888,7 @@ def test_skipping_changes_no_answer(question: tuple[Layout, list[Expression]]) -
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=3000)
+@settings(max_examples=4000)
 @given(questions())
 def test_skipping_changes_no_answer_at_length(question: tuple[Layout, list[Expression]]) -> None:
     check(*question)

@@ -1,7 +1,7 @@
 """`df.write.format("txlog")`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
@@ -81,12 +81,12 @@ def test_a_session_may_say_that_only_the_frames_partitions_are_replaced(
 ) -> None:
     path, plain = tmp_path / "t", tmp_path / "plain"
 
-    def overwrite(data: "DataFrame", to: Path = path, **how: str) -> None:
+    def overwrite(data: "DataFrame", to: Path = path, **how: Any) -> None:
         if way == "format":
             named = {"partition_mode": "partitionOverwriteMode", "where": "replaceWhere"}
             save(data, to, "overwrite", **{named[name]: value for name, value in how.items()})
         else:
-            write(data, to, mode="overwrite", **how)  # type: ignore[arg-type]
+            write(data, to, mode="overwrite", **how)
 
     save(frame(spark, 0, 30), path, partitionBy="part")
     save(frame(spark, 0, 30), plain)

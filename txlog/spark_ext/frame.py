@@ -103,7 +103,8 @@ def write(
         The frame cannot be computed, or a value in it does not fit the table; its cause is what
         Spark says. Nothing was committed, as with all of the above.
     """
-    require_mode(mode, where, partition_mode or "static", schema_mode)
+    chosen: PartitionMode = partition_mode or "static"
+    require_mode(mode, where, chosen, schema_mode)
     require_transaction(txn)
     _require_batch(df)
     transaction = _transaction(df, txn)
@@ -120,7 +121,8 @@ def write(
         mode=mode,
         partition_by=None if partition_by is None else as_names(partition_by),
         where=as_expression(where),
-        partition_mode=partition_mode,
+        partition_mode=chosen,
+        follows_session=partition_mode is None,
         schema_mode=schema_mode,
         properties=properties or {},
         options=write_options(None, max_rows_per_file, user_metadata),

@@ -63,7 +63,8 @@ class WriteRequest:
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
     where: Expression | None = None  # Replace only these rows.
-    partition_mode: PartitionMode | None = None  # None: as the session says, if that may be.
+    partition_mode: PartitionMode = "static"
+    follows_session: bool = False  # Nobody said it, so the session may say another one.
     schema_mode: SchemaMode = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -91,16 +92,12 @@ class Target:
         partitions.
         """
         request = self.request
-        said = (
-            request.partition_mode is not None
-            or request.where is not None
-            or request.schema_mode == "overwrite"
-        )
-        if said or not self.metadata.partition_columns:
+        said = request.where is not None or request.schema_mode == "overwrite"
+        if said or not request.follows_session or not self.metadata.partition_columns:
             return self
-        by_partitions = (partition_mode or "").lower() == "dynamic"
-        mode: PartitionMode = "dynamic" if by_partitions else "static"
-        return replace(self, request=replace(request, partition_mode=mode))
+        if (partition_mode or "").lower() != "dynamic":
+            return self
+        return replace(self, request=replace(request, partition_mode="dynamic"))
 
 
 def plan_target(
@@ -132,8 +129,7 @@ def plan_target(
         require_table_writable(table, removes_rows=overwrites)
         require_same(table, request.partition_by, request.properties)
         if overwrites:
-            partition_mode = request.partition_mode or "static"
-            require_modes(table, request.where, partition_mode, request.schema_mode)
+            require_modes(table, request.where, request.partition_mode, request.schema_mode)
         final = target_schema(table.schema, data, request.schema_mode)
         metadata = table.metadata
     require_storable(final)
@@ -289,5 +285,5 @@ def _changed(
     }
     if request.mode != "overwrite":
         return commit_append(place, latest, adds, target.plan.schema, **shared)
-    shared |= {"predicate": request.where, "partition_mode": request.partition_mode or "static"}
+    shared |= {"predicate": request.where, "partition_mode": request.partition_mode}
     return commit_overwrite(place, latest, adds, target.plan.schema, **shared)

@@ -69,21 +69,19 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
-    partition_mode: PartitionMode | None = None
-    if options.text("partitionOverwriteMode") is not None:
-        chosen = options.choice("partitionOverwriteMode", ("static", "dynamic"))
-        partition_mode = cast(PartitionMode, chosen)
+    mode = options.choice("partitionOverwriteMode", ("static", "dynamic"))
     partition_by = options.names("partitionBy")
     request = WriteRequest(
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
         where=as_expression(options.text("replaceWhere")),
-        partition_mode=partition_mode,
+        partition_mode=cast(PartitionMode, mode),
+        follows_session=options.text("partitionOverwriteMode") is None,
         schema_mode=schema_mode,
         properties=options.properties(),
         options=options.write_options(),
     )
-    require_mode(request.mode, request.where, partition_mode or "static", request.schema_mode)
+    require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
     return request
 
 

@@ -84,7 +84,7 @@ def new_metadata(
         configuration=configuration,
     )
     require_known_changes(schema, path="schema")
-    _protocol(schema, configuration)
+    _protocol(schema, configuration)  # Refuses what txlog cannot write, before files are.
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
