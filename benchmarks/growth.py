@@ -49,7 +49,14 @@ WORKS = {
     "one commit, many files": ("sidecars", FILES, one_commit, True),
     "checkpoint": ("sidecars", FILES, write_works.txlog_checkpoint, True),
     "open, many commits": ("commits", COMMITS, of(log_works.txlog_about), False),
+    "plan, range, many commits": (
+        "commits",
+        COMMITS,
+        of(log_works.txlog_plan(log_works.IN_RANGE)),
+        False,
+    ),
     "one commit, many commits": ("commits", COMMITS, one_commit, True),
+    "checkpoint, many commits": ("commits", COMMITS, write_works.txlog_checkpoint, True),
     "plan, partition, ten million files": (
         "sidecars",
         (MOST,),
