@@ -2,6 +2,7 @@
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -352,3 +353,21 @@ def test_what_is_in_order_stays_so_however_it_is_written(
     paths = [path for state in found for path in sorted(state.live["path"].to_pylist())]
     assert paths == [f"{number:03}" for number in sorted({*base, *new})]
     assert all(state.live.num_rows <= group for state in found[:-1])
+
+
+@given(st.permutations(range(12)), st.lists(st.integers(0, 12), max_size=4), st.integers(1, 5))
+def test_rows_of_any_batches_are_written_by_path(
+    numbers: list[int], cuts: list[int], group: int
+) -> None:
+    ends = sorted({0, *cuts, len(numbers)})
+    body = {"partitionValues": {"p": "1"}, "size": 1, "modificationTime": 1, "dataChange": True}
+    adds = [{"path": f"{number:02}", "stats": f"{{{number}}}"} | body for number in numbers]
+    batches = [rows("add", adds[start:end]) for start, end in pairwise(ends)]
+    state = FileState(pa.concat_tables(batches), FILE_ROWS.empty_table())
+    controls = Controls(PROTOCOL, METADATA)
+    with patch("txlog.checkpoint.write._ROW_GROUP", group):
+        _, *found, _ = checkpoint_rows(controls, [state], now_ms=0, file_retention_ms=0)
+    assert [table.num_rows for table in found[:-1]] == [group] * (len(found) - 1)
+    written = [add for table in found for add in table["add"].to_pylist()]
+    assert [add["path"] for add in written] == [f"{at:02}" for at in range(12)]
+    assert [add["stats"] for add in written] == [f"{{{at}}}" for at in range(12)]

@@ -100,12 +100,19 @@ def same(ours: Bounds, plain: Bounds) -> None:
             assert getattr(found, side).equals(getattr(known, side)), (path, side)
 
 
-@given(st.lists(texts(), max_size=5), st.integers(0, 2))
-def test_bytes_say_what_the_parser_says(found: list[str | None], cut: int) -> None:
+@given(
+    st.lists(st.lists(texts(), max_size=5), max_size=3),
+    st.integers(0, 2),
+    st.integers(1, 6),
+)
+def test_bytes_say_what_the_parser_says(
+    found: list[list[str | None]], cut: int, together: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "_FEW", -1)
-        array = pa.array(found, pa.string()).slice(min(cut, len(found)))
-        column = pa.chunked_array([array])
+        patch.setattr(MODULE, "_MANY", together)
+        arrays = [pa.array(some, pa.string()).slice(min(cut, len(some))) for some in found]
+        column = pa.chunked_array(arrays, pa.string())
         physical = {path: path for path in PATHS}
         ours = json_bounds(column, SCHEMA, PATHS, physical)
         same(ours, parsed_bounds(column, SCHEMA, PATHS, physical))

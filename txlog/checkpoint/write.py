@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from io import SEEK_END, BytesIO
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -364,25 +365,21 @@ def _in_order(rows: pa.Table) -> Iterator[pa.Table]:
         if order is None:
             yield rows.slice(start, _ROW_GROUP)
         else:
-            yield _gathered(batches, order.slice(start, _ROW_GROUP))
+            yield _taken(batches, order.slice(start, _ROW_GROUP))
 
 
-def _gathered(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
+def _taken(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
     """Return the rows of these numbers, in this order; no other row is copied."""
-    found, places = [], []
-    start = 0
-    for batch in batches:
-        stop = start + batch.num_rows
-        inside = pc.and_(pc.greater_equal(rows, start), pc.less(rows, stop))
-        taken = rows.filter(inside)
-        if len(taken):
-            found.append(batch.take(pc.subtract(taken, start)))
-            places.append(pc.indices_nonzero(inside))
-        start = stop
-    table = pa.Table.from_batches(found)
-    if len(found) == 1:
-        return table
-    return table.combine_chunks().take(pc.sort_indices(pa.concat_arrays(places)))
+    places = pc.sort_indices(rows)  # So that each batch is asked for its own at once.
+    stored = rows.take(places)
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    ends = np.searchsorted(stored.to_numpy(), starts)
+    found = [
+        batch.take(pc.subtract(stored[first:last], start))
+        for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
+        if first < last
+    ]
+    return pa.Table.from_batches(found).combine_chunks().take(pc.sort_indices(places))
 
 
 def _file_structs(

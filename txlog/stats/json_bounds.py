@@ -6,7 +6,7 @@ or unparsable is unknown, never an error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.schema import DataType, StructType
+from txlog.schema.batches import gathered
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
 from txlog.stats.haystack import Mask
 from txlog.stats.json_texts import NAMES, Found, Texts
@@ -25,6 +26,8 @@ from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, withou
 
 _FEW = 64
 """So few texts are parsed at once."""
+_MANY = 16 * 1024
+"""So many are looked at together, where they come in smaller pieces."""
 
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -39,9 +42,13 @@ def _counts_of(texts: pa.Array) -> pa.Array:
     return _Documents(texts, plain=True).rows
 
 
-def _parts(stats: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    """Return texts in pieces: of a large table they are more than one array can hold."""
-    return stats.chunks if isinstance(stats, pa.ChunkedArray) else [stats]
+def _parts(stats: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
+    """Yield texts in pieces: of a large table they are more than one array can hold.
+
+    Small ones, as commits are read in, are put together; they are not held longer than needed.
+    """
+    for batch in gathered(pa.table([stats], ["stats"]).to_batches(), rows=_MANY):
+        yield batch["stats"]
 
 
 def json_bounds(
@@ -74,19 +81,21 @@ def json_bounds(
     if stats.null_count == len(stats):
         return Bounds(rows)
     plain = _names(schema).isdisjoint(NAMES)
-    parts = [_Documents(texts, plain) for texts in _parts(stats)]
-    columns = {}
-    for path in paths:
-        kind = kind_of(schema, path)
-        if kind is None:
-            continue
-        found = [part.bounds(physical[path], kind, known) for part in parts]
-        columns[path] = ColumnBounds(
-            pa.concat_arrays([part.low for part in found]),
-            pa.concat_arrays([part.high for part in found]),
-            pa.concat_arrays([part.nulls for part in found]),
-        )
-    return Bounds(rows, columns)
+    kinds = {path: kind for path in paths if (kind := kind_of(schema, path)) is not None}
+    found: dict[Path, list[ColumnBounds]] = {path: [] for path in kinds}
+    for texts in _parts(stats):
+        documents = _Documents(texts, plain)
+        for path, kind in kinds.items():
+            found[path].append(documents.bounds(physical[path], kind, known))
+    return Bounds(rows, {path: _joined(parts) for path, parts in found.items()})
+
+
+def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
+    return ColumnBounds(
+        pa.concat_arrays([part.low for part in parts]),
+        pa.concat_arrays([part.high for part in parts]),
+        pa.concat_arrays([part.nulls for part in parts]),
+    )
 
 
 def parsed_bounds(

@@ -18,10 +18,11 @@ from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log import decode_path, encode_path
 from txlog.protocol import Properties
 from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
+from txlog.schema.batches import gathered
 from txlog.stats import StatsCollector, stats_json
 from txlog.store import Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
-from txlog.writing.partitions import by_partition, gathered, partition_folder
+from txlog.writing.partitions import by_partition, partition_folder
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,6 @@ from txlog.stats import code_partition_values
 
 Values = tuple[str | None, ...]
 
-_GATHERED_ROWS = 64 * 1024
-_GATHERED_BYTES = 64 * 1024 * 1024
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 255  # Longest name of a folder on common file systems.
@@ -41,32 +39,6 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
 
 def _escaped(text: str) -> str:
     return "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in text)
-
-
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in larger ones: to part them costs less the more there are."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if held and batch.nbytes >= _GATHERED_BYTES:  # Not to be copied for the sake of a few.
-            yield from _together(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
-            yield from _together(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield from _together(held)
-
-
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches as one; as more where an array cannot hold all texts."""
-    if len(batches) == 1:
-        return batches
-    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return found
 
 
 def by_partition(
