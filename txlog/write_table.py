@@ -144,8 +144,8 @@ def require_mode(
     if mode != "overwrite" and (where is not None or partition_mode != "static"):
         raise InvalidInputError(
             argument="mode",
-            reason=f"where and partition_mode say what is replaced, and mode {mode!r} "
-            "replaces nothing",
+            reason=f"mode {mode!r} replaces nothing, and a predicate or partition_mode says what "
+            "is replaced",
             remedy='Use mode="overwrite", or leave them out',
         )
     if mode != "overwrite":

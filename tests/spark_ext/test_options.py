@@ -3,14 +3,17 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+import txlog
 import txlog.spark_ext
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, NotFoundError, SchemaMismatchError
 from txlog.spark_ext.options import KNOWN, Options
 from txlog.spark_ext.source import TxlogDataSource
 
-_ASKED = re.compile(r"\.(?:text|flag|number|names|moment|choice)\(\s*\"(\w+)\"")
+_ASKED = re.compile(r"\.(?:text|flag|number|size|names|moment|choice)\(\s*\"(\w+)\"")
 
 
 def test_every_option_that_is_asked_for_is_known() -> None:
@@ -58,3 +61,89 @@ def test_options_of_others_pass(name: str) -> None:
 def test_several_paths_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="several paths"):
         Options({"paths": '["a", "b"]'}).store()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("10b", 10), ("2k", 2048), (" 3KB ", 3072), ("1m", 1 << 20), ("1g", 1 << 30),
+     ("1tb", 1 << 40), ("1p", 1 << 50)],
+)  # fmt: skip
+def test_sizes_are_spelled_as_for_spark(text: str, size: int) -> None:
+    assert Options({"maxBytesPerTrigger": text}).size("maxBytesPerTrigger") == size
+
+
+@pytest.mark.parametrize("text", ["0", "0m", "-1", "1.5g", "1 g", "g", "", "1bb", "many", "١"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"number of bytes was expected.*maxBytesPer"):
+        Options({"maxBytesPerTrigger": text}).size("maxBytesPerTrigger")
+
+
+ROWS = StructType([StructField("x", LongType()), StructField("p", StringType())])
+
+
+@pytest.mark.parametrize(
+    ("options", "overwrite", "named", "told"),
+    [
+        ({"partitionBy": "q"}, True, "partitionBy", "partitioned by"),
+        ({"replaceWhere": "x >"}, True, "replaceWhere", "no SQL expression"),
+        ({"replaceWhere": "q > 1"}, True, "replaceWhere", "no column q"),
+        ({"replaceWhere": "x > 1"}, False, "mode", r'partitionOverwriteMode.*mode\("overwrite"\)'),
+        (
+            {"partitionOverwriteMode": "dynamic"},
+            True,
+            "partitionOverwriteMode",
+            "partitionOverwriteMode=static",
+        ),
+        ({"overwriteSchema": "true"}, False, "overwriteSchema", "mergeSchema=true"),
+        ({"tableProperties": '{"a": "b"}'}, False, "tableProperties", "properties"),
+        ({"txnAppId": "", "txnVersion": "1"}, False, "txnAppId", "id of an application"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, False, "txnVersion", "whole number from 0"),
+        ({"txnAppId": "a", "txnVersion": f"{2**63}"}, False, "txnAppId", "no long from 0"),
+    ],
+    ids=str,
+)
+def test_errors_of_a_write_name_options(
+    tmp_path: Path, options: dict[str, str], overwrite: bool, named: str, told: str
+) -> None:
+    txlog.write(tmp_path, pa.table({"x": [1], "p": ["a"]}))
+    with pytest.raises(InvalidInputError, match=told) as caught:
+        TxlogDataSource({"path": str(tmp_path), **options}).writer(ROWS, overwrite)
+    assert caught.value.argument == named
+    assert not re.search(r"[a-z]_[a-z]", f"{caught.value.reason} {caught.value.remedy}")
+
+
+def test_a_schema_that_does_not_fit_names_options(tmp_path: Path) -> None:
+    txlog.write(tmp_path, pa.table({"x": [1]}))
+    with pytest.raises(SchemaMismatchError, match="pass mergeSchema=true"):
+        TxlogDataSource({"path": str(tmp_path)}).writer(ROWS, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"timestampAsOf": "soon"}, "timestampAsOf"),
+        ({"versionAsOf": "1", "timestampAsOf": "2020-01-01"}, "timestampAsOf"),
+        ({"readChangeFeed": "true", "startingTimestamp": "soon"}, "startingTimestamp"),
+        ({"readChangeFeed": "true", "startingVersion": "1", "endingVersion": "0"}, "endingVersion"),
+        (
+            {"readChangeFeed": "true", "endingVersion": "0", "endingTimestamp": "2020-01-01"},
+            "endingTimestamp",
+        ),
+    ],
+    ids=str,
+)
+def test_errors_of_a_read_name_options(tmp_path: Path, options: dict[str, str], named: str) -> None:
+    for start in (1, 2):
+        txlog.write(tmp_path, pa.table({"x": [start]}), mode="append")
+    source = TxlogDataSource({"path": str(tmp_path), **options})
+    with pytest.raises(InvalidInputError) as caught:
+        source.reader(source.schema()).partitions()
+    assert caught.value.argument == named
+    assert not re.search(r"[a-z]_[a-z]", f"{caught.value.reason} {caught.value.remedy}")
+
+
+def test_versions_that_are_not_there_are_told_by_option(tmp_path: Path) -> None:
+    txlog.write(tmp_path, pa.table({"x": [1]}))
+    options = {"path": str(tmp_path), "readChangeFeed": "true", "startingVersion": "9"}
+    with pytest.raises(NotFoundError, match="startingVersion is later"):
+        TxlogDataSource({**options, "endingVersion": "9"}).schema()

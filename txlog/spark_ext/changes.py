@@ -19,6 +19,7 @@ from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import as_spark_expects
 from txlog.spark_ext.shares import task_shares
+from txlog.spark_ext.spelled import spelled
 from txlog.store import Store
 
 _OF_OTHER_READS = (
@@ -54,6 +55,7 @@ def read_changes_of(
     return as_spark_expects(batches, schema)
 
 
+@spelled()
 def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     """Return the first version of the range that options name, and its last one, loaded.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from txlog.errors import InvalidInputError
+from txlog.spark_ext.spelled import spelled
 
 if TYPE_CHECKING:
     from txlog.store import Store
@@ -53,6 +54,9 @@ _SHORT = {"version": "versionAsOf", "timestamp": "timestampAsOf"}  # As function
 _ALIKE = 0.87  # Of the letters of a name, how much one that it is mistaken for shares.
 
 _LOCAL = re.compile("file:/+")
+
+_UNITS = "bkmgtp"  # As Spark has them: each is 1024 times the one before it.
+_SIZE = re.compile(rf"([0-9]+)(?:([{_UNITS[1:]}])b?|b)?")
 
 
 def plain_path(location: str) -> str:
@@ -123,7 +127,17 @@ class Options:
     @property
     def max_partition_bytes(self) -> int:
         """How much of a file a task reads: a larger one is read by several."""
-        return self.number("maxPartitionBytes", least=1) or MAX_PARTITION_BYTES
+        return self.size("maxPartitionBytes") or MAX_PARTITION_BYTES
+
+    def size(self, name: str) -> int | None:
+        """Return an option's number of bytes, at least 1, or None: `1048576`, `1024k` or `1m`."""
+        text = self.text(name)
+        if text is None:
+            return None
+        found = _SIZE.fullmatch(text.strip().lower())
+        if found is None or not int(found[1]):
+            raise self._bad(name, "a number of bytes was expected, such as 1048576 or 1m")
+        return int(found[1]) << 10 * _UNITS.index(found[2] or "b")
 
     def refuse(self, names: Iterable[str], reason: str) -> None:
         """Refuse options that have no meaning here, by their names."""
@@ -138,7 +152,8 @@ class Options:
         from txlog.snapshot import parse_timestamp
 
         text = self.text(name)
-        return None if text is None else parse_timestamp(text)
+        with spelled(timestamp=name):
+            return None if text is None else parse_timestamp(text)
 
     def columns(self) -> list[str] | None:
         """Return the names of the columns to read: none, where the option's text is empty."""
@@ -235,9 +250,17 @@ class Options:
                     remedy=f"{remedy}; replaceWhere chooses rows" if name == "where" else remedy,
                 )
 
+    @property
+    def app_id(self) -> str | None:
+        """The application's id of a write, or None."""
+        found = self.text("txnAppId")
+        if found is not None and not found:
+            raise self._bad("txnAppId", "the id of an application was expected")
+        return found
+
     def transaction(self) -> AppTransaction | None:
         """Return the application's transaction of a batch write."""
-        app_id, version = self.text("txnAppId"), self.number("txnVersion")
+        app_id, version = self.app_id, self.number("txnVersion", least=0)
         if (app_id is None) != (version is None):
             missing = "txnVersion" if version is None else "txnAppId"
             raise InvalidInputError(

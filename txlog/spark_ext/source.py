@@ -50,8 +50,8 @@ class TxlogDataSource(DataSource):
 
     For reading as a stream, besides `columns`, `where`, and `maxPartitionBytes`:
 
-    - `maxFilesPerTrigger`, `maxBytesPerTrigger`: how much a micro-batch reads. Default: 1000
-      files. A file that alone is larger is read all the same.
+    - `maxFilesPerTrigger`, `maxBytesPerTrigger` (`1073741824` or `1g`): how much a micro-batch
+      reads. Default: 1000 files. A file that alone is larger is read all the same.
     - `startingVersion` (a number or `latest`), `startingTimestamp`: begin with the commit of a
       version. Default: all rows that the table has, then the commits after them.
     - `ignoreDeletes`, `ignoreChanges`, `skipChangeCommits`: what to make of commits that delete or
@@ -164,9 +164,11 @@ class TxlogDataSource(DataSource):
 
         options = self._options
         store = options.store()
-        version, moment = options.number("versionAsOf", least=0), options.text("timestampAsOf")
+        version, moment = options.number("versionAsOf", least=0), options.moment("timestampAsOf")
         if version is not None and moment is not None:
             raise InvalidInputError(
-                argument="timestampAsOf", reason="versionAsOf and timestampAsOf exclude each other"
+                argument="timestampAsOf",
+                reason="versionAsOf and timestampAsOf both choose a version",
+                remedy="Pass only one of them",
             )
         return store, snapshot_at(store, version, moment)

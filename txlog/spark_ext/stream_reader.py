@@ -75,7 +75,8 @@ def stream_options(options: Options) -> StreamOptions:
     if start is not None and moment is not None:
         raise InvalidInputError(
             argument="startingTimestamp",
-            reason="startingVersion and startingTimestamp exclude each other",
+            reason="startingVersion and startingTimestamp both say where the stream begins",
+            remedy="Pass only one of them",
         )
     columns = options.columns()
     return StreamOptions(
@@ -92,7 +93,7 @@ def stream_options(options: Options) -> StreamOptions:
 
 def _limits(options: Options) -> Limits:
     files = options.number("maxFilesPerTrigger", least=1)
-    size = options.number("maxBytesPerTrigger", least=1)
+    size = options.size("maxBytesPerTrigger")
     return Limits(MAX_FILES if files is None and size is None else files, size)
 
 

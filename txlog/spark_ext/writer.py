@@ -18,6 +18,7 @@ from txlog.actions import Add
 from txlog.errors import InvalidInputError
 from txlog.expressions import as_expression
 from txlog.spark_ext.options import Options
+from txlog.spark_ext.spelled import spelled
 from txlog.spark_ext.target import (
     QUERY_ID,
     SESSION_PARTITION_MODE,
@@ -100,6 +101,7 @@ def query_of(written: Sequence[Written]) -> str | None:
     return next((held.query_id for held in written if held.query_id), None)
 
 
+@spelled(where="replaceWhere", schema_mode="overwriteSchema")
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
     """Plan a batch write; errors as for `plan_target`."""
     request = write_request(options, overwrite)
@@ -109,6 +111,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     return BatchWriter(plan_target(store, request, schema, existing(store)), txn)
 
 
+@spelled(where="replaceWhere", schema_mode="overwriteSchema")
 def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> StreamWriter:
     """Plan a micro-batch; errors as for `plan_target`.
 
@@ -118,7 +121,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
         `txnVersion` is given: the batches' ids take its place.
     """
     request = write_request(options, overwrite)
-    app_id = options.text("txnAppId")
+    app_id = options.app_id
     if options.text("txnVersion") is not None:
         raise InvalidInputError(
             argument="txnVersion",

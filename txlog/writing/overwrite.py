@@ -188,7 +188,7 @@ def require_modes(
         raise InvalidInputError(
             argument="partition_mode",
             reason="the table has no partition columns",
-            remedy='Use partition_mode="static", or a where',
+            remedy='Use partition_mode="static", or a predicate',
         )
     if schema_mode == "overwrite" and (predicate is not None or partition_mode == "dynamic"):
         raise InvalidInputError(
