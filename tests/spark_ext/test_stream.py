@@ -1,6 +1,7 @@
 """The streaming sink: each batch is one version."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,30 @@ def put_file(source: Path, number: int, *ids: int) -> None:
     file = source / f"{number}.parquet"
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file)
     os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads them in the order of their times.
+
+
+@pytest.mark.spec("STR-47")
+def test_a_table_that_vanished_between_batches_is_not_made_anew(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    source, table, checkpoint = tmp_path / "in", tmp_path / "t", tmp_path / "c"
+    put_file(source, 1, 1)
+    drain(spark, source, table, checkpoint)
+    schema = txlog.Table(table).schema
+    table.rename(tmp_path / "elsewhere")
+    put_file(source, 2, 2)
+    with pytest.raises(Exception, match=r"not-found.*the query has written batches"):
+        drain(spark, source, table, checkpoint)
+    assert not [path for path in table.rglob("*") if path.is_file()]
+    table.exists() and shutil.rmtree(table)
+    (tmp_path / "elsewhere").rename(table)
+    drain(spark, source, table, checkpoint)
+    assert sorted(txlog.Table(table).to_arrow()["id"].to_pylist()) == [1, 2]
+    shutil.rmtree(table)  # As the error says, an empty one will do.
+    txlog.Table.create(table, schema)
+    put_file(source, 3, 3)
+    drain(spark, source, table, checkpoint)
+    assert txlog.Table(table).to_arrow()["id"].to_pylist() == [3]
 
 
 @pytest.mark.spec("STR-41", "STR-42")

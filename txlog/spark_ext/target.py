@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions import Add, Metadata
 from txlog.effects import REAL
-from txlog.errors import CommitConflictError
+from txlog.errors import CommitConflictError, NotFoundError
 from txlog.expressions import Expression
 from txlog.snapshot import Snapshot
 from txlog.spark_ext.frame_schema import frame_schema, require_storable
@@ -184,6 +184,7 @@ def commit_files(
     txn: Transaction | None,
     *,
     written_for: Collection[str] = (),
+    may_make: bool = True,
 ) -> Outcome:
     """Commit what the tasks wrote, in one version; runs on the driver.
 
@@ -193,9 +194,13 @@ def commit_files(
     ----------
     written_for
         What the files depend on, if the target was made after they were written.
+    may_make
+        Whether there may be no table yet.
 
     Raises
     ------
+    NotFoundError
+        There is no table, and none may be made.
     CommitConflictError
         The table is not what the tasks wrote for: it was made, replaced or changed meanwhile.
     AlreadyExistsError
@@ -207,6 +212,8 @@ def commit_files(
         settled = None if latest is None else _settled(target, latest, txn)
         if settled is None:
             _require_planned(target, latest, written_for)
+        if latest is None and not may_make:
+            raise _vanished(target)
     if settled is not None:
         discard_files(target.store, adds)
         return settled.outcome
@@ -239,6 +246,15 @@ def _require_planned(target: Target, latest: Snapshot | None, written_for: Colle
     else:
         return
     raise _conflict(target, latest, f"{reason} while the rows were written")
+
+
+def _vanished(target: Target) -> NotFoundError:
+    return NotFoundError(
+        path=target.store.root,
+        reason="the query has written batches to a table here, and there is none now",
+        remedy="Bring it back, or make an empty one for the batches that follow; with a new "
+        "checkpoint the query begins anew",
+    )
 
 
 def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitConflictError:

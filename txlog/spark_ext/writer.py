@@ -180,6 +180,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             adds_of(written),
             self._transaction(written, batchId),
             written_for={held.written_for for held in written},
+            may_make=batchId == 0,
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
