@@ -222,7 +222,7 @@ def test_predicates_on_metadata_columns_rule_fragments_out(table: txlog.Table) -
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("limit", "-1"), ("limit", "many"), ("maxPartitionBytes", "0"), ("maxPartitionBytes", "1m")],
+    [("limit", "-1"), ("limit", "many"), ("maxPartitionBytes", "0"), ("maxPartitionBytes", "1x")],
 )
 def test_numbers_are_expected(table: txlog.Table, option: str, value: str) -> None:
     with pytest.raises(txlog.InvalidInputError, match=option):
