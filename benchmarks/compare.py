@@ -178,11 +178,20 @@ CASES = {
         targets={"deltalake": 5}, memory=0.7,
     ),
     "writers": Case(
-        "4 processes, 100 commits each, to one table",
+        "4 processes, 100 appends each, to one table",
         {
-            "txlog": WRITE.txlog_writers,
-            "deltalake": WRITE.delta_writers,
-            "floor": WRITE.floor_writers,
+            "txlog": WRITE.writers(WRITE.txlog_appends),
+            "deltalake": WRITE.writers(WRITE.delta_appends),
+            "floor": WRITE.writers(WRITE.floor_appends),
+        },
+        targets={"deltalake": 20},
+    ),
+    "writers-prepared": Case(
+        "4 processes, 100 commits of a prepared add each",
+        {
+            "txlog": WRITE.writers(WRITE.txlog_commits),
+            "deltalake": WRITE.writers(WRITE.delta_commits),
+            "floor": WRITE.writers(WRITE.floor_commits),
         },
         targets={"deltalake": 20},
     ),

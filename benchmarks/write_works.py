@@ -70,14 +70,18 @@ def txlog_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[
     return work
 
 
-def txlog_appends(root: Path) -> Callable[[], Any]:
+def txlog_appends(root: Path, first: int = 0, count: int = APPENDS) -> Callable[[], Any]:
+    import pyarrow.parquet  # noqa: F401 (as all imports, it is not timed)
+
     import txlog
 
-    data = [rows_of(number) for number in range(APPENDS)]
-    txlog.Table.create(root, data[0].schema)
+    opened = txlog.Table  # Imported by now, too.
+    data = [rows_of(number) for number in range(first, first + count)]
+    if first == 0:
+        opened.create(root, rows_of(0).schema)
 
     def work() -> Any:
-        table = txlog.Table(root)
+        table = opened(root)
         for rows in data:
             table.append(rows)
         return table.version
@@ -125,16 +129,18 @@ def delta_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[
     return work
 
 
-def delta_appends(root: Path) -> Callable[[], Any]:
-    from deltalake import DeltaTable, write_deltalake
+def delta_appends(root: Path, first: int = 0, count: int = APPENDS) -> Callable[[], Any]:
+    from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-    data = [rows_of(number) for number in range(APPENDS)]
-    DeltaTable.create(root, schema=data[0].schema)
+    data = [rows_of(number) for number in range(first, first + count)]
+    if first == 0:
+        DeltaTable.create(root, schema=rows_of(0).schema)
+    patient = CommitProperties(max_commit_retries=10_000)  # Others may win often.
 
     def work() -> Any:
         table = DeltaTable(root)
         for rows in data:
-            write_deltalake(table, rows, mode="append")
+            write_deltalake(table, rows, mode="append", commit_properties=patient)
         return table.version()
 
     return work
@@ -158,23 +164,26 @@ def floor_commits(root: Path, first: int = 0, count: int = COMMITS) -> Callable[
     return work
 
 
-def floor_appends(root: Path) -> Callable[[], Any]:
+def floor_appends(root: Path, first: int = 0, count: int = APPENDS) -> Callable[[], Any]:
     import pyarrow.parquet as pq
 
-    data = [rows_of(number) for number in range(APPENDS)]
+    data = [rows_of(number) for number in range(first, first + count)]
     text = json.dumps({"add": next(iter(adds(1, 1)))}).encode()
     log = root / "_delta_log"
-    log.mkdir(parents=True)
+    if first == 0:
+        log.mkdir(parents=True)
+        (log / f"{0:020d}.json").touch()
 
     def work() -> Any:
-        for version, rows in enumerate(data, start=1):
-            with (root / f"{version}.parquet").open("xb") as file:
+        version = 0
+        for number, rows in enumerate(data, start=first):
+            with (root / f"{number}.parquet").open("xb") as file:
                 pq.write_table(rows, file, compression="zstd", use_dictionary=["part"])
                 file.flush()
                 os.fsync(file.fileno())
             _sync_folder(str(root))
-            _commit_durably(str(log), version, text)
-        return len(data)
+            version = _commit_durably(str(log), version + 1, text)
+        return version
 
     return work
 
@@ -208,8 +217,8 @@ def _sync_folder(path: str) -> None:
 
 
 def in_processes(one: Callable[..., Callable[[], Any]], root: Path) -> Callable[[], Any]:
-    """Have processes that are ready commit to one table at the same time."""
-    write_commits(root, 0, 0)
+    """Have processes that are ready write to one table, which is made here, at the same time."""
+    one(root, 0, 0)
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(WRITERS + 1, timeout=PATIENCE)
     spent = context.Array("d", WRITERS)
@@ -246,16 +255,8 @@ def _writer(
     barrier.wait()
 
 
-def txlog_writers(root: Path) -> Callable[[], Any]:
-    return in_processes(txlog_commits, root)
-
-
-def delta_writers(root: Path) -> Callable[[], Any]:
-    return in_processes(delta_commits, root)
-
-
-def floor_writers(root: Path) -> Callable[[], Any]:
-    return in_processes(floor_commits, root)
+def writers(one: Callable[..., Callable[[], Any]]) -> Prepare:
+    return lambda root: in_processes(one, root)
 
 
 # -- checkpoints, of a copy of a table that log_tables made
