@@ -21,11 +21,21 @@ from txlog.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.expressions import as_expression
-from txlog.feed import UNDECIDED, ChangePolicy, Limits, StreamOptions, TableStream, read_changes
-from txlog.feed.offsets import Step, StreamOffset, advance, parse_offset, unit_ranges
-from txlog.log import commit_name
-from txlog.scan import read_fragment
+from txlog.expressions.sql import as_expression
+from txlog.feed.offsets import (
+    UNDECIDED,
+    Limits,
+    Step,
+    StreamOffset,
+    advance,
+    parse_offset,
+    unit_ranges,
+)
+from txlog.feed.read import read_changes
+from txlog.feed.stream import StreamOptions, TableStream
+from txlog.feed.stream_files import ChangePolicy
+from txlog.log.names import commit_name
+from txlog.scan.read import read_fragment
 from txlog.testing.logs import unsealed
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -17,17 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.feed.stream_history import FEED, VERBS, History
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
-from txlog.feed import (
-    CHANGE_COLUMNS,
-    UNDECIDED,
-    ChangePolicy,
-    Limits,
-    StreamOptions,
-    TableStream,
-    read_changes,
-)
+from txlog.feed.offsets import UNDECIDED, Limits
+from txlog.feed.plan import CHANGE_COLUMNS
+from txlog.feed.read import read_changes
+from txlog.feed.stream import StreamOptions, TableStream
+from txlog.feed.stream_files import ChangePolicy
 from txlog.protocol import access
-from txlog.scan import read_fragment
+from txlog.scan.read import read_fragment
 
 LIMITS = st.builds(
     Limits,

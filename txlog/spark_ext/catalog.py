@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions import Expression, quote_name
+from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import Expression
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txlog.errors import SchemaMismatchError
-from txlog.feed import tightened
-from txlog.schema import StructType, type_name
+from txlog.feed.forms import tightened
+from txlog.schema.types import StructType, type_name
 
 
 def require_loaded(

@@ -12,8 +12,9 @@ from txlog.errors import InvalidInputError
 from txlog.spark_ext.spelled import spelled
 
 if TYPE_CHECKING:
-    from txlog.store import Store
-    from txlog.writing import AppTransaction, WriteOptions
+    from txlog.store.base import Store
+    from txlog.writing.operation import AppTransaction
+    from txlog.writing.options import WriteOptions
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
@@ -149,7 +150,7 @@ class Options:
 
     def moment(self, name: str) -> int | None:
         """Return an option's time in milliseconds since the epoch, or None."""
-        from txlog.snapshot import parse_timestamp
+        from txlog.snapshot.travel import parse_timestamp
 
         text = self.text(name)
         with spelled(timestamp=name):
@@ -229,7 +230,7 @@ class Options:
             )
         if path == self.text("location"):
             path = plain_path(path)
-        from txlog.store import open_store
+        from txlog.store.open import open_store
 
         return open_store(path, self.storage)
 
@@ -285,7 +286,7 @@ class Options:
 
     def write_options(self) -> WriteOptions:
         """Return how files are cut, and what to note in the commit."""
-        from txlog.writing import WriteOptions
+        from txlog.writing.options import WriteOptions
 
         return WriteOptions(
             max_rows_per_file=self.number("maxRecordsPerFile", least=1),

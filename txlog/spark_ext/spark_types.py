@@ -6,7 +6,8 @@ import json
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.schema import StructType, schema_json
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
 
 
 def spark_schema(schema: StructType) -> SparkStruct:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import DataFileError, InvalidInputError
-from txlog.schema import PrimitiveType, arrow_type
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import encode_array, encode_names, encode_object
 from txlog.variant.encoding import NO_NAMES, NULL_VALUE, decode_names, object_parts
 from txlog.variant.kinds import MalformedError
