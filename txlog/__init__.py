@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.version import __version__
 
 if TYPE_CHECKING:
+    from txlog.changes.changes import Changes
     from txlog.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         UnsupportedFeatureError,
     )
     from txlog.expressions.tree import Expression, col, lit
-    from txlog.feed.changes import Changes
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
@@ -90,7 +90,7 @@ _HOMES = {
     "BadDeletionVectorError": "errors",
     "Capability": "writing.capabilities",
     "CatalogCommits": "log.catalog",
-    "Changes": "feed.changes",
+    "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",
     "CommitConflictError": "errors",
     "DataFile": "fragments.fragment",

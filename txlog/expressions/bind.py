@@ -25,7 +25,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.schema.moments import parse_date, parse_moment
+from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
     WHOLE_NUMBERS,
     DataType,

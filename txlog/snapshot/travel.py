@@ -8,7 +8,7 @@ from typing import Literal
 
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.log.names import LogFile
-from txlog.schema.moments import format_moment, parse_moment
+from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.changes.changes import feed_read_plan, plan_feed
+from txlog.changes.plan import ChangeFile
+from txlog.changes.read import read_changes
+from txlog.changes.versions import feed_range
 from txlog.expressions.tree import Expression
-from txlog.feed.changes import feed_read_plan, plan_feed
-from txlog.feed.plan import ChangeFile
-from txlog.feed.range import feed_range
-from txlog.feed.read import read_changes
 from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange
 from txlog.schema.arrow import arrow_schema

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from txlog.changes.forms import tightened
 from txlog.errors import SchemaMismatchError
-from txlog.feed.forms import tightened
 from txlog.schema.types import StructType, type_name
 
 

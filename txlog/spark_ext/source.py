@@ -93,7 +93,7 @@ class TxlogDataSource(DataSource):
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
-        from txlog.feed.changes import feed_read_plan
+        from txlog.changes.changes import feed_read_plan
         from txlog.snapshot.at import snapshot_at
         from txlog.spark_ext.changes import feed_of
 

@@ -20,12 +20,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.changes.plan import ChangeFile
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
-from txlog.feed.offsets import UNDECIDED, Limits
-from txlog.feed.plan import ChangeFile
-from txlog.feed.stream import MAX_FILES, StreamOptions, TableStream
-from txlog.feed.stream_files import ChangePolicy
 from txlog.fragments.fragment import Fragment
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
@@ -36,6 +33,9 @@ from txlog.spark_ext.options import UNKNOWN_TO_STREAMS, Options
 from txlog.spark_ext.reader import FragmentPartition, read_partition
 from txlog.spark_ext.shares import task_shares
 from txlog.store.base import Store
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import UNDECIDED, Limits
+from txlog.stream.stream import MAX_FILES, StreamOptions, TableStream
 
 _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
 

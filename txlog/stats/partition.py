@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from txlog.actions.columns import flat
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
-from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
+from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import (
     WHOLE_NUMBERS,
     DataType,

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from txlog.actions.columns import flat
 from txlog.schema.arrow import arrow_type
-from txlog.schema.moments import parse_date, parse_moment
+from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
     WHOLE_NUMBERS,
     DataType,

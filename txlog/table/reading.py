@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from txlog.changes.changes import Changes, plan_feed
+from txlog.changes.versions import feed_range
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.feed.changes import Changes, plan_feed
-from txlog.feed.range import feed_range
 from txlog.scan.deferred import plan_snapshot
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from txlog.changes.changes import require_feed
 from txlog.errors import TxlogError, UnsupportedFeatureError
-from txlog.feed.changes import require_feed
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.snapshot.newer import require_refreshable
 from txlog.snapshot.snapshot import Snapshot

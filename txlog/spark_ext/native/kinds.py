@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema.moments import format_moment
+from txlog.schema.timestamps import format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 from txlog.stats.partition import format_partition_values
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from txlog.changes.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.errors import DataFileError
-from txlog.feed.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.fragments.positions import alive_mask
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan

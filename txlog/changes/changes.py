@@ -9,17 +9,17 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions.bind import bind, columns_of
-from txlog.expressions.tree import Expression
-from txlog.feed.forms import faults_between, form_of
-from txlog.feed.plan import (
+from txlog.changes.forms import faults_between, form_of
+from txlog.changes.plan import (
     CHANGE_COLUMNS,
     ChangeFile,
     change_rows,
     changed_files,
 )
-from txlog.feed.read import read_changes
+from txlog.changes.read import read_changes
+from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.stream.stream_history import FEED, VERBS, History
 
-from tests.feed.stream_history import FEED, VERBS, History
+from txlog.changes.plan import CHANGE_COLUMNS
+from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
-from txlog.feed.offsets import UNDECIDED, Limits
-from txlog.feed.plan import CHANGE_COLUMNS
-from txlog.feed.read import read_changes
-from txlog.feed.stream import StreamOptions, TableStream
-from txlog.feed.stream_files import ChangePolicy
 from txlog.protocol import access
 from txlog.scan.read import read_fragment
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import UNDECIDED, Limits
+from txlog.stream.stream import StreamOptions, TableStream
 
 LIMITS = st.builds(
     Limits,

@@ -10,24 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from txlog.actions.columns import empty_rows
+from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
+from txlog.changes.plan import ChangeFile
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.expressions.bind import bind
 from txlog.expressions.tree import Expression
-from txlog.feed.ahead import CommitsAhead
-from txlog.feed.changes import feed_read_plan, possible_changes, require_feed
-from txlog.feed.offsets import (
-    Limits,
-    Step,
-    StreamOffset,
-    advance,
-    is_undecided,
-    parse_offset,
-    unit_ranges,
-)
-from txlog.feed.plan import ChangeFile
-from txlog.feed.stream_files import ChangePolicy, as_fragments, require_one_policy
-from txlog.feed.stream_versions import StreamVersions
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
@@ -37,6 +25,18 @@ from txlog.snapshot.travel import version_from
 from txlog.stats.fragments import fragment_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store
+from txlog.stream.files import ChangePolicy, as_fragments, require_one_policy
+from txlog.stream.offsets import (
+    Limits,
+    Step,
+    StreamOffset,
+    advance,
+    is_undecided,
+    parse_offset,
+    unit_ranges,
+)
+from txlog.stream.versions import StreamVersions
+from txlog.stream.watch import CommitsAhead
 
 MAX_FILES = 1000  # Of a micro-batch, by default.
 

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import txlog
+from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import (
     CommitConflictError,
@@ -22,7 +23,10 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions.sql import as_expression
-from txlog.feed.offsets import (
+from txlog.log.names import commit_name
+from txlog.scan.read import read_fragment
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import (
     UNDECIDED,
     Limits,
     Step,
@@ -31,11 +35,7 @@ from txlog.feed.offsets import (
     parse_offset,
     unit_ranges,
 )
-from txlog.feed.read import read_changes
-from txlog.feed.stream import StreamOptions, TableStream
-from txlog.feed.stream_files import ChangePolicy
-from txlog.log.names import commit_name
-from txlog.scan.read import read_fragment
+from txlog.stream.stream import StreamOptions, TableStream
 from txlog.testing.logs import unsealed
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
