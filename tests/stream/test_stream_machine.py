@@ -13,8 +13,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.stream.stream_history import FEED, VERBS, History
 
+from tests.stream.stream_history import FEED, VERBS, History
 from txlog.changes.plan import CHANGE_COLUMNS
 from txlog.changes.read import read_changes
 from txlog.effects import Effects
