@@ -239,7 +239,7 @@ def test_an_outcome_says_what_was_done(table: txlog.Table) -> None:
     nothing = table.delete("x = 4")
     assert (nothing.version, nothing.skipped) == (None, False)
     assert not nothing
-    assert not table.append(DATA, ("job", 3))
+    assert not table.append(DATA, txn=("job", 3))
     assert table.version == 3
 
 

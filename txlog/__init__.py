@@ -11,6 +11,7 @@ from txlog.version import __version__
 
 if TYPE_CHECKING:
     from txlog.changes.changes import Changes
+    from txlog.commit.operation import Outcome
     from txlog.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from txlog.variant.arrays import variant_to_json, variant_to_python
     from txlog.write_table import write, write_fragments
     from txlog.writing.capabilities import Capability
-    from txlog.writing.operation import Outcome
     from txlog.writing.workers.operations import Operation
 
 __all__ = [
@@ -106,7 +106,7 @@ _HOMES = {
     "LogCorruptError": "errors",
     "NotFoundError": "errors",
     "Operation": "writing.workers.operations",
-    "Outcome": "writing.operation",
+    "Outcome": "commit.operation",
     "OutcomeUnknownError": "errors",
     "RetriesExhaustedError": "errors",
     "Scan": "scan.scan",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
@@ -16,7 +17,6 @@ from txlog.scan.scan import Scan
 from txlog.scan.take import take_offsets
 from txlog.schema.arrow import arrow_schema
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.operation import Place
 from txlog.writing.workers.fragments import (
     delete_from_fragment,
     fragment_metadata,
@@ -35,13 +35,13 @@ class TableFragment:
 
     def __init__(
         self,
-        place: Place,
+        context: Context,
         snapshot: Snapshot,
         live: pa.Table,
         rows_at: Mapping[str, int],
         fragment: Fragment,
     ):
-        self._place = place
+        self._context = context
         self._snapshot = snapshot
         self._live = live  # `FILE_ROWS`, this fragment's among them,
         self._rows_at = rows_at  # by their paths.
@@ -150,7 +150,7 @@ class TableFragment:
         """Plan a scan of this fragment; arguments and errors as for `Table.scan`."""
         where = as_expression(filter)
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns, where=where)
-        return Scan(self._place.store, plan, self._place.engine)
+        return Scan(self._context.store, plan, self._context.engine)
 
     def count_rows(self, filter: Filter = None) -> int:
         """Return the number of rows that are left, from the log if it knows and all are meant."""
@@ -184,7 +184,9 @@ class TableFragment:
             A row is beyond the fragment, or deleted; those at fault are named by row address.
         """
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
-        return take_offsets(self._place.store, plan, self._fragment, indices, self._place.engine)
+        return take_offsets(
+            self._context.store, plan, self._fragment, indices, self._context.engine
+        )
 
     # Changes to be committed ---------------------------------------------------------------
 
@@ -219,7 +221,7 @@ class TableFragment:
 
     def _deleted(self, going: Expression | Sequence[int]) -> FragmentMetadata | None:
         return delete_from_fragment(
-            self._place, self._snapshot, self.metadata, self._fragment, going
+            self._context, self._snapshot, self.metadata, self._fragment, going
         )
 
     def merge_columns(
@@ -234,5 +236,5 @@ class TableFragment:
         The fragment and the schema for `Operation.Merge`.
         """
         return merge_into_fragment(
-            self._place, self._snapshot, self.metadata, self._fragment, columns, read_columns
+            self._context, self._snapshot, self.metadata, self._fragment, columns, read_columns
         )

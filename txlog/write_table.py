@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from txlog.commit.app_versions import AppVersion, require_app_version
+from txlog.commit.context import Context
+from txlog.commit.operation import skip_recorded
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.fragments.metadata import FragmentMetadata
@@ -23,7 +26,6 @@ from txlog.writing.append import require_additive
 from txlog.writing.arguments import as_names, write_options
 from txlog.writing.create import already_exists, existing, write_new_table
 from txlog.writing.data import SchemaMode
-from txlog.writing.operation import AppTransaction, Place, require_transaction, skip_recorded
 from txlog.writing.overwrite import PartitionMode
 from txlog.writing.workers.fragments import write_new_fragments
 
@@ -40,7 +42,7 @@ def write(
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
     properties: Mapping[str, str] | None = None,
-    txn: AppTransaction | None = None,
+    txn: AppVersion | None = None,
     name: str | None = None,
     description: str | None = None,
     target_file_bytes: int | None = None,
@@ -66,25 +68,26 @@ def write(
     The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
     """
     require_mode(mode, where, partition_mode, schema_mode)
-    require_transaction(txn)
+    require_app_version(txn)
     store = open_store(uri, storage_options)
-    place = Place(store, engine=engine or threads_for(store))
-    snapshot = existing(place.store)
+    context = Context(store, engine=engine or threads_for(store))
+    snapshot = existing(context.store)
     if snapshot is None:
         made = write_new_table(
-            place,
+            context,
             data,
             partition_by=as_names(partition_by),
             properties=properties or {},
             name=name,
             description=description,
+            options=write_options(target_file_bytes, max_rows_per_file),
             txn=txn,
-            options=write_options(target_file_bytes, max_rows_per_file, user_metadata),
+            user_metadata=user_metadata,
             allow_existing=mode != "error",
             where=as_expression(where),
         )
         if made is not None:
-            return Table._made(place, made)
+            return Table._made(context, made)
         if mode != "ignore" and isinstance(data, pa.RecordBatchReader):
             raise CommitConflictError(
                 version=0,
@@ -93,15 +96,15 @@ def write(
                 "which can be read only once",
                 remedy="Write again, with a new stream",
             )
-        snapshot = load_snapshot(place.store)
+        snapshot = load_snapshot(context.store)
     recorded = skip_recorded(snapshot, txn)
     if recorded is not None:
-        return Table._made(place, recorded)
-    table = Table._of(place, snapshot)
+        return Table._made(context, recorded)
+    table = Table._of(context, snapshot)
     if mode == "ignore":
         return table
     if mode == "error":
-        raise already_exists(place.store)
+        raise already_exists(context.store)
     require_same(snapshot, partition_by, properties or {})
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
@@ -204,9 +207,9 @@ def write_fragments(
         There is no table yet: make it with `Table.create`.
     """
     if isinstance(table, Table):
-        place, snapshot = Place(table.store), table.snapshot
+        context, snapshot = Context(table.store), table.snapshot
     else:
-        place = Place(open_store(table, storage_options))
-        snapshot = load_snapshot(place.store)
-    options = write_options(target_file_bytes, max_rows_per_file, None)
-    return write_new_fragments(place, snapshot, data, options)
+        context = Context(open_store(table, storage_options))
+        snapshot = load_snapshot(context.store)
+    options = write_options(target_file_bytes, max_rows_per_file)
+    return write_new_fragments(context, snapshot, data, options)

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append
 from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.actions.table import Txn
 from txlog.commit.attempt import unparsed
+from txlog.commit.context import Context
 from txlog.commit.encode import encode_commit
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
@@ -23,10 +25,8 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
-from txlog.writing.append import append
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create
-from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -50,18 +50,18 @@ class Noting(Disk):
         super().link(source, target)
 
 
-def made(root: Path, effects: Any, properties: dict[str, str]) -> tuple[Snapshot, Place, Noting]:
+def made(root: Path, effects: Any, properties: dict[str, str]) -> tuple[Snapshot, Context, Noting]:
     """Return a table's first version, from which two others have followed meanwhile."""
-    place = Place(LocalStore(str(root / "t")), effects, Threads(1))
+    place = Context(LocalStore(str(root / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), properties=properties)
     seen = load_snapshot(place.store)
     for x in range(2):
         append(place, load_snapshot(place.store), pa.table({"x": pa.array([x], pa.int64())}))
     disk = Noting()
-    return seen, Place(LocalStore(place.store.root, disk=disk), effects, Threads(1)), disk
+    return seen, Context(LocalStore(place.store.root, disk=disk), effects, Threads(1)), disk
 
 
-def committed(place: Place, seen: Snapshot, **changes: Any) -> list[dict[str, Any]]:
+def committed(place: Context, seen: Snapshot, **changes: Any) -> list[dict[str, Any]]:
     intent = Intent("WRITE", seen.version, "append", **changes)
     done = commit(place.store, seen, intent, effects=place.effects)
     assert isinstance(done, Committed)
@@ -147,7 +147,7 @@ def test_a_commit_is_what_reading_it_would_give(intent: Intent, stamped: bool) -
 
 
 def test_a_commit_holds_nothing_that_a_caller_can_change(tmp_path: Path, effects: Any) -> None:
-    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), partition_by=())
     seen = load_snapshot(place.store)
     values: dict[str, str | None] = {"p": "1"}

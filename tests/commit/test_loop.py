@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.verb_calls import Built, append, delete, overwrite, run
 from txlog.actions.file import Add
 from txlog.actions.ndjson import encode
 from txlog.actions.table import DomainMetadata
+from txlog.commit.context import Context
 from txlog.commit.encode import encode_commit
 from txlog.commit.intent import Intent
-from txlog.commit.loop import Committed, Redo, commit, run
+from txlog.commit.loop import Committed, Redo, commit
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, RetriesExhaustedError
 from txlog.fragments.ids import ID_APP, ID_TAG
@@ -23,13 +25,9 @@ from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local import LocalStore
-from txlog.writing.append import append
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 
@@ -39,19 +37,19 @@ def xs(*values: int) -> pa.Table:
 
 
 @pytest.fixture
-def place(tmp_path: Path, effects: Effects) -> Place:
-    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+def place(tmp_path: Path, effects: Effects) -> Context:
+    place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA))
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     append(place, load_snapshot(place.store), xs(11, 12, 13))
     return place
 
 
-def rows(place: Place) -> list[int]:
+def rows(place: Context) -> list[int]:
     return sorted(txlog.Table(place.store.root).to_arrow()["x"].to_pylist())
 
 
-def data_files(place: Place) -> set[str]:
+def data_files(place: Context) -> set[str]:
     return {
         info.name
         for info in place.store.list_tree("")
@@ -59,11 +57,11 @@ def data_files(place: Place) -> set[str]:
     }
 
 
-def live_files(place: Place) -> set[str]:
+def live_files(place: Context) -> set[str]:
     return set(txlog.Table(place.store.root).files()["path"].to_pylist())
 
 
-def test_two_appends_from_one_version_both_land(place: Place) -> None:
+def test_two_appends_from_one_version_both_land(place: Context) -> None:
     seen = load_snapshot(place.store)
     first = append(place, seen, xs(21))
     second = append(place, seen, xs(22))
@@ -72,7 +70,7 @@ def test_two_appends_from_one_version_both_land(place: Place) -> None:
     assert rows(place) == [1, 2, 3, 11, 12, 13, 21, 22]
 
 
-def test_fragment_ids_of_two_writers_differ(place: Place) -> None:
+def test_fragment_ids_of_two_writers_differ(place: Context) -> None:
     seen = load_snapshot(place.store)
     for value in (21, 22, 23):
         append(place, seen, xs(value))
@@ -81,7 +79,7 @@ def test_fragment_ids_of_two_writers_differ(place: Place) -> None:
     assert table.transaction_version(ID_APP) == 4
 
 
-def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Place) -> None:
+def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(1000))
     assert delete(place, seen, "x < 3").outcome.version == 4
@@ -90,7 +88,7 @@ def test_a_delete_lands_after_an_append_that_it_cannot_meet(place: Place) -> Non
     assert history["readVersion"] == 2  # Nothing was decided anew.
 
 
-def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Place) -> None:
+def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(0, 50))
     assert delete(place, seen, "x < 3").outcome.metrics["numDeletedRows"] == 3
@@ -100,7 +98,7 @@ def test_a_delete_is_decided_anew_after_an_append_of_such_rows(place: Place) -> 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, vectors: str) -> None:
-    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(place, load_snapshot(place.store), xs(1, 2, 3, 4))
     seen = load_snapshot(place.store)
@@ -115,7 +113,7 @@ def test_two_deletes_in_one_file_both_count(tmp_path: Path, effects: Effects, ve
     assert txlog.Table(place.store.root, version=2).count() == 3
 
 
-def test_a_delete_of_rows_that_are_gone_does_nothing(place: Place) -> None:
+def test_a_delete_of_rows_that_are_gone_does_nothing(place: Context) -> None:
     seen = load_snapshot(place.store)
     delete(place, seen, "x = 1")
     second = delete(place, seen, "x = 1")
@@ -124,7 +122,7 @@ def test_a_delete_of_rows_that_are_gone_does_nothing(place: Place) -> None:
     assert load_snapshot(place.store).version == 3
 
 
-def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Place) -> None:
+def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(99))
     overwrite(place, seen, xs(7))
@@ -133,7 +131,7 @@ def test_an_overwrite_takes_what_an_append_added_meanwhile(place: Place) -> None
 
 
 @pytest.mark.parametrize("verb", ["append", "overwrite", "delete"])
-def test_one_transaction_by_two_writers_lands_once(place: Place, verb: str) -> None:
+def test_one_transaction_by_two_writers_lands_once(place: Context, verb: str) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(21), txn=("job", 5))
     before = data_files(place)
@@ -150,14 +148,14 @@ def test_one_transaction_by_two_writers_lands_once(place: Place, verb: str) -> N
     assert data_files(place) == before
 
 
-def test_a_later_transaction_of_the_same_application_lands(place: Place) -> None:
+def test_a_later_transaction_of_the_same_application_lands(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(21), txn=("job", 5))
     assert append(place, seen, xs(22), txn=("job", 6)).outcome.version == 4
     assert load_snapshot(place.store).transaction_version("job") == 6
 
 
-def test_a_new_schema_makes_an_append_check_again(place: Place) -> None:
+def test_a_new_schema_makes_an_append_check_again(place: Context) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -166,7 +164,7 @@ def test_a_new_schema_makes_an_append_check_again(place: Place) -> None:
     assert found == [{"x": 5, "y": "b"}, {"x": 6, "y": None}]
 
 
-def test_two_new_columns_both_come(place: Place) -> None:
+def test_two_new_columns_both_come(place: Context) -> None:
     seen = load_snapshot(place.store)
     for name in "yz":
         data = pa.table({"x": pa.array([5], pa.int64()), name: ["b"]})
@@ -177,7 +175,7 @@ def test_two_new_columns_both_come(place: Place) -> None:
 @pytest.mark.spec("CON-11")
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_delete_lands_after_new_columns(tmp_path: Path, effects: Effects, vectors: str) -> None:
-    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     create(place, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     seen = load_snapshot(place.store)
@@ -190,7 +188,7 @@ def test_a_delete_lands_after_new_columns(tmp_path: Path, effects: Effects, vect
     assert found == [{"x": 3, "y": None}, {"x": 1000, "y": "b"}]
 
 
-def test_an_append_that_a_new_rule_forbids_is_refused(place: Place) -> None:
+def test_an_append_that_a_new_rule_forbids_is_refused(place: Context) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -206,7 +204,7 @@ def intent_of(snapshot: Snapshot, path: str) -> Intent:
     return Intent("WRITE", snapshot.version, "append", adds=(file,))
 
 
-def test_the_loop_says_how_often_it_tried(place: Place) -> None:
+def test_the_loop_says_how_often_it_tried(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(4))
     append(place, seen, xs(5))
@@ -215,7 +213,7 @@ def test_the_loop_says_how_often_it_tried(place: Place) -> None:
     assert (done.attempts, done.snapshot.version) == (2, 5)  # One look passes all winners.
 
 
-def test_a_redo_comes_with_the_newest_snapshot(place: Place) -> None:
+def test_a_redo_comes_with_the_newest_snapshot(place: Context) -> None:
     seen = load_snapshot(place.store)
     wide = pa.table({"x": pa.array([5], pa.int64()), "y": ["b"]})
     append(place, seen, wide, schema_mode="merge")
@@ -241,7 +239,7 @@ class _Busy:
         return self._inner.put_if_absent(path, data)
 
 
-def busy(place: Place) -> Place:
+def busy(place: Context) -> Context:
     def others() -> Iterator[bytes]:
         count = 0
         while True:
@@ -249,10 +247,10 @@ def busy(place: Place) -> Place:
             yield encode(list(intent_of(load_snapshot(place.store), f"other-{count}").adds))
 
     store: Any = _Busy(LocalStore(place.store.root), others())
-    return Place(store, place.effects, place.engine)
+    return Context(store, place.effects, place.engine)
 
 
-def test_attempts_end_at_the_deadline(place: Place, effects: Any) -> None:
+def test_attempts_end_at_the_deadline(place: Context, effects: Any) -> None:
     seen = load_snapshot(place.store)
     crowded = busy(place)
     with pytest.raises(RetriesExhaustedError) as caught:
@@ -263,7 +261,7 @@ def test_attempts_end_at_the_deadline(place: Place, effects: Any) -> None:
     assert load_snapshot(place.store).version == caught.value.version
 
 
-def test_an_append_that_never_wins_leaves_no_file(place: Place) -> None:
+def test_an_append_that_never_wins_leaves_no_file(place: Context) -> None:
     before = data_files(place)
     with pytest.raises(RetriesExhaustedError):
         append(busy(place), load_snapshot(place.store), xs(9))
@@ -296,7 +294,7 @@ def test_an_encoded_commit_names_itself_and_its_new_files(effects: Any) -> None:
 
 
 def test_in_commit_timestamps_only_rise(tmp_path: Path, effects: Any) -> None:
-    place = Place(LocalStore(str(tmp_path / "t")), effects, Threads(1))
+    place = Context(LocalStore(str(tmp_path / "t")), effects, Threads(1))
     properties = {"delta.enableInCommitTimestamps": "true"}
     create(place, as_schema(SCHEMA), properties=properties)
     first = load_snapshot(place.store).timestamp_ms
@@ -312,7 +310,7 @@ def property_intent(snapshot: Snapshot, name: str) -> Intent:
 
 
 @pytest.mark.spec("CON-17")
-def test_a_failure_names_the_winner_and_what_to_do(place: Place) -> None:
+def test_a_failure_names_the_winner_and_what_to_do(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(4))
     first = load_snapshot(place.store)
@@ -330,7 +328,7 @@ def test_a_failure_names_the_winner_and_what_to_do(place: Place) -> None:
 
 @pytest.mark.spec("CON-17")
 @pytest.mark.parametrize("first", ["rows", "property"])
-def test_no_other_winner_lets_a_forbidden_operation_run_again(place: Place, first: str) -> None:
+def test_no_other_winner_lets_a_forbidden_operation_run_again(place: Context, first: str) -> None:
     """Run again, it would undo what it never saw."""
     seen = load_snapshot(place.store)
     runs: list[int] = []
@@ -346,14 +344,13 @@ def test_no_other_winner_lets_a_forbidden_operation_run_again(place: Place, firs
         else:
             commit(place.store, now, property_intent(now, "a"), effects=place.effects)
     with pytest.raises(CommitConflictError):
-        run(place.store, seen, build, effects=place.effects)
+        run(Built(place, build), seen)
     assert runs == [seen.version]
-    _, committed = run(place.store, load_snapshot(place.store), build, effects=place.effects)
-    assert committed is not None
+    assert run(Built(place, build), load_snapshot(place.store)).outcome.version is not None
 
 
 @pytest.mark.spec("CON-15")
-def test_a_property_of_the_system_is_set_anew_after_rows(place: Place) -> None:
+def test_a_property_of_the_system_is_set_anew_after_rows(place: Context) -> None:
     seen = load_snapshot(place.store)
     append(place, seen, xs(4))
     runs: list[int] = []
@@ -362,14 +359,14 @@ def test_a_property_of_the_system_is_set_anew_after_rows(place: Place) -> None:
         runs.append(base.version)
         return property_intent(base, "delta.logRetentionDuration" if len(runs) < 3 else "mine")
 
-    run(place.store, seen, build, effects=place.effects)
+    run(Built(place, build), seen)
     assert runs == [2, 3]
     append(place, load_snapshot(place.store), xs(5))
-    run(place.store, load_snapshot(place.store, version=4), build, effects=place.effects)
+    run(Built(place, build), load_snapshot(place.store, version=4))
     assert runs == [2, 3, 4]  # One of a user's does not mind.
 
 
-def test_domains_are_committed(place: Place) -> None:
+def test_domains_are_committed(place: Context) -> None:
     seen = load_snapshot(place.store)
     domain = DomainMetadata(domain="mine", configuration="{}")
     intent = replace(intent_of(seen, "f"), domains=(domain,))

@@ -10,19 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append, delete, overwrite
+from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local import LocalStore
 from txlog.store.memory import MemoryStore
-from txlog.writing.append import append
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create, write_new_table
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")
@@ -72,9 +70,9 @@ def xs(*values: int) -> pa.Table:
     return pa.table({"x": pa.array(values, pa.int64())})
 
 
-def flaky(root: str, effects: Effects, *faults: str) -> tuple[Place, Any]:
+def flaky(root: str, effects: Effects, *faults: str) -> tuple[Context, Any]:
     store: Any = Flaky(LocalStore(root), *faults)
-    return Place(store, effects, Threads(1)), store
+    return Context(store, effects, Threads(1)), store
 
 
 def rows(root: str, version: int | None = None) -> list[int]:
@@ -88,7 +86,7 @@ def parquet_files(root: str) -> set[str]:
 @pytest.fixture
 def root(tmp_path: Path, effects: Effects) -> str:
     root = str(tmp_path / "t")
-    place = Place(LocalStore(root), effects, Threads(1))
+    place = Context(LocalStore(root), effects, Threads(1))
     create(place, as_schema(SCHEMA))
     append(place, load_snapshot(place.store), xs(1, 2, 3))
     return root
@@ -118,7 +116,7 @@ def test_a_lost_answer_is_looked_up(
 def test_a_table_is_made_once(tmp_path: Path, effects: Effects, fault: str) -> None:
     root = str(tmp_path / "new")
     place, _ = flaky(root, effects, fault)
-    assert create(place, as_schema(SCHEMA)).version == 0
+    assert create(place, as_schema(SCHEMA)).snapshot.version == 0
     assert txlog.Table(root).version == 0
 
 
@@ -129,7 +127,7 @@ def test_a_lost_answer_does_not_hide_another_winner(root: str, effects: Effects)
 
     def other_first(path: str, data: bytes) -> str:
         if not store.puts:
-            plain = Place(LocalStore(root), effects, Threads(1))
+            plain = Context(LocalStore(root), effects, Threads(1))
             append(plain, seen, xs(8))
         return str(inner(path, data))
 
@@ -173,7 +171,7 @@ def test_an_answer_that_never_comes_is_unknown_in_the_end(root: str, effects: Ef
 @pytest.mark.parametrize("vectors", ["true", "false"])
 def test_a_refused_commit_leaves_no_file(tmp_path: Path, effects: Effects, vectors: str) -> None:
     root = str(tmp_path / "t")
-    plain = Place(LocalStore(root), effects, Threads(1))
+    plain = Context(LocalStore(root), effects, Threads(1))
     create(plain, as_schema(SCHEMA), properties={"delta.enableDeletionVectors": vectors})
     append(plain, load_snapshot(plain.store), xs(*range(40_000)))
     place, store = flaky(root, effects)
@@ -204,7 +202,7 @@ def test_an_interrupt_at_the_commit_never_breaks_the_table(
         if verb == "write":
             write_new_table(
                 place, xs(9), partition_by=(), properties={}, name=None, description=None,
-                txn=None, options=WriteOptions(), allow_existing=False,
+                options=WriteOptions(), allow_existing=False,
             )  # fmt: skip
         elif verb == "append":
             append(place, load_snapshot(place.store), xs(9))
@@ -233,7 +231,7 @@ def test_a_commit_that_landed_is_a_success_whatever_comes_after(
         store.unreadable = True
         done = write_new_table(
             place, xs(9), partition_by=(), properties={}, name=None, description=None,
-            txn=None, options=WriteOptions(), allow_existing=False,
+            options=WriteOptions(), allow_existing=False,
         )  # fmt: skip
         assert done is not None
     else:

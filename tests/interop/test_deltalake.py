@@ -261,5 +261,5 @@ def test_properties_of_deltalake_are_kept(tmp_path: Path) -> None:
     table = txlog.Table(tmp_path)
     table.append(pa.table({"x": [1]}))
     with pytest.raises(txlog.UnsupportedFeatureError, match="append-only"):
-        table.delete()
+        table.delete(None)
     all_agree(tmp_path, pa.table({"x": [1]}), "x")

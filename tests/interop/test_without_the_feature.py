@@ -104,7 +104,7 @@ LIVES: dict[str, list[Step]] = {
     "appended": [APPEND, APPEND],
     "deleted": [DELETE],
     "deleted twice": [DELETE, lambda table: table.delete("t IS NULL")],
-    "emptied": [lambda table: table.delete()],
+    "emptied": [lambda table: table.delete(None)],
     "emptied, appended": [lambda table: table.delete("x >= 0"), APPEND],
     "compacted": [APPEND, COMPACT],
     "deleted, compacted": [APPEND, DELETE, COMPACT],
@@ -163,7 +163,7 @@ USES: dict[str, tuple[dict[str, str], list[Step]]] = {
     "dropped columns": (FEATURE, [lambda table: table.drop_columns("t")]),
     "compacted again": (FEATURE, [lambda table: table.add_columns({"y": "x + 1"}), COMPACT]),
     "checkpointed": (FEATURE, [lambda table: table.add_columns({"y": "x + 1"}), CHECKPOINT]),
-    "emptied": (FEATURE, [lambda table: table.delete()]),
+    "emptied": (FEATURE, [lambda table: table.delete(None)]),
 }
 
 

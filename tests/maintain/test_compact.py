@@ -14,18 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append, compact, delete
 from txlog.actions.file import Add, DeletionVectorDescriptor
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
 from txlog.effects import REAL
 from txlog.errors import DataFileError, InvalidInputError, StoreError, UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
-from txlog.maintain.compact import Limits, choose_groups, compact
+from txlog.maintain.compact import Limits, choose_groups
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
-from txlog.writing.append import append
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 
@@ -252,7 +251,7 @@ def test_rows_that_a_winner_deleted_stay_deleted(
     table = in_small_files(
         tmp_path, delta__enableDeletionVectors=vectors, delta__enableRowTracking=tracked
     )
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     delete(place, seen, "x = 4")
     outcome = compact(place, seen, None).outcome
     assert (outcome.version, outcome.metrics["numAddedFiles"]) == (6, 1)
@@ -271,7 +270,7 @@ def paths_at(root: Path, version: int) -> set[str]:
 @pytest.mark.spec("FRG-34")
 def test_an_append_is_passed_and_kept(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     append(place, seen, xs(100))
     assert compact(place, seen, None).outcome.version == 6
     now = txlog.Table(tmp_path)
@@ -283,7 +282,7 @@ def test_an_append_is_passed_and_kept(tmp_path: Path) -> None:
 @pytest.mark.spec("FRG-34")
 def test_a_delete_after_a_compaction_finds_its_rows(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     compact(place, seen, None)
     assert delete(place, seen, "x = 4").outcome.metrics["numDeletedRows"] == 1
     assert values(txlog.Table(tmp_path)) == [x for x in range(12) if x != 4]
@@ -292,7 +291,7 @@ def test_a_delete_after_a_compaction_finds_its_rows(tmp_path: Path) -> None:
 @pytest.mark.spec("FRG-34")
 def test_two_compactions_of_one_version_double_nothing(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     assert compact(place, seen, None).outcome.version == 5
     assert compact(place, seen, None).outcome.version is None
     assert values(txlog.Table(tmp_path)) == list(range(12))
@@ -331,7 +330,7 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / gone.as_py()).unlink()
     before = parquet_files(tmp_path)
     for workers in (1, 2):
-        place = Place(table.store, engine=Threads(workers))
+        place = Context(table.store, engine=Threads(workers))
         with pytest.raises(DataFileError):
             compact(place, load_snapshot(table.store), None)
         assert parquet_files(tmp_path) == before
@@ -351,7 +350,7 @@ def test_a_store_that_fails_leaves_no_file(tmp_path: Path) -> None:
 
     store: Any = Failing()
     with pytest.raises(StoreError):
-        compact(Place(store), load_snapshot(table.store), None)
+        compact(Context(store), load_snapshot(table.store), None)
     assert parquet_files(tmp_path) == before
 
 

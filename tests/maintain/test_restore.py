@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append, delete, restore
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import commit
 from txlog.effects import REAL
@@ -30,14 +32,10 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.fragments.ids import ID_APP
-from txlog.maintain.restore import restore
 from txlog.protocol.access import features_of, merged_protocol
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing.append import append
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 from txlog.writing.vectors import adds_of
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
@@ -328,7 +326,7 @@ def test_of_domains_only_clustering_goes_back(tmp_path: Path) -> None:
 def test_data_files_that_are_gone_are_named(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(*range(8)), max_rows_per_file=1)
     paths = table.files()["path"].to_pylist()
-    table.delete()
+    table.delete(None)
     for path in paths[:7]:
         (tmp_path / path).unlink()
     with pytest.raises(DataFileError, match="and 2 more") as caught:
@@ -451,7 +449,7 @@ def test_statistics_that_a_checkpoint_has_as_structs_tell_the_rows(tmp_path: Pat
     pq.write_table(rows.set_column(at, "add", pa.array(adds, kind)), path)
     (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
     table = txlog.Table(tmp_path)
-    table.delete()
+    table.delete(None)
     table.restore(0)
     assert table.files()["stats"].to_pylist() == ['{"numRecords":3}']
     assert values(table) == [1, 2, 3]
@@ -464,7 +462,7 @@ def test_statistics_that_a_checkpoint_has_as_structs_tell_the_rows(tmp_path: Pat
 def test_what_winners_did_is_undone_too(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2), max_rows_per_file=1)
     table.append(xs(3))
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     append(place, seen, xs(4))
     delete(place, seen, "x = 1")  # A file that the restore would have left as it is.
     outcome = restore(place, seen, 0).outcome
@@ -475,7 +473,7 @@ def test_what_winners_did_is_undone_too(tmp_path: Path) -> None:
 def test_a_delete_that_lost_to_a_restore_is_done_again(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(*range(6)))
     table.delete("x = 1")
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     restore(place, seen, 0)
     assert delete(place, seen, "x < 3").outcome.metrics["numDeletedRows"] == 3
     assert values(txlog.Table(tmp_path)) == [3, 4, 5]

@@ -19,13 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append, compute_statistics, delete
+from txlog.commit.context import Context
 from txlog.errors import DataFileError, InvalidInputError
-from txlog.maintain.statistics import compute_statistics
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing.append import append
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(
@@ -325,7 +323,7 @@ def test_a_table_of_deltalake_is_read_with_skipping(tmp_path: Path) -> None:
     assert flat["null_count.t"].to_pylist() == [0, 0, 0]
 
 
-WINNERS: dict[str, Callable[[Place, Any], object]] = {
+WINNERS: dict[str, Callable[[Context, Any], object]] = {
     "delete of rows": lambda place, seen: delete(place, seen, "x = 1"),
     "delete of a file": lambda place, seen: delete(place, seen, "x < 3"),
     "append": lambda place, seen: append(place, seen, pa.table({"x": [50]})),
@@ -340,7 +338,7 @@ def test_what_others_commit_meanwhile_stays(
 ) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3, 4]}), max_rows_per_file=2)
     table = without(table)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     WINNERS[name](place, seen)
     won = txlog.Table(tmp_path).to_arrow()
     done = compute_statistics(place, seen)
@@ -358,7 +356,7 @@ def test_what_others_commit_meanwhile_stays(
 def test_others_commit_on_top_of_it(tmp_path: Path, name: str) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3, 4]}), max_rows_per_file=2)
     table = without(table)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     compute_statistics(place, seen)
     WINNERS[name](place, seen)
     after = txlog.Table(tmp_path)
@@ -372,7 +370,7 @@ def test_others_commit_on_top_of_it(tmp_path: Path, name: str) -> None:
 def test_a_file_is_looked_into_once(tmp_path: Path, row_groups_read: list[int]) -> None:
     table = txlog.write(tmp_path, pa.table({"f": [1.0, 2.0, 3.0, 4.0]}), max_rows_per_file=2)
     table = without(table)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     delete(place, seen, "f = 1")
     row_groups_read.clear()
     compute_statistics(place, seen)

@@ -10,15 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.maintain.compact import compact
-from txlog.maintain.restore import restore
-from txlog.maintain.statistics import compute_statistics
+from tests.verb_calls import append, compact, compute_statistics, delete, overwrite, restore
+from txlog.commit.context import Context
+from txlog.commit.operation import Done
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.append import append
-from txlog.writing.delete import delete
-from txlog.writing.operation import Done, Place
-from txlog.writing.overwrite import overwrite
 
 Rows = frozenset[int]
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
@@ -34,7 +30,7 @@ def partition(seen: Snapshot, n: int) -> str | None:
 
 # Verbs as they are done, and as an oracle does them to the rows of all versions so far. Each has
 # something to do in the version that all of them see: else it would rightly do nothing.
-Verb = Callable[[Place, Snapshot, int], Done]
+Verb = Callable[[Context, Snapshot, int], Done]
 Oracle = Callable[[list[Rows], int], Rows]
 VERBS: dict[str, tuple[Verb, Oracle]] = {
     "append": (
@@ -84,7 +80,7 @@ def test_all_land_one_after_the_other(
         table.append(xs(*range(10)), max_rows_per_file=4)
         table.delete("x = 3 or x = 8")
         held = [frozenset[int](), frozenset(range(10)), frozenset(range(10)) - {3, 8}]
-        place, seen = Place(table.store), load_snapshot(table.store)
+        place, seen = Context(table.store), load_snapshot(table.store)
         owners: dict[int, int] = {}
         for version in range(3):
             note(owners, txlog.Table(root, version=version))

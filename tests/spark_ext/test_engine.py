@@ -399,6 +399,6 @@ def test_storage_options_reach_executors_and_show_nowhere(
     assert list(told) == [{"token": SECRET}] * 3
     shutil.rmtree(tmp_path / "_delta_log")
     with pytest.raises(txlog.TxlogError) as caught:
-        held.delete()
+        held.delete(None)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(held.scan())

@@ -20,7 +20,7 @@ def test_plans_are_those_made_anew(tmp_path: Path) -> None:
     for options in (
         WriteOptions(),
         WriteOptions(target_file_bytes=7),
-        WriteOptions(max_rows_per_file=1, user_metadata="me"),
+        WriteOptions(max_rows_per_file=1),
     ):
         for schema in (snapshot.schema, wider):
             made = plan_append(snapshot, schema, options)
@@ -28,7 +28,7 @@ def test_plans_are_those_made_anew(tmp_path: Path) -> None:
             assert made.layout == anew.layout
             assert [rule.text for rule in made.rules] == [rule.text for rule in anew.rules]
     usual = plan_append(snapshot, snapshot.schema, WriteOptions())
-    assert plan_append(snapshot, snapshot.schema, WriteOptions(user_metadata="me")) is usual
+    assert plan_append(snapshot, snapshot.schema, WriteOptions()) is usual
 
 
 def test_other_metadata_has_another_plan(tmp_path: Path) -> None:

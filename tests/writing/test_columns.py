@@ -9,12 +9,11 @@ import pyarrow.compute as pc
 import pytest
 
 import txlog
+from tests.verb_calls import Built, replace_columns, run
 from txlog import col
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import run
 from txlog.errors import CommitConflictError, SchemaMismatchError
-from txlog.writing.columns import replace_columns
-from txlog.writing.operation import Place
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 
@@ -421,7 +420,7 @@ def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) ->
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -> None:
     table.add_columns({"y": "x * 2"})
-    place, seen, before = Place(table.store), table.snapshot, data_files(table)
+    place, seen, before = Context(table.store), table.snapshot, data_files(table)
     table.drop_columns("p")
     replace_columns(place, seen, {"y": "x * 3"})  # Another column does not matter.
     assert values(txlog.Table(table.uri), "y") == {x: 3 * x for x in LIVE}
@@ -436,7 +435,7 @@ def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None:
     table.add_columns({"y": "x * 2", "z": "x * 5"})
-    place, seen = Place(table.store), table.snapshot
+    place, seen = Context(table.store), table.snapshot
     table.drop_columns("z")
     with pytest.raises(CommitConflictError) as caught:
         replace_columns(place, seen, {"y": "z"})
@@ -446,14 +445,14 @@ def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None
 @pytest.mark.spec("CON-2")
 def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.Table) -> None:
     table.add_columns({"y": "x * 2"})
-    place, seen, before = Place(table.store), table.snapshot, data_files(table)
+    place, seen, before = Context(table.store), table.snapshot, data_files(table)
     metadata = table.metadata.model_copy(
         update={"configuration": {**table.properties, "delta.constraints.small": "y < 50"}}
     )
     intent = Intent(
         operation="ADD CONSTRAINT", kind="metadata", read_version=seen.version, metadata=metadata
     )
-    run(table.store, seen, lambda _: intent, effects=place.effects)
+    run(Built(place, lambda _: intent), seen)
     with pytest.raises(SchemaMismatchError, match="y < 50"):
         replace_columns(place, seen, {"y": "x * 10"})
     assert data_files(table) == before

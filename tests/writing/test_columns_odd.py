@@ -325,7 +325,7 @@ def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
     assert table.take(asked, ["c"])["c"].to_pylist() == [12, 9]
     with pytest.raises(txlog.NotFoundError):
         table.take([1 << 32])
-    table.delete()
+    table.delete(None)
     assert table.files().num_rows == 0
     assert seen.take([1 << 32], ["x", "b"]).to_pylist() == [{"x": 4, "b": 5}]
 

@@ -20,17 +20,20 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.verb_calls import (
+    add_columns,
+    add_features,
+    append,
+    compact,
+    delete,
+    drop_columns,
+    overwrite,
+    replace_columns,
+    restore,
+)
+from txlog.commit.context import Context
 from txlog.errors import CommitConflictError, TxlogError
-from txlog.maintain.compact import compact
-from txlog.maintain.restore import restore
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.append import append
-from txlog.writing.columns import add_columns, drop_columns, replace_columns
-from txlog.writing.delete import delete
-from txlog.writing.features import add_features
-from txlog.writing.operation import Place
-from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import overwrite
 
 # The serial model -----------------------------------------------------------------------------
 
@@ -120,7 +123,7 @@ def times(factor: int) -> Callable[[int | None], int | None]:
 
 # The operations -------------------------------------------------------------------------------
 
-Do = Callable[[Place, Snapshot, WriteOptions], Any]
+Do = Callable[[Context, Snapshot, str | None], Any]
 
 
 @dataclass(frozen=True)
@@ -136,14 +139,14 @@ def rows_of(*rows: Row) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
-def delete_rows(place: Place, seen: Snapshot, options: WriteOptions) -> Any:
+def delete_rows(place: Context, seen: Snapshot, note: str | None) -> Any:
     """Delete the row with a = 6 by its place, as a worker and its driver do."""
     table = txlog.Table(place.store.root, version=seen.version)
     fragment = table.get_fragment(1)
     assert fragment is not None
     updated = fragment.delete_rows([2])
     assert updated is not None
-    return table.commit(txlog.Operation.Delete([updated]), user_metadata=options.user_metadata)
+    return table.commit(txlog.Operation.Delete([updated]), user_metadata=note)
 
 
 COLUMNS = ("a", "b", "c")
@@ -159,87 +162,87 @@ GIVEN = {row["a"]: 1000 + row["a"] for row in [*FIRST[:1], *FIRST[2:], *SECOND, 
 
 OPERATIONS: dict[str, Operation] = {
     "append": Operation(
-        lambda place, seen, options: append(place, seen, rows_of(*APPENDED), options=options),
+        lambda place, seen, note: append(place, seen, rows_of(*APPENDED), user_metadata=note),
         appends(APPENDED),
     ),
     "append w": Operation(
-        lambda place, seen, options: append(
-            place, seen, rows_of(*WIDER), schema_mode="merge", options=options
+        lambda place, seen, note: append(
+            place, seen, rows_of(*WIDER), schema_mode="merge", user_metadata=note
         ),
         appends(WIDER, ("w",)),
     ),
     "append m": Operation(
-        lambda place, seen, options: append(
-            place, seen, rows_of(*WITH_M), schema_mode="merge", options=options
+        lambda place, seen, note: append(
+            place, seen, rows_of(*WITH_M), schema_mode="merge", user_metadata=note
         ),
         appends(WITH_M, ("m",)),
     ),
     "delete by a": Operation(
-        lambda place, seen, options: delete(place, seen, "a IN (2, 5)", options=options),
+        lambda place, seen, note: delete(place, seen, "a IN (2, 5)", user_metadata=note),
         deletes("a", lambda a: a in (2, 5)),
     ),
     "delete by n": Operation(
-        lambda place, seen, options: delete(place, seen, "n >= 50 AND n < 70", options=options),
+        lambda place, seen, note: delete(place, seen, "n >= 50 AND n < 70", user_metadata=note),
         deletes("n", lambda n: 50 <= n < 70),
     ),
     "delete a fragment": Operation(
-        lambda place, seen, options: delete(place, seen, "a < 4", options=options),
+        lambda place, seen, note: delete(place, seen, "a < 4", user_metadata=note),
         deletes("a", lambda a: a < 4),
     ),
     "delete rows": Operation(delete_rows, deletes("a", lambda a: a == 6)),
     "replace": Operation(
-        lambda place, seen, options: overwrite(
-            place, seen, rows_of(*REPLACED), where="a >= 5 AND a <= 8", options=options
+        lambda place, seen, note: overwrite(
+            place, seen, rows_of(*REPLACED), where="a >= 5 AND a <= 8", user_metadata=note
         ),
         replaces("a", lambda a: 5 <= a <= 8, REPLACED),
     ),
     "overwrite": Operation(
-        lambda place, seen, options: overwrite(place, seen, rows_of(*WHOLE), options=options),
+        lambda place, seen, note: overwrite(place, seen, rows_of(*WHOLE), user_metadata=note),
         overwrites(WHOLE),
     ),
     "compact": Operation(
-        lambda place, seen, options: compact(place, seen, None, options=options), same
+        lambda place, seen, note: compact(place, seen, None, user_metadata=note), same
     ),
     "add m from b": Operation(
-        lambda place, seen, options: add_columns(place, seen, {"m": "b * 2"}, options=options),
+        lambda place, seen, note: add_columns(place, seen, {"m": "b * 2"}, user_metadata=note),
         gives("m", "b", times(2), new=True),
     ),
     "add m from n": Operation(
-        lambda place, seen, options: add_columns(place, seen, {"m": "n * 3"}, options=options),
+        lambda place, seen, note: add_columns(place, seen, {"m": "n * 3"}, user_metadata=note),
         gives("m", "n", times(3), new=True),
     ),
     "add m given": Operation(
-        lambda place, seen, options: add_columns(
-            place, seen, {"m": pa.array(list(GIVEN.values()))}, options=options
+        lambda place, seen, note: add_columns(
+            place, seen, {"m": pa.array(list(GIVEN.values()))}, user_metadata=note
         ),
         gives("m", "a", GIVEN.get, new=True),
     ),
     "replace n": Operation(
-        lambda place, seen, options: replace_columns(place, seen, {"n": "b + 1"}, options=options),
+        lambda place, seen, note: replace_columns(place, seen, {"n": "b + 1"}, user_metadata=note),
         gives("n", "b", lambda b: None if b is None else b + 1, new=False),
     ),
     "drop b": Operation(
-        lambda place, seen, options: drop_columns(place, seen, ["b"], options=options),
+        lambda place, seen, note: drop_columns(place, seen, ["b"], user_metadata=note),
         drops("b"),
     ),
     "drop n": Operation(
-        lambda place, seen, options: drop_columns(place, seen, ["n"], options=options),
+        lambda place, seen, note: drop_columns(place, seen, ["n"], user_metadata=note),
         drops("n"),
     ),
     "drop c": Operation(
-        lambda place, seen, options: drop_columns(place, seen, ["c"], options=options),
+        lambda place, seen, note: drop_columns(place, seen, ["c"], user_metadata=note),
         drops("c"),
     ),
     "restore 4": Operation(
-        lambda place, seen, options: restore(place, seen, 4, options=options),
+        lambda place, seen, note: restore(place, seen, 4, user_metadata=note),
         lambda _, held: held[4],
     ),
     "restore 3": Operation(
-        lambda place, seen, options: restore(place, seen, 3, options=options),
+        lambda place, seen, note: restore(place, seen, 3, user_metadata=note),
         lambda _, held: held[3],
     ),
     "upgrade": Operation(
-        lambda place, seen, options: add_features(place, seen, ["v2Checkpoint"], options=options),
+        lambda place, seen, note: add_features(place, seen, ["v2Checkpoint"], user_metadata=note),
         same,
     ),
 }
@@ -386,7 +389,7 @@ def step(root: Path, held: list[State], name: str) -> tuple[str, list[State]]:
         expected = operation.model(held[-1], held)
     expected_errors = TxlogError if expected is None else CommitConflictError
     try:
-        operation.do(Place(table.store), table.snapshot, WriteOptions())
+        operation.do(Context(table.store), table.snapshot, None)
     except expected_errors:
         fared = "refused" if expected is None else "conflict"
     else:
@@ -495,9 +498,7 @@ def test_threads_at_once_are_as_the_log_has_them(base: Base, tmp_path: Path) -> 
         table = txlog.Table(root)
         start.wait()
         try:
-            OPERATIONS[name].do(
-                Place(table.store), table.snapshot, WriteOptions(user_metadata=name)
-            )
+            OPERATIONS[name].do(Context(table.store), table.snapshot, name)
         except TxlogError as error:
             return f"{name}: {type(error).__name__}"
         return None

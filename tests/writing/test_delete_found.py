@@ -7,10 +7,11 @@ import pytest
 from pyroaring import BitMap64
 
 import txlog
+from tests.verb_calls import delete_found
+from txlog.commit.context import Context
 from txlog.errors import InternalError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.delete import FindRows, delete_found
-from txlog.writing.operation import Place
+from txlog.writing.delete import FindRows
 
 
 @pytest.fixture(params=["true", "false"], ids=["vectors", "rewritten"])
@@ -48,7 +49,7 @@ def by_value(table: txlog.Table, going: set[int]) -> FindRows:
 def test_exactly_those_rows_go(table: txlog.Table, going: set[int]) -> None:
     before = values(table)
     done = delete_found(
-        Place(table.store), table.snapshot, by_value(table, going), description="odd ones"
+        Context(table.store), table.snapshot, by_value(table, going), description="odd ones"
     )
     assert values(table) == [n for n in before if n not in going]
     if not going:
@@ -79,7 +80,7 @@ def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: s
         return found
 
     before = set(values(table))
-    delete_found(Place(table.store), table.snapshot, find, description="x")
+    delete_found(Context(table.store), table.snapshot, find, description="x")
     after = {"append": {21}, "delete": set(), "compact": set()}[winner]
     gone = {0, 5, 2} if winner == "delete" else {0, 5}
     assert set(values(table)) == (before | after) - gone
@@ -92,7 +93,7 @@ def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: s
 def test_rows_that_are_not_there_are_refused(table: txlog.Table, rows: dict[int, BitMap64]) -> None:
     version = table.version
     with pytest.raises(InternalError, match="rows were found that the version does not have"):
-        delete_found(Place(table.store), table.snapshot, lambda _: rows, description="x")
+        delete_found(Context(table.store), table.snapshot, lambda _: rows, description="x")
     assert table.refresh().version == version
 
 
@@ -102,7 +103,7 @@ def test_a_row_that_is_deleted_already(tmp_path: Path) -> None:
     (fragment,) = table.fragments()
     with pytest.raises(InternalError, match=r"rows were found .*parquet"):
         delete_found(
-            Place(table.store),
+            Context(table.store),
             table.snapshot,
             lambda _: {fragment.fragment_id: BitMap64([1])},
             description="x",

@@ -8,16 +8,15 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.verb_calls import append, overwrite
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
 from txlog.effects import REAL
 from txlog.schema.json import schema_json
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.load import load_snapshot
-from txlog.writing.append import append
-from txlog.writing.operation import Place
-from txlog.writing.overwrite import overwrite
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 
@@ -69,9 +68,9 @@ def test_rows_are_not_committed_under_a_rule_that_they_never_saw(tmp_path: Path)
     )
     before = parquet_files(tmp_path)
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        append(Place(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        append(Context(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
     with pytest.raises(txlog.CommitConflictError, match="constraints"):
-        overwrite(Place(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
+        overwrite(Context(table.store), stale, pa.table({"a": [99], "s": ["z"]}))
     assert txlog.Table(tmp_path).count() == 2
     assert parquet_files(tmp_path) == before
 
@@ -83,7 +82,7 @@ def test_a_column_that_was_dropped_does_not_come_back(tmp_path: Path, mode: str 
     stale = table.snapshot
     table.overwrite(pa.table({"a": [7]}), schema_mode="overwrite")
     with pytest.raises(txlog.CommitConflictError, match="columns s"):
-        append(Place(table.store), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
+        append(Context(table.store), stale, ROWS, schema_mode=mode)  # type: ignore[arg-type]
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a"]
     assert again.count() == 1
@@ -93,8 +92,8 @@ def test_a_new_nullable_column_does_no_harm(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     stale = table.snapshot
     table.append(pa.table({"a": [3], "new": [1.5]}), schema_mode="merge")
-    append(Place(table.store), stale, ROWS)
-    append(Place(table.store), stale, pa.table({"a": [4], "mine": [True]}),
+    append(Context(table.store), stale, ROWS)
+    append(Context(table.store), stale, pa.table({"a": [4], "mine": [True]}),
            schema_mode="merge")  # fmt: skip
     again = txlog.Table(tmp_path)
     assert again.schema.names == ["a", "s", "new", "mine"]
@@ -105,10 +104,10 @@ def test_a_new_nullable_column_does_no_harm(tmp_path: Path) -> None:
 def test_files_for_other_partitions_are_not_committed(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS)
     stale = table.snapshot
-    table.delete()
+    table.delete(None)
     change_metadata(table, partition_columns=["s"])
     with pytest.raises(txlog.CommitConflictError, match="partitioning"):
-        append(Place(table.store), stale, ROWS)
+        append(Context(table.store), stale, ROWS)
 
 
 def test_a_schema_that_could_not_be_opened_makes_no_table(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.commit.context import Context
 from txlog.errors import UnsupportedFeatureError
 from txlog.schema.types import LONG, PrimitiveType, StructField, StructType
 from txlog.store.open import open_store
 from txlog.writing.create import create
 from txlog.writing.encoding import dictionary_columns, leaf_columns
-from txlog.writing.operation import Place
 
 COUNT = 20_000
 
@@ -68,6 +68,6 @@ def test_columns_whose_values_cannot_be_counted_are_not_judged() -> None:
 def test_a_void_column_is_written(tmp_path: Path) -> None:
     schema = StructType((StructField("a", LONG), StructField("void", PrimitiveType("void"))))
     path = tmp_path / "t"
-    create(Place(open_store(path)), schema)
+    create(Context(open_store(path)), schema)
     txlog.Table(path).append(pa.table({"a": [1, 2]}))
     assert txlog.Table(path).to_arrow()["void"].to_pylist() == [None, None]

@@ -1,7 +1,6 @@
 """Deletes at once from one file: other rows unite, the same rows are found gone."""
 
 import json
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
@@ -12,9 +11,11 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from tests.verb_calls import delete
+from txlog.commit.context import Context
+from txlog.commit.operation import Done
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.delete import RowsGone, delete, take_rows, united_with
-from txlog.writing.operation import Done, Place
+from txlog.writing.row_deletes import RowDeletes, delete_rows, united_with
 
 ROWS = 20
 
@@ -35,16 +36,15 @@ def delete_at(
 ) -> tuple[Done, int]:
     """Delete as a writer that saw an older version; count how often it had to begin anew."""
     runs = 0
-    whole = take_rows
+    whole = delete_rows
 
     def counted(*arguments: Any) -> Any:
         nonlocal runs
         runs += 1
         return whole(*arguments)
 
-    # The room's function `delete` hides its module.
-    monkeypatch.setattr(sys.modules["txlog.writing.delete"], "take_rows", counted)
-    done = delete(Place(table.store), seen, where)
+    monkeypatch.setattr("txlog.writing.delete.delete_rows", counted)
+    done = delete(Context(table.store), seen, where)
     monkeypatch.undo()
     return done, runs - 1
 
@@ -150,7 +150,7 @@ OPERATIONS: dict[str, Callable[[txlog.Table], Any]] = {
     "delete 0, 1": lambda table: table.delete("x IN (0, 1)"),
     "delete 1, 2": lambda table: table.delete("x IN (1, 2)"),
     "delete 3": lambda table: table.delete("x = 3"),
-    "delete all": lambda table: table.delete(),
+    "delete all": lambda table: table.delete(None),
     "append": lambda table: table.append(pa.table({"x": [100, 3]})),
     "overwrite": lambda table: table.overwrite(pa.table({"x": [7, 3]})),
     "replace": lambda table: table.overwrite(pa.table({"x": [2]}), where="x = 2"),
@@ -218,6 +218,6 @@ def test_many_threads_delete_from_one_file(tmp_path: Path) -> None:
 
 def test_nothing_to_unite_is_nothing_done(tmp_path: Path) -> None:
     table = made(tmp_path / "t")
-    united = united_with(Place(table.store), table.snapshot, RowsGone(None), [])
+    united = united_with(Context(table.store), table.snapshot, RowDeletes(None), [])
     assert united is not None
     assert united.adds == ()

@@ -18,15 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.verb_calls import append, delete
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.commit.row_ids import RowIds, with_row_ids
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing.append import append
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 TRACKING = {"delta.enableRowTracking": "true"}
@@ -338,7 +337,7 @@ def test_a_mark_that_cannot_be_read_forbids_new_rows(tmp_path: Path, text: str) 
 @pytest.mark.spec("FRG-30", "FRG-31")
 def test_two_writers_from_one_version_give_other_ids(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2, 3, 4), properties=TRACKING)
-    place, seen = Place(table.store), load_snapshot(table.store)
+    place, seen = Context(table.store), load_snapshot(table.store)
     append(place, seen, xs(10, 11))
     append(place, seen, xs(20, 21, 22))
     delete(place, seen, "x = 2")

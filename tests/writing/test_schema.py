@@ -192,7 +192,11 @@ def test_invariants_of_a_column_hold(tmp_path: Path) -> None:
 
 def test_append_only_means_append_only(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1]}), properties={"delta.appendOnly": "true"})
-    for act in (lambda: table.delete("x = 1"), table.delete, lambda: table.overwrite(table)):
+    for act in (
+        lambda: table.delete("x = 1"),
+        lambda: table.delete(None),
+        lambda: table.overwrite(table),
+    ):
         with pytest.raises(txlog.UnsupportedFeatureError, match="append-only"):
             act()
     table.append(pa.table({"x": [2]}))

@@ -30,6 +30,7 @@ from txlog.checkpoint.reuse import (
     layout_of,
     read_stamp,
 )
+from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.log.names import commit_name, log_path
 from txlog.reconcile.files import reconcile_files
@@ -40,7 +41,6 @@ from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.store.memory import MemoryStore
 from txlog.store.open import open_store
 from txlog.writing.checkpoint import checkpoint
-from txlog.writing.operation import Place
 
 VERB = import_module("txlog.writing.checkpoint")
 DAY_MS = 86_400_000
@@ -119,7 +119,7 @@ def test_what_is_written_again_says_what_the_log_says(
     for info in list(store.list_tree("")):
         store.delete([info.name])
     effects = At()
-    place = Place(store, effects)
+    place = Context(store, effects)
     version = 0
     store.put_if_absent(log_path(commit_name(0)), first_commit(properties))
     with (

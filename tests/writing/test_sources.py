@@ -10,15 +10,14 @@ import pyarrow.dataset as ds
 import pytest
 
 import txlog
+from tests.verb_calls import append, delete
+from txlog.commit.context import Context
 from txlog.errors import StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.local import LocalStore
-from txlog.writing.append import append
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create, write_new_table
-from txlog.writing.delete import delete
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 
 DATA = pa.table({"x": [1, 2, 3], "t": ["a", None, "ü"], "f": [0.5, None, 2.0]})
@@ -160,9 +159,9 @@ def files_below(root: Path) -> set[Path]:
 @pytest.mark.parametrize("room", range(4))
 def test_a_full_disk_leaves_nothing(tmp_path: Path, room: int) -> None:
     root = tmp_path / "t"
-    plain = Place(LocalStore(str(root)), engine=Threads(1))
+    plain = Context(LocalStore(str(root)), engine=Threads(1))
     store: Any = _Full(LocalStore(str(root)), room)
-    place = Place(store, engine=Threads(1))
+    place = Context(store, engine=Threads(1))
     options = WriteOptions(max_rows_per_file=1)  # Three files, and the commit.
 
     def make() -> None:
@@ -195,7 +194,7 @@ def test_a_full_disk_while_deleting_leaves_nothing(tmp_path: Path, room: int, ve
     before = files_below(tmp_path)
     store: Any = _Full(LocalStore(str(tmp_path)), room)
     with pytest.raises(StoreError, match="No space"):
-        delete(Place(store, engine=Threads(1)), load_snapshot(store), "x % 3 = 0 or x % 7 = 0")
+        delete(Context(store, engine=Threads(1)), load_snapshot(store), "x % 3 = 0 or x % 7 = 0")
     assert files_below(tmp_path) == before
     assert txlog.Table(tmp_path).count() == 20_000
 
@@ -308,9 +307,9 @@ def test_a_transaction_is_done_once(tmp_path: Path, verb: str) -> None:
 def test_what_is_no_transaction_is_refused(tmp_path: Path, txn: Any) -> None:
     table = txlog.write(tmp_path, DATA)
     for act in (
-        lambda: table.append(DATA, txn),
+        lambda: table.append(DATA, txn=txn),
         lambda: table.overwrite(DATA, txn=txn),
-        lambda: table.delete(txn=txn),
+        lambda: table.delete(None, txn=txn),
         lambda: txlog.write(tmp_path / "new", DATA, txn=txn),
     ):
         with pytest.raises(txlog.InvalidInputError, match="txn"):

@@ -104,7 +104,7 @@ def apply(table: txlog.Table, held: list[Row], step: tuple[Any, ...], files: int
             assert outcome.metrics.get("numDeletedRows", 0) == gone
             assert bool(outcome) is (gone > 0)
             return [row for row in held if not test(row)]
-    outcome = table.delete()
+    outcome = table.delete(None)
     assert outcome.metrics.get("numDeletedRows", 0) == len(held)
     return []
 

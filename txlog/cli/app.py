@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from txlog.cli.output import error_text, print_json, print_table, print_text
+from txlog.commit.operation import Outcome
 from txlog.errors import TxlogError
 from txlog.table.table import Table
-from txlog.writing.operation import Outcome
 
 app = typer.Typer(
     name="txlog",

@@ -130,10 +130,10 @@ def _commit(
                 reason=f"{tried} attempts in {waited:.0f} s were all lost to other writers",
                 remedy="Write less often, or in larger batches, and try again",
             )
-        _wait_after(tried, effects)
+        wait_after(tried, effects)
 
 
-def _wait_after(losses: int, effects: Effects) -> None:
+def wait_after(losses: int, effects: Effects) -> None:
     """Wait after so many lost races: at first not at all, for each of them moved the table on."""
     if losses > _AT_ONCE:
         effects.sleep_s(_wait_s(losses - _AT_ONCE - 1) * effects.jitter())
@@ -225,51 +225,3 @@ def _pass_winners(
             bad, bad_at = verdict, winner.version
         current = advance(current, [winner], files=files)
     return bad, current, bad_at if bad else current.version
-
-
-Build = Callable[[Snapshot], Intent | None]
-"""Makes an operation's intent from a snapshot; None if there is nothing to do."""
-
-
-def run(
-    store: Store,
-    snapshot: Snapshot,
-    build: Build,
-    *,
-    effects: Effects,
-    deadline_s: float = DEADLINE_S,
-    rebase: Rebase | None = None,
-) -> tuple[Snapshot, Committed | None]:
-    """Build and commit, building anew after every conflict, until it lands or is void.
-
-    Returns the newest snapshot, and what was committed: None if there was nothing to do.
-
-    Raises
-    ------
-    CommitConflictError
-        A winner forbids the operation.
-    RetriesExhaustedError
-        Conflicts went on until the deadline.
-    """
-    started = effects.monotonic_s()
-    redone = 0
-    while True:
-        intent = build(snapshot)
-        if intent is None:
-            return snapshot, None
-        outcome = commit(
-            store, snapshot, intent, effects=effects, deadline_s=deadline_s, rebase=rebase
-        )
-        if isinstance(outcome, Committed):
-            return outcome.snapshot, outcome
-        snapshot = outcome.snapshot
-        redone += 1
-        _wait_after(redone, effects)
-        if effects.monotonic_s() - started > deadline_s:
-            raise RetriesExhaustedError(
-                version=outcome.version,
-                rule=outcome.verdict.rule,
-                path=outcome.verdict.path,
-                reason="other writers' commits kept forbidding this one",
-                remedy="Try again when they are done, or touch other rows",
-            )

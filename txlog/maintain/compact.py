@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.maintain.partitions import require_partition_columns
@@ -26,8 +27,7 @@ from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.files import discard_files, discarding
-from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.files import discard_files
 from txlog.writing.options import WriteOptions
 from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
 from txlog.writing.vectors import removes_of
@@ -35,7 +35,6 @@ from txlog.writing.vectors import removes_of
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8
 _SMALL = 0.75  # Of the size that files should have.
-_DEADLINE_S = 3600.0  # Conflicts are worth another try even if rewriting takes long.
 
 
 @dataclass(frozen=True)
@@ -134,96 +133,106 @@ def _bytes_left(fragment: Fragment) -> int:
     return _bytes(fragment) * (rows - fragment.num_deletions) // rows
 
 
-def compact(
-    place: Place,
-    snapshot: Snapshot,
-    where: str | Expression | None,
-    *,
-    min_file_bytes: int | None = None,
-    max_deleted_fraction: float = MAX_DELETED_FRACTION,
-    max_column_files: int = MAX_COLUMN_FILES,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Rewrite small and worn files into fewer, in one commit that changes no row.
+class Compact(Operation):
+    """Rewrite small and worn files into fewer, in one commit that changes no row."""
 
-    Parameters
-    ----------
-    where
-        Only files of the partitions of which this is true.
+    name = "OPTIMIZE"
+    deadline_s = 3600.0  # Conflicts are worth another try even if rewriting takes long.
 
-    Raises
-    ------
-    InvalidInputError
-        The predicate is not over partition columns alone, or a limit is no number.
-    UnsupportedFeatureError
-        The table may not be written by txlog, or its rows would lose their ids.
-    """
-    options = options or WriteOptions()
-    predicate = as_expression(where)
-    wanted = limits(options, min_file_bytes, max_deleted_fraction, max_column_files)
-    written: list[Add] = []
+    def __init__(
+        self,
+        context: Context,
+        where: Expression | None,
+        *,
+        min_file_bytes: int | None = None,
+        max_deleted_fraction: float = MAX_DELETED_FRACTION,
+        max_column_files: int = MAX_COLUMN_FILES,
+        options: WriteOptions | None = None,
+    ) -> None:
+        """Take limits.
 
-    def build(base: Snapshot) -> Intent | None:
-        require_table_writable(base, removes_rows=False)
+        Parameters
+        ----------
+        where
+            Only files of the partitions that this is true of.
+
+        Raises
+        ------
+        InvalidInputError
+            A limit is not a number of its kind.
+        """
+        super().__init__(context)
+        self._options = options or WriteOptions()
+        self._where = where
+        self._limits = limits(self._options, min_file_bytes, max_deleted_fraction, max_column_files)
+        self._written: list[Add] = []
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files that leave, and those that their rows were written to.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate is not over partition columns alone.
+        UnsupportedFeatureError
+            The table's rows would lose their ids.
+        """
         require_movable(base)
-        discard_files(place.store, written)
-        written.clear()
-        files = load_files(place.store, base).live
-        plan = plan_scan(base, files, columns=[], where=predicate)
+        files = load_files(self.context.store, base).live
+        plan = plan_scan(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
-        groups = choose_groups(plan.fragments, wanted)
-        gone: list[Fragment] = []
-        for group, adds in _rewrite_all(place, plan_rewrite(base, options), groups):
-            if len(adds) >= len(group) and not any(map(wanted.is_worn, group)):
-                discard_files(place.store, adds)  # Better packed than we can: nothing is won.
+        groups = choose_groups(plan.fragments, self._limits)
+        replaced: list[Fragment] = []
+        for group, adds in _rewrite_all(self.context, plan_rewrite(base, self._options), groups):
+            if len(adds) >= len(group) and not any(map(self._limits.is_worn, group)):
+                discard_files(self.context.store, adds)  # They are packed better than we can.
                 continue
-            gone.extend(group)
-            written.extend(adds)
-        if not gone:
+            replaced.extend(group)
+            self._written.extend(adds)
+        if not replaced:
             return None
-        rows = files_at(files, (file.path for fragment in gone for file in fragment.files))
+        rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
+        now_ms = self.context.effects.now_ms()
         return Intent(
-            operation="OPTIMIZE",
+            operation=self.name,
             kind="compact",
             read_version=base.version,
-            removes=tuple(removes_of(rows, place.effects.now_ms(), data_change=False)),
-            adds=tuple(add.model_copy(update={"data_change": False}) for add in written),
+            removes=tuple(removes_of(rows, now_ms, data_change=False)),
+            adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
             isolation="SnapshotIsolation",
             parameters={
                 "predicate": [] if plan.where is None else [to_sql(plan.where)],
                 "zOrderBy": [],
                 "auto": False,
             },
-            metrics=_metrics(rows, written),
-            user_metadata=options.user_metadata,
+            metrics=_metrics(rows, self._written),
         )
 
-    with discarding(lambda: discard_files(place.store, written)):
-        after, committed = run(
-            place.store, snapshot, build, effects=place.effects, deadline_s=_DEADLINE_S
-        )
-    return done("OPTIMIZE", after, committed, skipped=False)
+    def discard(self) -> None:
+        """Delete the files of the last attempt."""
+        discard_files(self.context.store, self._written)
+        self._written.clear()
 
 
 def _rewrite_all(
-    place: Place, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
+    context: Context, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
 ) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
     """Rewrite each group; if one fails, nothing of the others is left either."""
 
     def undo(written: list[list[Add]]) -> None:
-        discard_files(place.store, [add for adds in written for add in adds])
+        discard_files(context.store, [add for adds in written for add in adds])
 
-    made = map_all(place.engine, partial(_rewritten, place, plan), groups, undo=undo)
+    made = map_all(context.engine, partial(_rewritten, context, plan), groups, undo=undo)
     return list(zip(groups, made, strict=True))
 
 
-def _rewritten(place: Place, plan: RewritePlan, group: tuple[Fragment, ...]) -> list[Add]:
+def _rewritten(context: Context, plan: RewritePlan, group: tuple[Fragment, ...]) -> list[Add]:
     """Write the rows of a group into new files."""
     parts = (
-        (fragment, FragmentReader(place.store, plan.read, fragment).deletions())
+        (fragment, FragmentReader(context.store, plan.read, fragment).deletions())
         for fragment in group
     )
-    return rewrite(place, plan, parts)
+    return rewrite(context, plan, parts)
 
 
 def _metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:

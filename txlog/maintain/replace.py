@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError
 from txlog.maintain.restore import CLUSTERING, OF_THE_LOG, STAMPS
 from txlog.protocol.access import merged_protocol, require_writable
@@ -15,52 +16,57 @@ from txlog.schema.types import StructType
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.create import create_intent, new_metadata
-from txlog.writing.operation import Done, Place, done, require_table_writable
 from txlog.writing.vectors import removes_of
 
 
-def replace_table(
-    place: Place,
-    snapshot: Snapshot,
-    schema: StructType,
-    *,
-    partition_by: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    name: str | None = None,
-    description: str | None = None,
-) -> Done:
+class ReplaceTable(Operation):
     """Give a table another schema, partitioning and properties, and take out all rows.
 
     Older versions stay: they can be read, and restored. The table keeps its id, and its protocol
     stays at least what it is. Arguments are those of `create`.
-
-    Raises
-    ------
-    InvalidInputError
-        The schema, the partitioning or a property is wrong, or a property would turn on in-commit
-        timestamps, which older versions of the table do not have.
-    UnsupportedFeatureError
-        The table may not be written by txlog, or is append-only.
     """
-    require_table_writable(snapshot, removes_rows=True)
-    fresh = new_metadata(
-        schema,
-        partition_by=partition_by,
-        properties=properties or {},
-        name=name,
-        description=description,
-        effects=place.effects,
-    )
-    made = create_intent(fresh, schema, effects=place.effects)
-    assert made.metadata is not None
-    assert made.protocol is not None
-    wanted, needed = made.metadata, made.protocol
 
-    def build(base: Snapshot) -> Intent:
-        require_table_writable(base, removes_rows=True)
+    name = "REPLACE TABLE"
+    removes_rows = True
+
+    def __init__(
+        self,
+        context: Context,
+        schema: StructType,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__(context)
+        fresh = new_metadata(
+            schema,
+            partition_by=partition_by,
+            properties=properties or {},
+            name=name,
+            description=description,
+            effects=context.effects,
+        )
+        self._schema = schema
+        self._created = create_intent(fresh, schema)
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the metadata of a new table, and the removal of all files.
+
+        Raises
+        ------
+        InvalidInputError
+            A property would turn on in-commit timestamps, which older versions do not have.
+        UnsupportedFeatureError
+            txlog could not write the table then.
+        """
+        wanted, needed = self._created.metadata, self._created.protocol
+        assert wanted is not None
+        assert needed is not None
         _require_same_stamps(base, wanted)
-        held = base.metadata.configuration
-        of_the_log = {key: held[key] for key in OF_THE_LOG if key in held}
+        current = base.metadata.configuration
+        of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
         metadata = wanted.model_copy(
             update={
                 "id": base.metadata.id,
@@ -68,23 +74,20 @@ def replace_table(
             }
         )
         protocol = merged_protocol(base.protocol, needed)
-        require_writable(protocol, metadata, schema, path=base.root)
-        rows = load_files(place.store, base).live
+        require_writable(protocol, metadata, self._schema, path=base.root)
+        rows = load_files(self.context.store, base).live
         return Intent(
-            operation="REPLACE TABLE",
+            operation=self.name,
             kind="overwrite",
             read_version=base.version,
-            removes=tuple(removes_of(rows, place.effects.now_ms())),
+            removes=tuple(removes_of(rows, self.context.effects.now_ms())),
             protocol=protocol if protocol != base.protocol else None,
             metadata=metadata,
             domains=_unclustered(base),
             reads=Reads(everything=True),
-            parameters=made.parameters,
+            parameters=self._created.parameters,
             metrics={"numRemovedFiles": rows.num_rows},
         )
-
-    after, committed = run(place.store, snapshot, build, effects=place.effects)
-    return done("REPLACE TABLE", after, committed, skipped=False)
 
 
 def _require_same_stamps(base: Snapshot, wanted: Metadata) -> None:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
@@ -31,8 +32,6 @@ from txlog.stats.files import num_records
 from txlog.store.base import Store
 from txlog.store.open import locate
 from txlog.writing.features import with_counts
-from txlog.writing.operation import Done, Place, done, require_table_writable
-from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import adds_of, removes_of
 
 STAMPS = "delta.enableInCommitTimestamps"
@@ -46,74 +45,80 @@ CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
 _SHOWN = 5  # Of many files that are gone.
 
 
-def restore(
-    place: Place,
-    snapshot: Snapshot,
-    version: int | None = None,
-    timestamp: str | datetime | int | None = None,
-    *,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Make a new version with the rows, schema, partitioning and properties of an older one.
+class Restore(Operation):
+    """Make a new version with the rows, schema, partitioning and properties of an older one."""
 
-    Parameters
-    ----------
-    version, timestamp
-        The version, or a moment at which it was the latest: one of the two.
+    name = "RESTORE"
+    removes_rows = True
 
-    Raises
-    ------
-    InvalidInputError
-        Neither or both are given, or one is malformed.
-    NotFoundError
-        There is no such version, or it was cleaned up.
-    DataFileError
-        Files that the version needs are gone; they are named, and nothing is committed.
-    UnsupportedFeatureError
-        The table may not be written by txlog, now or as it was then, or is append-only.
-    """
-    options = options or WriteOptions()
-    if (version is None) == (timestamp is None):
-        raise InvalidInputError(
-            argument="version", reason="either a version or a timestamp is expected"
-        )
-    if version is not None and (type(version) is not int or version < 0):
-        raise InvalidInputError(argument="version", reason=f"{version!r} is no whole number from 0")
-    require_table_writable(snapshot, removes_rows=True)
-    at = version
-    if timestamp is not None:
-        at = version_at(place.store, snapshot, parse_timestamp(timestamp))
-    target = load_snapshot(place.store, version=at)
-    then = load_files(place.store, target).live
+    def __init__(
+        self,
+        context: Context,
+        version: int | None = None,
+        timestamp: str | datetime | int | None = None,
+    ) -> None:
+        """Take the version, or a moment at which it was the latest: one of the two.
 
-    def build(base: Snapshot) -> Intent | None:
-        require_table_writable(base, removes_rows=True)
+        Raises
+        ------
+        InvalidInputError
+            Neither or both are given, or one is malformed.
+        """
+        super().__init__(context)
+        if (version is None) == (timestamp is None):
+            raise InvalidInputError(
+                argument="version", reason="either a version or a timestamp is expected"
+            )
+        if version is not None and (type(version) is not int or version < 0):
+            raise InvalidInputError(
+                argument="version", reason=f"{version!r} is not a whole number from 0"
+            )
+        self._version = version
+        self._timestamp = timestamp
+        self._target: tuple[Snapshot, pa.Table] | None = None
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return what makes a version what the older one was; None if it is so already.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version, or it was cleaned up.
+        DataFileError
+            Files that the version needs are gone; they are named.
+        UnsupportedFeatureError
+            txlog may not write the table as it was then.
+        """
+        store = self.context.store
+        if self._target is None:
+            self._target = self._load_target(base)
+        target, then = self._target
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
         require_writable(protocol, metadata, target.schema, path=base.root)
-        now = load_files(place.store, base).live
+        now = load_files(store, base).live
         back, gone = _to_add(then, now), _without(now, then)
         domains = _domains(base, target)
         changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
         if not changed and metadata == base.metadata:
             return None
         adds = _restored(back)
-        _require_there(place, adds, target.version)
+        _require_there(self.context, adds, target.version)
         if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
-            adds = with_counts(place, target, adds)
+            adds = with_counts(self.context, target, adds)
         return Intent(
-            operation="RESTORE",
+            operation=self.name,
             kind="restore",
             read_version=base.version,
-            removes=tuple(removes_of(gone, place.effects.now_ms())),
+            removes=tuple(removes_of(gone, self.context.effects.now_ms())),
             adds=tuple(adds),
             protocol=protocol if protocol != base.protocol else None,
             metadata=metadata,  # Even if it is the same: no winner may pass unseen (CON-4).
             domains=domains,
             reads=Reads(everything=True),
             parameters={
-                "version": version,
-                "timestamp": None if timestamp is None else str(timestamp),
+                "version": self._version,
+                "timestamp": None if self._timestamp is None else str(self._timestamp),
             },
             metrics={
                 "tableSizeAfterRestore": _size(then),
@@ -123,11 +128,14 @@ def restore(
                 "removedFilesSize": _size(gone),
                 "restoredFilesSize": _size(back),
             },
-            user_metadata=options.user_metadata,
         )
 
-    after, committed = run(place.store, snapshot, build, effects=place.effects)
-    return done("RESTORE", after, committed, skipped=False)
+    def _load_target(self, base: Snapshot) -> tuple[Snapshot, pa.Table]:
+        store, version = self.context.store, self._version
+        if self._timestamp is not None:
+            version = version_at(store, base, parse_timestamp(self._timestamp))
+        target = load_snapshot(store, version=version)
+        return target, load_files(store, target).live
 
 
 def _size(files: pa.Table) -> int:
@@ -194,7 +202,7 @@ def _restored(files: pa.Table) -> list[Add]:
     return adds
 
 
-def _require_there(place: Place, adds: list[Add], version: int) -> None:
+def _require_there(context: Context, adds: list[Add], version: int) -> None:
     """Refuse to bring back files whose bytes are gone.
 
     Raises
@@ -202,7 +210,7 @@ def _require_there(place: Place, adds: list[Add], version: int) -> None:
     DataFileError
         Names them.
     """
-    missing = [path for paths in place.engine.map(partial(_missing, place.store), adds)
+    missing = [path for paths in context.engine.map(partial(_missing, context.store), adds)
                for path in paths]  # fmt: skip
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""

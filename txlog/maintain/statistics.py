@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
@@ -34,58 +35,61 @@ from txlog.stats.collect import StatsCollector, leaf_types, stats_json
 from txlog.stats.document import lacking, with_columns
 from txlog.stats.footer import footer_extents
 from txlog.store.base import Store
-from txlog.writing.operation import Done, Place, done, require_table_writable
-from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import adds_of
 
-_DEADLINE_S = 3600.0  # What was computed stays right, so conflicts are worth another try.
 
+class ComputeStatistics(Operation):
+    """Give files the statistics that they lack, in one commit that changes no row."""
 
-def compute_statistics(
-    place: Place,
-    snapshot: Snapshot,
-    columns: Sequence[str] | str | None = None,
-    *,
-    where: str | Expression | None = None,
-    recompute: bool = False,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Give files the statistics that they lack, in one commit that changes no row.
+    name = "COMPUTE STATS"
+    deadline_s = 3600.0  # What was computed stays right, so conflicts are worth another try.
 
-    Parameters
-    ----------
-    columns
-        Which columns, nested ones with dots. Default: those of which the table's writers give
-        statistics.
-    where
-        Only files of the partitions of which this is true.
-    recompute
-        Compute them for all files, not only for those that lack some.
+    def __init__(
+        self,
+        context: Context,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Expression | None = None,
+        recompute: bool = False,
+    ) -> None:
+        """Say which statistics of which files.
 
-    Raises
-    ------
-    InvalidInputError
-        There is no such column, it is a partition column, or the predicate is not over partition
-        columns alone.
-    UnsupportedFeatureError
-        The table may not be written by txlog.
-    DataFileError
-        A file is missing, unreadable, or other than the log says.
-    """
-    options = options or WriteOptions()
-    predicate = as_expression(where)
-    known: dict[_Job, str] = {}  # Over all attempts: a file never changes.
+        Parameters
+        ----------
+        columns
+            Which columns, nested ones with dots. Default: those that the table's writers give
+            statistics of.
+        where
+            Only files of the partitions that this is true of.
+        recompute
+            Compute them for all files, not only for those that lack some.
+        """
+        super().__init__(context)
+        self._columns = columns
+        self._where = where
+        self._recompute = recompute
+        self._known: dict[_Job, str] = {}  # Over all attempts: a file never changes.
 
-    def build(base: Snapshot) -> Intent | None:
-        require_table_writable(base, removes_rows=False)
-        leaves = _chosen_columns(base, columns)
-        files = load_files(place.store, base).live
-        plan = plan_files(base, files, columns=[], where=predicate)
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files with their statistics.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, it is a partition column, or the predicate is not over
+            partition columns alone.
+        DataFileError
+            A file is missing, unreadable, or other than the log says.
+        """
+        store, known = self.context.store, self._known
+        leaves = _chosen_columns(base, self._columns)
+        files = load_files(store, base).live
+        plan = plan_files(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
-        jobs, rows = _jobs(plan.rows, leaves, everything=recompute)
+        jobs, rows = _jobs(plan.rows, leaves, everything=self._recompute)
         missing = [job for job in jobs if job not in known]
-        work = partial(_computed, place.store, _reading(base, leaves))
-        known.update(zip(missing, place.engine.map(work, missing), strict=True))
+        work = partial(_computed, store, _reading(base, leaves))
+        known.update(zip(missing, self.context.engine.map(work, missing), strict=True))
         adds = [
             _logged_again(add, known[job], job)
             for add, job in zip(adds_of(rows), jobs, strict=True)
@@ -94,20 +98,14 @@ def compute_statistics(
         if not changed:
             return None
         return Intent(
-            operation="COMPUTE STATS",
+            operation=self.name,
             kind="compact",
             read_version=base.version,
             adds=changed,
             isolation="SnapshotIsolation",
             parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
             metrics={"numUpdatedFiles": len(changed)},
-            user_metadata=options.user_metadata,
         )
-
-    after, committed = run(
-        place.store, snapshot, build, effects=place.effects, deadline_s=_DEADLINE_S
-    )
-    return done("COMPUTE STATS", after, committed, skipped=False)
 
 
 @dataclass(frozen=True)

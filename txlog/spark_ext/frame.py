@@ -10,6 +10,8 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.file import Add
+from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
+from txlog.commit.operation import Outcome, skip_recorded
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
@@ -30,13 +32,6 @@ from txlog.write_table import WriteMode, require_mode
 from txlog.writing.arguments import as_names, write_options
 from txlog.writing.create import already_exists, existing
 from txlog.writing.data import SchemaMode
-from txlog.writing.operation import (
-    AppTransaction,
-    Outcome,
-    Transaction,
-    require_transaction,
-    skip_recorded,
-)
 from txlog.writing.overwrite import PartitionMode
 
 if TYPE_CHECKING:
@@ -54,7 +49,7 @@ def write(
     where: str | Expression | None = None,
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
-    txn: AppTransaction | None = None,
+    txn: AppVersion | None = None,
     properties: Mapping[str, str] | None = None,
     max_rows_per_file: int | None = None,
     user_metadata: str | None = None,
@@ -104,7 +99,7 @@ def write(
     """
     chosen: PartitionMode = partition_mode or "static"
     require_mode(mode, where, chosen, schema_mode)
-    require_transaction(txn)
+    require_app_version(txn)
     _require_batch(df)
     transaction = _transaction(df, txn)
     store = open_store(uri, storage_options)
@@ -124,7 +119,8 @@ def write(
         follows_session=partition_mode is None,
         schema_mode=schema_mode,
         properties=properties or {},
-        options=write_options(None, max_rows_per_file, user_metadata),
+        options=write_options(None, max_rows_per_file),
+        user_metadata=user_metadata,
     )
     target = plan_target(store, request, df.schema, table)
     target = target.in_session(df.sparkSession.conf.get(SESSION_PARTITION_MODE, None))
@@ -149,7 +145,7 @@ def _require_batch(df: DataFrame) -> None:
         )
 
 
-def _transaction(df: DataFrame, txn: AppTransaction | None) -> Transaction | None:
+def _transaction(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
     """Return the transaction, in a micro-batch with its query, where Spark tells it."""
     context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)

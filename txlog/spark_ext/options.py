@@ -12,8 +12,8 @@ from txlog.errors import InvalidInputError
 from txlog.spark_ext.spelled import spelled
 
 if TYPE_CHECKING:
+    from txlog.commit.app_versions import AppVersion
     from txlog.store.base import Store
-    from txlog.writing.operation import AppTransaction
     from txlog.writing.options import WriteOptions
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
@@ -259,7 +259,7 @@ class Options:
             raise self._bad("txnAppId", "the id of an application was expected")
         return found
 
-    def transaction(self) -> AppTransaction | None:
+    def transaction(self) -> AppVersion | None:
         """Return the application's transaction of a batch write."""
         app_id, version = self.app_id, self.number("txnVersion", least=0)
         if (app_id is None) != (version is None):
@@ -285,10 +285,7 @@ class Options:
         return found
 
     def write_options(self) -> WriteOptions:
-        """Return how files are cut, and what to note in the commit."""
+        """Return how large files may be."""
         from txlog.writing.options import WriteOptions
 
-        return WriteOptions(
-            max_rows_per_file=self.number("maxRecordsPerFile", least=1),
-            user_metadata=self.text("userMetadata"),
-        )
+        return WriteOptions(max_rows_per_file=self.number("maxRecordsPerFile", least=1))

@@ -16,6 +16,17 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch
+from txlog.commit.context import Context, require_shared
+from txlog.commit.operation import (
+    Done,
+    Operation,
+    Outcome,
+    discarding,
+    execute,
+    require_table_writable,
+    skip_recorded,
+)
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
 from txlog.expressions.tree import Expression
@@ -23,25 +34,14 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.frame_schema import frame_schema, require_storable
 from txlog.store.base import Store
 from txlog.write_table import WriteMode, require_same
-from txlog.writing.append import commit_append
-from txlog.writing.checkpoint import maintain
+from txlog.writing.added_files import AddedFiles
+from txlog.writing.append import Append
+from txlog.writing.checkpoint import checkpoint_if_due
 from txlog.writing.create import already_exists, commit_new_table, existing, new_metadata
 from txlog.writing.data import SchemaMode, target_schema
-from txlog.writing.files import discard_files, discarding
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Outcome,
-    Place,
-    QueryTransaction,
-    Transaction,
-    done,
-    require_shared,
-    require_table_writable,
-    skip_recorded,
-)
+from txlog.writing.files import discard_files
 from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import PartitionMode, commit_overwrite, require_modes
+from txlog.writing.overwrite import Overwrite, PartitionMode, require_modes
 from txlog.writing.plan import WritePlan, plan_write, require_still_fits
 
 QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
@@ -60,6 +60,7 @@ class WriteRequest:
     schema_mode: SchemaMode = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
     options: WriteOptions = field(default_factory=WriteOptions)
+    user_metadata: str | None = None
 
 
 @dataclass(frozen=True)
@@ -140,15 +141,15 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
     If anything fails, the files of this attempt are deleted.
     """
     reader = _reader(batches)
-    adds = [] if reader is None else target.plan.write(Place(target.store), reader)
+    adds = [] if reader is None else target.plan.write(Context(target.store), reader)
     return [add.to_json() for add in adds]
 
 
-def transaction_in(query_id: str | None, txn: AppTransaction | None) -> Transaction | None:
+def transaction_in(query_id: str | None, txn: AppVersion | None) -> AnyAppVersion | None:
     """Return a batch write's transaction, in a micro-batch with its query (STR-49)."""
     if txn is None or query_id in (None, txn[0]):
         return txn
-    return QueryTransaction(*txn, query_id, whole_batch=False)
+    return QueryBatch(*txn, query_id, whole_batch=False)
 
 
 def task_property(name: str) -> str | None:
@@ -173,7 +174,7 @@ def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
 def commit_files(
     target: Target,
     adds: list[Add],
-    txn: Transaction | None,
+    txn: AnyAppVersion | None,
     *,
     written_for: Collection[str] = (),
     may_make: bool = True,
@@ -198,7 +199,7 @@ def commit_files(
     AlreadyExistsError
         It was made meanwhile, and the mode is `error`.
     """
-    place = Place(target.store)
+    context = Context(target.store)
     with discarding(lambda: discard_files(target.store, adds)):
         latest = existing(target.store)
         settled = None if latest is None else _settled(target, latest, txn)
@@ -210,18 +211,18 @@ def commit_files(
         discard_files(target.store, adds)
         return settled.outcome
     if latest is None:
-        landed = _made(place, target, adds, txn)
+        landed = _made(context, target, adds, txn)
     else:
-        landed = _changed(place, target, latest, adds, txn)
-    maintain(place, landed)
+        landed = _changed(context, target, latest, adds, txn)
+    checkpoint_if_due(context, landed)
     return landed.outcome
 
 
-def _settled(target: Target, latest: Snapshot, txn: Transaction | None) -> Done | None:
+def _settled(target: Target, latest: Snapshot, txn: AnyAppVersion | None) -> Done | None:
     """Return what comes of the write if the table as it is leaves nothing to do, or None."""
     recorded = skip_recorded(latest, txn)
     if recorded is None and target.request.mode == "ignore":
-        return done("WRITE", latest, None, skipped=False)
+        return Done(Outcome("WRITE", None), latest)
     return recorded
 
 
@@ -259,20 +260,20 @@ def _conflict(target: Target, latest: Snapshot | None, reason: str) -> CommitCon
     )
 
 
-def _made(place: Place, target: Target, adds: list[Add], txn: Transaction | None) -> Done:
+def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion | None) -> Done:
     """Make the table of the files."""
     made = commit_new_table(
-        place,
+        context,
         target.metadata,
         target.plan.schema,
         adds,
         txn=txn,
-        options=target.request.options,
+        user_metadata=target.request.user_metadata,
         allow_existing=target.request.mode != "error",
     )
     if made is not None:
         return made
-    latest = existing(place.store)
+    latest = existing(context.store)
     settled = None if latest is None else _settled(target, latest, txn)
     if settled is None:
         raise _conflict(target, latest, "another writer made the table at the same moment")
@@ -280,18 +281,25 @@ def _made(place: Place, target: Target, adds: list[Add], txn: Transaction | None
 
 
 def _changed(
-    place: Place, target: Target, latest: Snapshot, adds: list[Add], txn: Transaction | None
+    context: Context, target: Target, latest: Snapshot, adds: list[Add], txn: AnyAppVersion | None
 ) -> Done:
     """Add the files to the table, or put them in the place of others."""
     assert target.base is not None
     request = target.request
-    shared: dict[str, Any] = {
-        "schema_mode": request.schema_mode,
-        "txn": txn,
-        "options": request.options,
-        "require_fit": partial(require_still_fits, written_for=target.base),
-    }
-    if request.mode != "overwrite":
-        return commit_append(place, latest, adds, target.plan.schema, **shared)
-    shared |= {"predicate": request.where, "partition_mode": request.partition_mode}
-    return commit_overwrite(place, latest, adds, target.plan.schema, **shared)
+    files = AddedFiles.written(
+        context,
+        adds,
+        target.plan.schema,
+        partial(require_still_fits, written_for=target.base),
+        schema_mode=request.schema_mode,
+    )
+    operation: Operation = Append(context, files)
+    if request.mode == "overwrite":
+        operation = Overwrite(
+            context,
+            files,
+            where=request.where,
+            partition_mode=request.partition_mode,
+            options=request.options,
+        )
+    return execute(operation, latest, txn=txn, user_metadata=request.user_metadata)

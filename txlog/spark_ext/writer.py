@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
+from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch, require_app_version
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.spark_ext.options import Options
@@ -33,12 +34,6 @@ from txlog.spark_ext.target import (
 from txlog.write_table import require_mode
 from txlog.writing.create import existing
 from txlog.writing.data import SchemaMode
-from txlog.writing.operation import (
-    AppTransaction,
-    QueryTransaction,
-    Transaction,
-    require_transaction,
-)
 from txlog.writing.overwrite import PartitionMode
 
 
@@ -81,6 +76,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         schema_mode=schema_mode,
         properties=options.properties(),
         options=options.write_options(),
+        user_metadata=options.text("userMetadata"),
     )
     require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
     return request
@@ -106,7 +102,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     """Plan a batch write; errors as for `plan_target`."""
     request = write_request(options, overwrite)
     txn = options.transaction()
-    require_transaction(txn)
+    require_app_version(txn)
     store = options.store()
     return BatchWriter(plan_target(store, request, schema, existing(store)), txn)
 
@@ -128,7 +124,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
             reason="a stream counts its batches by itself",
             remedy="Leave it out; txnAppId may be given alone",
         )
-    require_transaction(None if app_id is None else (app_id, 0))
+    require_app_version(None if app_id is None else (app_id, 0))
     store = options.store()
     table = existing(store)
     if table is not None:  # Its properties may have been changed since the query's first batch.
@@ -139,7 +135,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("txlog")`."""
 
-    def __init__(self, target: Target, txn: AppTransaction | None) -> None:
+    def __init__(self, target: Target, txn: AppVersion | None) -> None:
         self.target = target
         self._txn = txn
 
@@ -186,7 +182,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Leave the files: nothing refers to them, unless the commit landed after all."""
 
-    def _transaction(self, written: Sequence[Written], batch_id: int) -> Transaction:
+    def _transaction(self, written: Sequence[Written], batch_id: int) -> AnyAppVersion:
         query_id = query_of(written)
         if query_id is None:
             raise InvalidInputError(
@@ -197,4 +193,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self._app_id in (None, query_id):
             return (query_id, batch_id)
         assert self._app_id is not None
-        return QueryTransaction(self._app_id, batch_id, query_id)
+        return QueryBatch(self._app_id, batch_id, query_id)

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.table import Metadata, Protocol
+from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
 from txlog.scan.files import live_fragments
 from txlog.scan.listing import list_files
@@ -22,7 +23,6 @@ from txlog.store.base import Store
 from txlog.table.handle import Handle
 from txlog.table_fragment import TableFragment
 from txlog.writing.capabilities import Capability, capabilities
-from txlog.writing.operation import Outcome
 
 
 class About(Handle):
@@ -31,7 +31,7 @@ class About(Handle):
     @property
     def uri(self) -> str:
         """Where the table is."""
-        return self._place.store.root
+        return self._context.store.root
 
     @property
     def version(self) -> int:
@@ -46,7 +46,7 @@ class About(Handle):
         log is listed when this is asked for first.
         """
         if self._made_ms is None:
-            self._made_ms = made_ms(self._place.store, self._snapshot)
+            self._made_ms = made_ms(self._context.store, self._snapshot)
         return self._made_ms
 
     @property
@@ -87,7 +87,7 @@ class About(Handle):
     @property
     def store(self) -> Store:
         """The store that holds the table."""
-        return self._place.store
+        return self._context.store
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return what each commit up to this version says of itself, newest first.
@@ -98,7 +98,7 @@ class About(Handle):
         """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
-        return history(self._place.store, self._snapshot, limit)
+        return history(self._context.store, self._snapshot, limit)
 
     def verify_checksum(self) -> ChecksumReport:
         """Hold this version against its checksum (`.crc`), if its writer left one.
@@ -114,7 +114,7 @@ class About(Handle):
         StoreError
             The store failed.
         """
-        return verify_checksum(self._place.store, self._snapshot, self._files())
+        return verify_checksum(self._context.store, self._snapshot, self._files())
 
     def capabilities(self) -> dict[str, Capability]:
         """Return for each verb whether this version of the table lets it be done.
@@ -124,7 +124,7 @@ class About(Handle):
         `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
-        return capabilities(self._place.store, self._snapshot)
+        return capabilities(self._context.store, self._snapshot)
 
     def files(self, columns: list[str] | None = None) -> pa.Table:
         """Return the data files of this version, one row each.
@@ -143,7 +143,7 @@ class About(Handle):
         alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
         further columns, their names; else null).
         """
-        return list_files(self._place.store, self._snapshot, lambda: self._files().live, columns)
+        return list_files(self._context.store, self._snapshot, lambda: self._files().live, columns)
 
     def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""
@@ -164,7 +164,7 @@ class About(Handle):
         places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
         rows_at = dict(zip(paths, places.to_pylist(), strict=True))
         return [
-            TableFragment(self._place, self._snapshot, live, rows_at, fragment)
+            TableFragment(self._context, self._snapshot, live, rows_at, fragment)
             for fragment in found
         ]
 

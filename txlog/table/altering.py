@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from txlog.commit.app_versions import AppVersion
+from txlog.commit.operation import Outcome
 from txlog.table.handle import Handle
-from txlog.writing.arguments import as_names, write_options
-from txlog.writing.columns import add_columns, drop_columns, replace_columns
-from txlog.writing.features import add_features
-from txlog.writing.operation import AppTransaction, Outcome
+from txlog.writing.arguments import as_names
+from txlog.writing.columns import DropColumns, GiveValues
+from txlog.writing.features import AddFeatures
 from txlog.writing.workers.commit import commit_fragments
 from txlog.writing.workers.operations import Operation
 
@@ -17,7 +18,12 @@ from txlog.writing.workers.operations import Operation
 class Altering(Handle):
     """The part of `Table` that changes columns and features, and commits fragments."""
 
-    def add_features(self, *features: str, user_metadata: str | None = None) -> Outcome:
+    def add_features(
+        self,
+        *features: str,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
         """List table features in the protocol, in one commit; engines without them are shut out.
 
         `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
@@ -27,14 +33,14 @@ class Altering(Handle):
         InvalidInputError
             txlog cannot write tables with one of them.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(add_features(self._place, self._latest(), features, options=options))
+        return self._run(AddFeatures(self._context, features), txn, user_metadata)
 
     def add_columns(
         self,
         columns: Any,
         *,
         read_columns: Sequence[str] | None = None,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Add columns with values for all rows, in one commit that rewrites no data file.
@@ -60,18 +66,15 @@ class Altering(Handle):
         CommitConflictError
             Another writer added the same column, or rows that the data has no values for.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(
-            add_columns(
-                self._place, self._latest(), columns, read_columns=read_columns, options=options
-            )
-        )
+        operation = GiveValues(self._context, "add columns", columns, read_columns=read_columns)
+        return self._run(operation, txn, user_metadata)
 
     def replace_columns(
         self,
         columns: Any,
         *,
         read_columns: Sequence[str] | None = None,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Give columns other values in all rows; as `add_columns` otherwise.
@@ -81,15 +84,15 @@ class Altering(Handle):
         UnsupportedFeatureError
             The table tracks rows, records changes, or is append-only.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(
-            replace_columns(
-                self._place, self._latest(), columns, read_columns=read_columns, options=options
-            )
-        )
+        operation = GiveValues(self._context, "replace columns", columns, read_columns=read_columns)
+        return self._run(operation, txn, user_metadata)
 
     def drop_columns(
-        self, columns: Sequence[str] | str, *, user_metadata: str | None = None
+        self,
+        columns: Sequence[str] | str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
     ) -> Outcome:
         """Take columns out of the table, in one commit that rewrites no data file.
 
@@ -100,15 +103,13 @@ class Altering(Handle):
         InvalidInputError
             There is no such column, a constraint or the partitioning needs it, or none is left.
         """
-        options = write_options(None, None, user_metadata)
-        names = as_names(columns)
-        return self._finish(drop_columns(self._place, self._latest(), names, options=options))
+        return self._run(DropColumns(self._context, as_names(columns)), txn, user_metadata)
 
     def commit(
         self,
         operation: Operation.Base,
         *,
-        txn: AppTransaction | None = None,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
@@ -126,7 +127,5 @@ class Altering(Handle):
             What the fragments were made from has changed since. Nothing was committed, and no
             file deleted.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(
-            commit_fragments(self._place, self._snapshot, operation, txn=txn, options=options)
-        )
+        request = commit_fragments(self._context, self._snapshot, operation)
+        return self._run(request, txn, user_metadata)

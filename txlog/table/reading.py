@@ -44,13 +44,13 @@ class Reading(Handle):
             A column is not in the table, or the predicate does not fit it.
         """
         plan = plan_snapshot(
-            self._place.store,
+            self._context.store,
             self._snapshot,
             lambda: self._files().live,
             columns=columns,
             where=as_expression(where),
         )
-        return Scan(self._place.store, plan, self._place.engine)
+        return Scan(self._context.store, plan, self._context.engine)
 
     def to_arrow(self, columns: list[str] | None = None, where: Where = None) -> pa.Table:
         """Return rows as one Arrow table; arguments as for `scan`."""
@@ -110,12 +110,12 @@ class Reading(Handle):
             A row is not in this version, or deleted in it; those at fault are named.
         """
         return take_rows(
-            self._place.store,
+            self._context.store,
             lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
             addresses=row_addresses,
             row_ids=row_ids,
             columns=columns,
-            engine=self._place.engine,
+            engine=self._context.engine,
         )
 
     def changes(
@@ -153,7 +153,7 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes, or had other columns. It is named.
         """
-        store = self._place.store
+        store = self._context.store
         first, last = feed_range(
             store,
             self._snapshot,
@@ -162,7 +162,7 @@ class Reading(Handle):
         )
         return plan_feed(
             store, last, first, columns=columns, where=as_expression(where),
-            engine=self._place.engine,
+            engine=self._context.engine,
         )  # fmt: skip
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:

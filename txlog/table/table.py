@@ -9,6 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.commit.app_versions import AppVersion
+from txlog.commit.context import Context
+from txlog.commit.operation import Done, Outcome
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.log.catalog import CatalogCommits
 from txlog.scan.engine import Engine, threads_for
@@ -23,7 +26,6 @@ from txlog.table.reading import Reading
 from txlog.table.writing import Writing
 from txlog.writing.arguments import as_names, as_schema
 from txlog.writing.create import create, existing
-from txlog.writing.operation import Done, Outcome, Place
 
 
 class Table(About, Reading, Writing, Altering):
@@ -76,25 +78,25 @@ class Table(About, Reading, Writing, Altering):
         engine: Engine | None = None,
     ) -> None:
         store = open_store(uri, storage_options)
-        place = Place(store, engine=engine or threads_for(store))
+        context = Context(store, engine=engine or threads_for(store))
         snapshot = snapshot_at(
-            place.store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
+            context.store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
         )
-        self._place = place
+        self._context = context
         self._outcome: Outcome | None = None
         self._move(snapshot)
 
     @classmethod
-    def _of(cls, place: Place, snapshot: Snapshot) -> Table:
+    def _of(cls, context: Context, snapshot: Snapshot) -> Table:
         table = cls.__new__(cls)
-        table._place = place
+        table._context = context
         table._outcome = None
         table._move(snapshot)
         return table
 
     @classmethod
-    def _made(cls, place: Place, done: Done) -> Table:
-        table = cls._of(place, done.snapshot)
+    def _made(cls, context: Context, done: Done) -> Table:
+        table = cls._of(context, done.snapshot)
         table._finish(done)
         return table
 
@@ -102,10 +104,10 @@ class Table(About, Reading, Writing, Altering):
         return f"txlog.Table({self.uri!r}, version={self.version})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"place": self._place, "snapshot": self._snapshot}
+        return {"context": self._context, "snapshot": self._snapshot}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._place = state["place"]
+        self._context = state["context"]
         self._outcome = None
         self._move(state["snapshot"])
 
@@ -129,6 +131,8 @@ class Table(About, Reading, Writing, Altering):
         *,
         name: str | None = None,
         description: str | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> Table:
@@ -136,7 +140,8 @@ class Table(About, Reading, Writing, Altering):
 
         Deletion vectors are enabled unless `properties` has
         `delta.enableDeletionVectors=false`; the protocol lists only what the table uses. The
-        engine is that of the table that is returned.
+        engine is that of the table that is returned. If the table is there and records `txn`, it
+        is returned as it is.
 
         Raises
         ------
@@ -146,16 +151,18 @@ class Table(About, Reading, Writing, Altering):
             The schema, the partitioning or a property is wrong.
         """
         store = open_store(uri, storage_options)
-        place = Place(store, engine=engine or threads_for(store))
-        snapshot = create(
-            place,
+        context = Context(store, engine=engine or threads_for(store))
+        done = create(
+            context,
             as_schema(schema),
             partition_by=as_names(partition_by),
             properties=properties,
             name=name,
             description=description,
+            txn=txn,
+            user_metadata=user_metadata,
         )
-        return cls._of(place, snapshot)
+        return cls._made(context, done)
 
     def refresh(self) -> Table:
         """Move on to the latest version, and return this table."""

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, compact
-from txlog.maintain.restore import restore
-from txlog.maintain.statistics import compute_statistics
+from txlog.commit.app_versions import AppVersion
+from txlog.commit.operation import Outcome
+from txlog.expressions.sql import as_expression
+from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, Compact
+from txlog.maintain.restore import Restore
+from txlog.maintain.statistics import ComputeStatistics
 from txlog.table.handle import Handle
 from txlog.table.reading import Where
-from txlog.writing.append import append
+from txlog.writing.added_files import AddedFiles
+from txlog.writing.append import Append
 from txlog.writing.arguments import write_options
 from txlog.writing.checkpoint import checkpoint
 from txlog.writing.data import SchemaMode
-from txlog.writing.delete import delete
-from txlog.writing.operation import AppTransaction, Outcome
-from txlog.writing.overwrite import PartitionMode, overwrite
+from txlog.writing.delete import Delete
+from txlog.writing.overwrite import Overwrite, PartitionMode
 
 
 class Writing(Handle):
@@ -26,9 +29,9 @@ class Writing(Handle):
     def append(
         self,
         data: Any,
-        txn: AppTransaction | None = None,
         *,
         schema_mode: SchemaMode = None,
+        txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
         user_metadata: str | None = None,
@@ -39,11 +42,11 @@ class Writing(Handle):
         ----------
         data
             Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
-        txn
-            `(app_id, version)`: if that version of the application, or a later one, is recorded
-            already, nothing is written and the outcome says `skipped`.
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
+        txn
+            `(app_id, version)`: if the table records that version of the application, or a later
+            one, nothing is written and the outcome says `skipped`. Else the commit records it.
         user_metadata
             Text to note in the commit.
 
@@ -54,12 +57,9 @@ class Writing(Handle):
         CommitConflictError, OutcomeUnknownError, StoreError
             As their names say.
         """
-        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
-        return self._finish(
-            append(
-                self._place, self._latest(), data, schema_mode=schema_mode, txn=txn, options=options
-            )
-        )
+        options = write_options(target_file_bytes, max_rows_per_file)
+        files = AddedFiles(self._context, data=data, schema_mode=schema_mode, options=options)
+        return self._run(Append(self._context, files), txn, user_metadata)
 
     def overwrite(
         self,
@@ -68,7 +68,7 @@ class Writing(Handle):
         *,
         partition_mode: PartitionMode = "static",
         schema_mode: SchemaMode = None,
-        txn: AppTransaction | None = None,
+        txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
         user_metadata: str | None = None,
@@ -86,28 +86,28 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
-        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
-        return self._finish(
-            overwrite(
-                self._place,
-                self._latest(),
-                data,
-                where=where,
-                partition_mode=partition_mode,
-                schema_mode=schema_mode,
-                txn=txn,
-                options=options,
-            )
+        predicate = as_expression(where)
+        options = write_options(target_file_bytes, max_rows_per_file)
+        files = AddedFiles(
+            self._context,
+            data=data,
+            schema_mode=schema_mode,
+            options=options,
+            replaced=predicate,
         )
+        operation = Overwrite(
+            self._context, files, where=predicate, partition_mode=partition_mode, options=options
+        )
+        return self._run(operation, txn, user_metadata)
 
     def delete(
         self,
-        where: Where = None,
+        where: Where,
         *,
-        txn: AppTransaction | None = None,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
-        """Delete the rows of which a predicate is true; without one, all rows.
+        """Delete the rows that a predicate is true of; None deletes all rows.
 
         Data files are not rewritten: deletion vectors mark the rows, unless the table has them
         disabled.
@@ -119,8 +119,8 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(delete(self._place, self._latest(), where, txn=txn, options=options))
+        operation = Delete(self._context, as_expression(where))
+        return self._run(operation, txn, user_metadata)
 
     def compact(
         self,
@@ -131,6 +131,7 @@ class Writing(Handle):
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = MAX_DELETED_FRACTION,
         max_column_files: int = MAX_COLUMN_FILES,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
@@ -160,18 +161,15 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
-        options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
-        return self._finish(
-            compact(
-                self._place,
-                self._latest(),
-                where,
-                min_file_bytes=min_file_bytes,
-                max_deleted_fraction=max_deleted_fraction,
-                max_column_files=max_column_files,
-                options=options,
-            )
+        operation = Compact(
+            self._context,
+            as_expression(where),
+            min_file_bytes=min_file_bytes,
+            max_deleted_fraction=max_deleted_fraction,
+            max_column_files=max_column_files,
+            options=write_options(target_file_bytes, max_rows_per_file),
         )
+        return self._run(operation, txn, user_metadata)
 
     def compute_statistics(
         self,
@@ -179,6 +177,7 @@ class Writing(Handle):
         *,
         where: Where = None,
         recompute: bool = False,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Give files the statistics that their writers left out; no row changes.
@@ -209,23 +208,17 @@ class Writing(Handle):
         DataFileError
             A file is missing, unreadable, or other than the log says.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(
-            compute_statistics(
-                self._place,
-                self._latest(),
-                columns,
-                where=where,
-                recompute=recompute,
-                options=options,
-            )
+        operation = ComputeStatistics(
+            self._context, columns, where=as_expression(where), recompute=recompute
         )
+        return self._run(operation, txn, user_metadata)
 
     def restore(
         self,
         version: int | None = None,
         timestamp: str | datetime | int | None = None,
         *,
+        txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
         """Make a new version that is what an older one was: rows, schema, properties.
@@ -247,12 +240,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog as it is or was.
         """
-        options = write_options(None, None, user_metadata)
-        return self._finish(
-            restore(self._place, self._latest(), version, timestamp, options=options)
-        )
+        return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
-        checkpoint(self._place, self._snapshot)
+        checkpoint(self._context, self._snapshot)
         return self._snapshot.version

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from txlog.commit.context import Context
 from txlog.scan.engine import threads_for
 from txlog.snapshot.at import snapshot_at
 from txlog.store.base import Store
-from txlog.writing.operation import Place
 
 if TYPE_CHECKING:
     from txlog.table.table import Table
@@ -20,5 +20,5 @@ def open_table(
     """Return the table in a store, such as a `CountingStore`; otherwise as `txlog.Table`."""
     from txlog.table.table import Table
 
-    place = Place(store, engine=threads_for(store))
-    return Table._of(place, snapshot_at(store, version, timestamp))
+    context = Context(store, engine=threads_for(store))
+    return Table._of(context, snapshot_at(store, version, timestamp))

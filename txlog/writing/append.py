@@ -2,135 +2,54 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.protocol.access import new_protocol, supports
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.data import SchemaMode, incoming, merged_schema
+from txlog.writing.added_files import AddedFiles
+from txlog.writing.data import SchemaMode, merged_schema
 from txlog.writing.dropped import require_not_dropped
-from txlog.writing.files import discard_files, discarding
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    Transaction,
-    done,
-    is_recorded,
-    query_actions,
-    require_table_writable,
-    require_transaction,
-    skip_recorded,
-    txn_action,
-)
-from txlog.writing.options import WriteOptions
-from txlog.writing.plan import RequireFit, plan_append, require_still_fits
 
 _ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
 
 
-def append(
-    place: Place,
-    snapshot: Snapshot,
-    data: Any,
-    *,
-    schema_mode: SchemaMode = None,
-    txn: AppTransaction | None = None,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Add rows to a table in one commit.
+class Append(Operation):
+    """Add rows."""
 
-    Raises
-    ------
-    SchemaMismatchError
-        The data does not fit the table; nothing was committed.
-    InvalidInputError
-        The schema would be replaced, but rows are only added.
-    UnsupportedFeatureError
-        The table may not be written by txlog.
-    """
-    options = options or WriteOptions()
-    require_additive(schema_mode)
-    require_transaction(txn)
-    require_table_writable(snapshot, removes_rows=False)
-    if recorded := skip_recorded(snapshot, txn):
-        return recorded
-    taken = incoming(data, snapshot.schema, schema_mode)
-    plan = plan_append(snapshot, taken.schema, options)
-    adds = plan.write(place, taken.reader)
-    return commit_append(
-        place, snapshot, adds, taken.schema, schema_mode=schema_mode, txn=txn, options=options
-    )
+    name = "WRITE"
+    keeps_files = True
 
+    def __init__(self, context: Context, files: AddedFiles) -> None:
+        require_additive(files.schema_mode)
+        super().__init__(context)
+        self._files = files
 
-def commit_append(
-    place: Place,
-    snapshot: Snapshot,
-    adds: list[Add],
-    schema: StructType,
-    *,
-    schema_mode: SchemaMode,
-    txn: Transaction | None,
-    options: WriteOptions,
-    require_fit: RequireFit | None = None,
-    owned: bool = True,
-) -> Done:
-    """Commit data files that are written already, for the table as `snapshot` has it.
-
-    Parameters
-    ----------
-    require_fit
-        Refuses versions of the table that the files do not fit. Default: those that differ from
-        `snapshot` in what `require_still_fits` compares.
-    owned
-        Delete the files if the commit is refused or turns out to be recorded already.
-
-    Raises
-    ------
-    CommitConflictError
-        Another writer changed the table so that the files no longer fit it.
-    """
-    skipped = False
-    require_fit = require_fit or partial(require_still_fits, written_for=snapshot)
-
-    def discard() -> None:
-        if owned:
-            discard_files(place.store, adds)
-
-    def build(base: Snapshot) -> Intent | None:
-        nonlocal skipped
-        require_table_writable(base, removes_rows=False)
-        skipped = is_recorded(base, txn)
-        if skipped:
-            return None
-        require_fit(base)
-        metadata = evolved(base, schema) if schema_mode == "merge" else None
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""
+        schema = self._files.fit(base)
+        merges = self._files.schema_mode == "merge"
         return Intent(
-            operation="WRITE",
+            operation=self.name,
             kind="append",
             read_version=base.version,
-            adds=tuple(adds),
-            metadata=metadata,
-            txn=txn_action(txn, place.effects),
-            query_txns=query_actions(txn, place.effects),
+            adds=tuple(self._files.adds),
+            metadata=evolved(base, schema) if merges else None,
             parameters={"mode": "Append", "partitionBy": base.partition_columns},
-            metrics=write_metrics(adds),
-            user_metadata=options.user_metadata,
+            metrics=write_metrics(self._files.adds),
         )
 
-    with discarding(discard):
-        after, committed = run(place.store, snapshot, build, effects=place.effects)
-    if committed is None:
-        discard()
-    return done("WRITE", after, committed, skipped=skipped)
+    def discard(self) -> None:
+        """Delete the data files."""
+        self._files.discard()
 
 
 def require_additive(schema_mode: SchemaMode) -> None:
@@ -195,7 +114,7 @@ def require_supported_types(base: Snapshot, schema: StructType) -> None:
         )
 
 
-def write_metrics(adds: list[Add]) -> dict[str, int]:
+def write_metrics(adds: Sequence[Add]) -> dict[str, int]:
     """Return Delta's usual metrics of written files."""
     return {
         "numFiles": len(adds),

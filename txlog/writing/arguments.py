@@ -51,9 +51,9 @@ def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def write_options(
-    target_file_bytes: int | None, max_rows_per_file: int | None, user_metadata: str | None
+    target_file_bytes: int | None = None, max_rows_per_file: int | None = None
 ) -> WriteOptions:
     """Return the options of a write; None stands for a default."""
     if target_file_bytes is None:
-        return WriteOptions(max_rows_per_file=max_rows_per_file, user_metadata=user_metadata)
-    return WriteOptions(target_file_bytes, max_rows_per_file, user_metadata)
+        return WriteOptions(max_rows_per_file=max_rows_per_file)
+    return WriteOptions(target_file_bytes, max_rows_per_file)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from txlog.changes.changes import require_feed
+from txlog.commit.operation import require_table_writable
 from txlog.errors import TxlogError, UnsupportedFeatureError
 from txlog.scan.metadata_columns import require_row_tracking
 from txlog.snapshot.newer import require_refreshable
@@ -14,7 +15,6 @@ from txlog.store.base import Store
 from txlog.writing.checkpoint import require_checkpointable
 from txlog.writing.columns import require_columns_apart, require_replaceable
 from txlog.writing.constraints import constraints_of
-from txlog.writing.operation import require_table_writable
 from txlog.writing.rewrite import require_movable
 
 

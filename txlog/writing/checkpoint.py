@@ -34,6 +34,8 @@ from txlog.checkpoint.write import (
     row_group_states,
     write_checkpoint,
 )
+from txlog.commit.context import Context
+from txlog.commit.operation import Done, require_table_writable
 from txlog.errors import LogCorruptError, TxlogWarning
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
@@ -48,10 +50,9 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.typed import stats_type
 from txlog.store.base import Store
-from txlog.writing.operation import Done, Place, require_table_writable
 
 
-def checkpoint(place: Place, snapshot: Snapshot) -> None:
+def checkpoint(context: Context, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version, and point `_last_checkpoint` at it.
 
     It is a V2 checkpoint if the table has the feature `v2Checkpoint` and its property
@@ -63,15 +64,17 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
     """
-    require_checkpointable(place.store, snapshot)
-    kept = _kept_actions(snapshot, place.effects.now_ms())
+    require_checkpointable(context.store, snapshot)
+    kept = _kept_actions(snapshot, context.effects.now_ms())
     txn_retention_ms = snapshot.properties.get("delta.setTransactionRetentionDuration")
     if wants_parts(snapshot):
         controls = control_rows(
             snapshot.controls, now_ms=kept["now_ms"], txn_retention_ms=txn_retention_ms
         )
-        parts = _write_parts(place, snapshot, kept)
-        write_manifest(place.store, snapshot.version, controls, parts, uuid=place.effects.uuid())
+        parts = _write_parts(context, snapshot, kept)
+        write_manifest(
+            context.store, snapshot.version, controls, parts, uuid=context.effects.uuid()
+        )
         return
 
     def encoded(states: Iterable[FileState]) -> Encoded:
@@ -79,10 +82,12 @@ def checkpoint(place: Place, snapshot: Snapshot) -> None:
         return encode_checkpoint(rows)
 
     if has_large_checkpoint(snapshot):
-        found = fold_states(place.store, snapshot, lambda states: encoded(row_group_states(states)))
+        found = fold_states(
+            context.store, snapshot, lambda states: encoded(row_group_states(states))
+        )
     else:
-        found = encoded([load_files(place.store, snapshot)])
-    write_checkpoint(place.store, snapshot.version, found)
+        found = encoded([load_files(context.store, snapshot)])
+    write_checkpoint(context.store, snapshot.version, found)
 
 
 def wants_parts(snapshot: Snapshot) -> bool:
@@ -123,7 +128,7 @@ def structs_of(snapshot: Snapshot) -> Structs | None:
 class _PartWriter:
     """Writes parts of a checkpoint from the one before it; it pickles, and holds no file rows."""
 
-    place: Place
+    context: Context
     version: int
     base: tuple[LogFile, ...]
     catalog: CatalogCommits | None = field(repr=False)
@@ -132,7 +137,7 @@ class _PartWriter:
 
     def write(self, sources: tuple[Source, ...]) -> Part | None:
         """Write those files of some sources that the commits after them left as they were."""
-        store = self.place.store
+        store = self.context.store
         snapshot = load_snapshot(store, version=self.version, catalog=self.catalog)
         if snapshot.checkpoint != self.base:
             raise LogCorruptError(
@@ -147,9 +152,9 @@ class _PartWriter:
 
     def write_rows(self, files: FileState) -> Part | None:
         """Write files as one part."""
-        effects = self.place.effects
+        effects = self.context.effects
         return write_part(
-            self.place.store,
+            self.context.store,
             action_rows(files, **self.kept),
             uuid=effects.uuid(),
             now_ms=effects.now_ms(),
@@ -157,7 +162,7 @@ class _PartWriter:
         )
 
 
-def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list[Part]:
+def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> list[Part]:
     """Write the sidecars of a checkpoint that differ from those before it; return all it has.
 
     If one fails, none of those that were written is left.
@@ -165,26 +170,26 @@ def _write_parts(place: Place, snapshot: Snapshot, kept: dict[str, Any]) -> list
     written: list[Part] = []
     layout = _layout(snapshot, kept)
     writer = _PartWriter(
-        place, snapshot.version, snapshot.checkpoint, snapshot.catalog, kept, layout
+        context, snapshot.version, snapshot.checkpoint, snapshot.catalog, kept, layout
     )
 
     def undo(more: Sequence[Part | None] = ()) -> None:
         lost = [part for part in (*written, *more) if part is not None]
-        place.store.delete([sidecar_path(part) for part in lost])
+        context.store.delete([sidecar_path(part) for part in lost])
 
     try:
         newest = reconcile_files(snapshot.tail)  # First: if it fails, no sidecar is there yet.
-        again, merged = _reused(place, snapshot, newest, layout, kept)
+        again, merged = _reused(context, snapshot, newest, layout, kept)
         if merged:
-            sources = list_sources(place.store, (), merged)
-            base = read_sources(place.store, sources, snapshot.checkpoint[0].version)
+            sources = list_sources(context.store, (), merged)
+            base = read_sources(context.store, sources, snapshot.checkpoint[0].version)
             newest = overlay(base, snapshot.tail)
             require_sound(snapshot, newest.live)
         others = {sidecar.path for sidecar in (*merged, *(part.sidecar for part in again))}
-        found = _parts_of_base(place, snapshot, writer, others, undo)
+        found = _parts_of_base(context, snapshot, writer, others, undo)
     except LogCorruptError:
         # Other files of the log may make good what is damaged; they are then held all at once.
-        found, again, newest = [], [], load_files(place.store, snapshot)
+        found, again, newest = [], [], load_files(context.store, snapshot)
     written.extend(found)
     try:
         for files in _ranged(newest):
@@ -205,7 +210,7 @@ def _layout(snapshot: Snapshot, kept: dict[str, Any]) -> str:
 
 
 def _reused(
-    place: Place, snapshot: Snapshot, newest: FileState, layout: str, kept: dict[str, Any]
+    context: Context, snapshot: Snapshot, newest: FileState, layout: str, kept: dict[str, Any]
 ) -> tuple[list[Part], list[Sidecar]]:
     """Return the sidecars to be named again, and small ones to be put together with new files."""
     if not snapshot.sidecars:
@@ -218,7 +223,7 @@ def _reused(
         (sidecar, stamp)
         for sidecar in {named.path: named for named in snapshot.sidecars}.values()
         if (stamp := read_stamp(sidecar)) is not None
-        and is_reusable(place.store, sidecar, keys, layout=layout, expired_before_ms=oldest_ms)
+        and is_reusable(context.store, sidecar, keys, layout=layout, expired_before_ms=oldest_ms)
     ]
     new_rows = newest.live.num_rows + newest.tombstones.num_rows
     merged = choose_merged(usable, new_rows, PART_ROWS)
@@ -236,15 +241,15 @@ def _ranged(files: FileState) -> Iterator[FileState]:
 
 
 def _parts_of_base(
-    place: Place, snapshot: Snapshot, writer: _PartWriter, without: set[str], undo: Any
+    context: Context, snapshot: Snapshot, writer: _PartWriter, without: set[str], undo: Any
 ) -> list[Part]:
     """Have the engine write what is left of the checkpoint that a version begins with."""
     if not snapshot.checkpoint:
         return []
     sidecars = [sidecar for sidecar in snapshot.sidecars if sidecar.path not in without]
-    sources = list_sources(place.store, snapshot.checkpoint, sidecars)
+    sources = list_sources(context.store, snapshot.checkpoint, sidecars)
     shares = choose_parts(sources, PART_ROWS)
-    found = map_all(place.engine, partial(_PartWriter.write, writer), shares, undo=undo)
+    found = map_all(context.engine, partial(_PartWriter.write, writer), shares, undo=undo)
     return [part for part in found if part is not None]
 
 
@@ -254,7 +259,7 @@ def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
     require_table_writable(snapshot, removes_rows=False)
 
 
-def maintain(place: Place, done: Done) -> None:
+def checkpoint_if_due(context: Context, done: Done) -> None:
     """Write a checkpoint if the table's `delta.checkpointInterval` says that one is due.
 
     A checkpoint that fails is a `TxlogWarning`: the commit stands without it.
@@ -264,7 +269,7 @@ def maintain(place: Place, done: Done) -> None:
     if not version or version % interval or version != done.snapshot.version:
         return
     try:
-        checkpoint(place, done.snapshot)
+        checkpoint(context, done.snapshot)
     except Exception as error:  # Whatever it is, a retry of the verb would double the rows.
         warnings.warn(
             f"version {version} is committed, but its checkpoint failed: {error}",

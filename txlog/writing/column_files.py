@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG
@@ -23,7 +24,6 @@ from txlog.schema.types import StructType
 from txlog.writing.column_values import ColumnValues
 from txlog.writing.constraints import Constraint, checked
 from txlog.writing.files import FileLayout, discard_files, write_data_files
-from txlog.writing.operation import Place
 
 _ONE_FILE = 1 << 62  # Bytes: a fragment's columns are never cut into several files.
 
@@ -32,7 +32,7 @@ _ONE_FILE = 1 << 62  # Bytes: a fragment's columns are never cut into several fi
 class ColumnWriter:
     """Writes the column file of any fragment of one version; it pickles if its values do."""
 
-    place: Place
+    context: Context
     plan: ReadPlan  # Of the columns that values are computed from.
     values: ColumnValues
     properties: Properties
@@ -55,9 +55,9 @@ class ColumnWriter:
         _require_addressable(fragment)
         layout = FileLayout(self._in_file(), (), self.properties, _ONE_FILE)
         batches = self._batches(fragment)
-        (add,) = write_data_files(self.place.store, batches, layout, effects=self.place.effects)
+        (add,) = write_data_files(self.context.store, batches, layout, effects=self.context.effects)
         if add.num_records != fragment.physical_rows:
-            discard_files(self.place.store, [add])
+            discard_files(self.context.store, [add])
             raise DataFileError(
                 path=fragment.path,
                 version=self.plan.version,
@@ -81,7 +81,7 @@ class ColumnWriter:
         return StructType(tuple(replace(field, nullable=True) for field in self.values.fields))
 
     def _batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
-        reader = FragmentReader(self.place.store, self.plan, fragment)
+        reader = FragmentReader(self.context.store, self.plan, fragment)
         deleted = reader.deletions()
         schema = arrow_schema(self._in_file())
         for start, batch in reader.batches(

@@ -15,8 +15,9 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Remove
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation, require_table_writable
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment
@@ -35,9 +36,7 @@ from txlog.writing.column_values import ColumnValues, column_values
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import merged_schema, require_columns
 from txlog.writing.dropped import dropped_columns, still_dropped, with_dropped
-from txlog.writing.files import discard_files, discarding
-from txlog.writing.operation import Done, Place, done, require_table_writable
-from txlog.writing.options import WriteOptions
+from txlog.writing.files import discard_files
 from txlog.writing.vectors import adds_of, removes_of
 
 _SAMPLE_ROWS = 100
@@ -45,95 +44,44 @@ _SAMPLE_ROWS = 100
 ColumnVerb = Literal["add columns", "replace columns"]
 
 
-def add_columns(
-    place: Place,
-    snapshot: Snapshot,
-    columns: Any,
-    *,
-    read_columns: Sequence[str] | None = None,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Add columns with values for all rows, in one commit; data files stay as they are.
+class DropColumns(Operation):
+    """Take columns out of the schema; data files stay as they are."""
 
-    Parameters
-    ----------
-    columns, read_columns
-        As for `column_values`.
+    name = "DROP COLUMNS"
 
-    Raises
-    ------
-    InvalidInputError
-        A column is there already, or its values do not fit.
-    UnsupportedFeatureError
-        The table lacks the feature `txlog.fragments`, or may not be written by txlog.
-    CommitConflictError
-        Another writer added the same column, or rows that the given data has no values for.
-    """
-    return _give_values(place, snapshot, columns, "add columns", read_columns, options)
+    def __init__(self, context: Context, names: Sequence[str]) -> None:
+        super().__init__(context)
+        self._names = tuple(dict.fromkeys(names))
 
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the schema without the columns.
 
-def replace_columns(
-    place: Place,
-    snapshot: Snapshot,
-    columns: Any,
-    *,
-    read_columns: Sequence[str] | None = None,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Give columns other values in all rows, in one commit; arguments as for `add_columns`.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no such column, it is a partition column, or the values do not fit it.
-    UnsupportedFeatureError
-        The table tracks rows, records changes, is append-only, lacks the feature
-        `txlog.fragments`, or may not be written by txlog.
-    """
-    return _give_values(place, snapshot, columns, "replace columns", read_columns, options)
-
-
-def drop_columns(
-    place: Place,
-    snapshot: Snapshot,
-    names: Sequence[str],
-    *,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Take columns out of the schema, in one commit; data files stay as they are.
-
-    Raises
-    ------
-    InvalidInputError
-        There is no such column, a constraint or the partitioning needs it, or none would be left.
-    UnsupportedFeatureError
-        The table lacks the feature `txlog.fragments`, or may not be written by txlog.
-    """
-    options = options or WriteOptions()
-
-    def build(base: Snapshot) -> Intent | None:
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, a constraint or the partitioning needs it, or none would be
+            left.
+        UnsupportedFeatureError
+            The table lacks the feature `txlog.fragments`.
+        """
         require_columns_apart(base)
-        fields = [_existing(base, name) for name in dict.fromkeys(names)]
+        fields = [_existing(base, name) for name in self._names]
         if not fields:
             return None
-        gone = {found.name for found in fields}
-        left = StructType(tuple(f for f in base.schema.fields if f.name not in gone))
-        _require_droppable(base, gone, left)
-        physical = {found.name_in_files(base.mapping_mode) for found in fields}
+        dropped = {field.name for field in fields}
+        left = StructType(tuple(f for f in base.schema.fields if f.name not in dropped))
+        _require_droppable(base, dropped, left)
+        physical = {field.name_in_files(base.mapping_mode) for field in fields}
         return Intent(
-            operation="DROP COLUMNS",
+            operation=self.name,
             kind="metadata",
             read_version=base.version,
             metadata=with_dropped(
                 base.metadata.model_copy(update={"schema_string": schema_json(left)}),
                 dropped_columns(base.metadata) | physical,
             ),
-            parameters={"columns": sorted(gone)},
-            user_metadata=options.user_metadata,
+            parameters={"columns": sorted(dropped)},
         )
-
-    after, committed = run(place.store, snapshot, build, effects=place.effects)
-    return done("DROP COLUMNS", after, committed, skipped=False)
 
 
 @dataclass
@@ -148,53 +96,76 @@ class _Written:
     outdated: list[Add] = field(default_factory=list)
 
     def files(self) -> list[Add]:
-        held = [add for add, _ in self.by_fragment.values() if add is not None]
-        return held + self.outdated
+        current = [add for add, _ in self.by_fragment.values() if add is not None]
+        return current + self.outdated
 
     def forget(self, key: tuple[str, ...]) -> None:
         add, _ = self.by_fragment.pop(key)
         self.outdated.extend([] if add is None else [add])
 
 
-def _give_values(
-    place: Place,
-    snapshot: Snapshot,
-    columns: Any,
-    verb: ColumnVerb,
-    read_columns: Sequence[str] | None,
-    options: WriteOptions | None,
-) -> Done:
-    options = options or WriteOptions()
-    operation = verb.upper()
-    require_columns_apart(snapshot)
-    values = column_values(
-        columns,
-        snapshot.schema,
-        read_columns=read_columns,
-        sample=lambda names: _sample(place, snapshot, names),
-    )
-    if verb == "replace columns":
-        values = _typed_as_table(values, snapshot)
-    _require_nameable(values, snapshot, verb)
-    written = _Written()
-    kept: list[Add] = []
+class GiveValues(Operation):
+    """Add columns with values for all rows, or give columns other values.
 
-    def build(base: Snapshot) -> Intent | None:
+    Data files stay as they are: each fragment gets one file with the columns.
+    """
+
+    keeps_files = True
+
+    def __init__(
+        self,
+        context: Context,
+        verb: ColumnVerb,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Take values.
+
+        Parameters
+        ----------
+        columns, read_columns
+            As for `column_values`.
+        """
+        super().__init__(context)
+        self.name = verb.upper()
+        self._verb: ColumnVerb = verb
+        self._columns = columns
+        self._read_columns = read_columns
+        self._first: tuple[Snapshot, ColumnValues] | None = None
+        self._written = _Written()
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the column files of all fragments, of which those that are missing are written.
+
+        Raises
+        ------
+        InvalidInputError
+            A column to add is there already, or one to replace is not, or it is a partition
+            column, or values do not fit.
+        UnsupportedFeatureError
+            The table lacks the feature `txlog.fragments`; or columns would be replaced, and it
+            tracks rows, records changes, or is append-only.
+        CommitConflictError
+            Another writer added the same column, or rows that the given data has no values for.
+        """
         require_columns_apart(base)
-        _require_nameable(values, base, verb)
-        _require_unchanged(values, snapshot, base)
-        if verb == "replace columns":
+        if self._first is None:
+            self._first = base, self._values(base)
+        seen, values = self._first
+        _require_nameable(values, base, self._verb)
+        _require_unchanged(values, seen, base)
+        if self._verb == "replace columns":
             require_replaceable(base)
-        metadata = _metadata(values, base, verb)
-        live = load_files(place.store, base).live
-        skips = verb == "add columns" and _are_null(base, values)
-        adds = () if skips else _files(place, base, live, values, written)
-        kept[:] = adds
+        metadata = _metadata(values, base, self._verb)
+        live = load_files(self.context.store, base).live
+        skips = self._verb == "add columns" and _are_null(base, values)
+        adds = () if skips else _files(self.context, base, live, values, self._written)
         names = set(values.names_in_files(base.mapping_mode))
-        removes, shortened = outdated_files(live, names, place.effects.now_ms())
+        removes, shortened = outdated_files(live, names, self.context.effects.now_ms())
         return Intent(
-            operation=operation,
-            kind=verb,
+            operation=self.name,
+            kind=self._verb,
             read_version=base.version,
             metadata=metadata,
             removes=tuple(removes),
@@ -207,18 +178,30 @@ def _give_values(
                 "numRemovedFiles": len(removes),
                 "numOutputBytes": sum(add.size for add in adds),
             },
-            user_metadata=options.user_metadata,
         )
 
-    with discarding(lambda: discard_files(place.store, written.files())):
-        after, committed = run(place.store, snapshot, build, effects=place.effects)
-    held = {add.path for add in kept}
-    discard_files(place.store, [add for add in written.files() if add.path not in held])
-    return done(operation, after, committed, skipped=False)
+    def _values(self, base: Snapshot) -> ColumnValues:
+        values = column_values(
+            self._columns,
+            base.schema,
+            read_columns=self._read_columns,
+            sample=lambda names: _sample(self.context, base, names),
+        )
+        return _typed_as_table(values, base) if self._verb == "replace columns" else values
+
+    def discard(self) -> None:
+        """Delete all column files that were written."""
+        discard_files(self.context.store, self._written.files())
+
+    def landed(self, intent: Intent) -> None:
+        """Delete the column files of fragments that are not there any more."""
+        committed = {add.path for add in intent.adds}
+        unused = [add for add in self._written.files() if add.path not in committed]
+        discard_files(self.context.store, unused)
 
 
 def _files(
-    place: Place, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
+    context: Context, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
 ) -> tuple[Add, ...]:
     """Return the column files of all fragments, writing those that are not there yet."""
     rules = _rules_of(base, values)
@@ -229,7 +212,7 @@ def _files(
     keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
     began = bool(written.by_fragment)
     for key in [*written.by_fragment]:
-        if key in keys and not _has_all_values(place, written.by_fragment[key][1], keys[key]):
+        if key in keys and not _has_all_values(context, written.by_fragment[key][1], keys[key]):
             written.forget(key)
     missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
     if values.in_order and began and missing:
@@ -241,13 +224,13 @@ def _files(
             "written, and the data cannot be read again",
             remedy="Nothing was committed; make the data for the latest version, and try again",
         )
-    writer = ColumnWriter(place, plan.reading, values, base.properties, tuple(rules))
-    engine = Threads(1) if values.in_order else place.engine
+    writer = ColumnWriter(context, plan.reading, values, base.properties, tuple(rules))
+    engine = Threads(1) if values.in_order else context.engine
     added = map_all(
         engine,
         writer.write,
         missing.values(),
-        undo=lambda found: discard_files(place.store, [add for add in found if add is not None]),
+        undo=lambda found: discard_files(context.store, [add for add in found if add is not None]),
     )
     pairs = zip(added, missing.values(), strict=True)
     written.by_fragment.update(zip(missing, pairs, strict=True))
@@ -255,11 +238,11 @@ def _files(
     return tuple(add for key in keys if (add := written.by_fragment[key][0]) is not None)
 
 
-def _has_all_values(place: Place, then: Fragment, now: Fragment) -> bool:
+def _has_all_values(context: Context, then: Fragment, now: Fragment) -> bool:
     """Whether all rows of a fragment had values when its file was written: none is back."""
     if then.deletion == now.deletion:
         return True
-    gone, still = (load_deletions(place.store, f) or BitMap64() for f in (then, now))
+    gone, still = (load_deletions(context.store, f) or BitMap64() for f in (then, now))
     return not gone - still
 
 
@@ -287,11 +270,11 @@ def _rules_of(base: Snapshot, values: ColumnValues) -> list[Any]:
     ]
 
 
-def _sample(place: Place, snapshot: Snapshot, names: tuple[str, ...]) -> pa.RecordBatch:
+def _sample(context: Context, snapshot: Snapshot, names: tuple[str, ...]) -> pa.RecordBatch:
     """Return a few rows, or none if the table has none."""
-    plan = plan_scan(snapshot, load_files(place.store, snapshot).live, columns=list(names))
+    plan = plan_scan(snapshot, load_files(context.store, snapshot).live, columns=list(names))
     for fragment in plan.fragments:
-        for batch in read_fragment(place.store, plan, fragment, batch_rows=_SAMPLE_ROWS):
+        for batch in read_fragment(context.store, plan, fragment, batch_rows=_SAMPLE_ROWS):
             return batch
     return pa.RecordBatch.from_arrays(
         [pa.nulls(0, kind) for kind in plan.schema.types], schema=plan.schema

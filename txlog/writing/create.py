@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
+from txlog.commit.app_versions import (
+    AnyAppVersion,
+    is_recorded,
+    query_actions,
+    require_app_version,
+    txn_action,
+)
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
+from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
 from txlog.effects import Effects
 from txlog.errors import (
     AlreadyExistsError,
@@ -29,17 +39,7 @@ from txlog.store.base import Store
 from txlog.writing.append import write_metrics
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import incoming, require_columns
-from txlog.writing.files import check_partitioning, discard_files, discarding
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    Transaction,
-    done,
-    query_actions,
-    require_transaction,
-    txn_action,
-)
+from txlog.writing.files import check_partitioning, discard_files
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_write
 
@@ -96,13 +96,9 @@ def create_intent(
     metadata: Metadata,
     schema: StructType,
     *,
-    effects: Effects,
-    adds: tuple[Add, ...] = (),
-    txn: Transaction | None = None,
-    metrics: Mapping[str, int] | None = None,
-    user_metadata: str | None = None,
+    adds: Sequence[Add] = (),
 ) -> Intent:
-    """Return the intent of a table's version 0."""
+    """Return the intent of a table's version 0, without what `execute` adds to other intents."""
     protocol, kept = _protocol(schema, metadata.configuration)
     metadata = metadata.model_copy(update={"configuration": kept})
     return Intent(
@@ -111,12 +107,9 @@ def create_intent(
         kind="append",  # For form's sake: a table that is there already ends it, unjudged (CON-1).
         protocol=protocol,
         metadata=metadata,
-        adds=adds,
-        txn=txn_action(txn, effects),
-        query_txns=query_actions(txn, effects),
+        adds=tuple(adds),
         parameters=_parameters(metadata),
-        metrics=metrics or {},
-        user_metadata=user_metadata,
+        metrics=write_metrics(adds) if adds else {},
     )
 
 
@@ -145,15 +138,19 @@ def _parameters(metadata: Metadata) -> dict[str, Any]:
 
 
 def create(
-    place: Place,
+    context: Context,
     schema: StructType,
     *,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
-) -> Snapshot:
-    """Make an empty table and return its version 0.
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
+) -> Done:
+    """Make an empty table: its version 0.
+
+    If the table is there and records `txn`, nothing is done.
 
     Raises
     ------
@@ -162,40 +159,41 @@ def create(
     InvalidInputError
         The schema, the partitioning or a property is wrong.
     """
-    place.store.require_writable()
+    context.store.require_writable()
+    require_app_version(txn)
     metadata = new_metadata(
         schema,
         partition_by=partition_by,
         properties=properties or {},
         name=name,
         description=description,
-        effects=place.effects,
+        effects=context.effects,
     )
-    if existing(place.store) is not None:
-        raise already_exists(place.store)
-    outcome = commit(
-        place.store,
-        None,
-        create_intent(metadata, schema, effects=place.effects),
-        effects=place.effects,
+    latest = existing(context.store)
+    if latest is not None:
+        if is_recorded(latest, txn):
+            return Done(Outcome("CREATE TABLE", None, skipped=True), latest)
+        raise already_exists(context.store)
+    made = commit_new_table(
+        context, metadata, schema, [], txn=txn, user_metadata=user_metadata, allow_existing=False
     )
-    if isinstance(outcome, Committed):
-        return outcome.snapshot
-    raise already_exists(place.store)
+    assert made is not None
+    return made
 
 
 def write_new_table(
-    place: Place,
+    context: Context,
     data: Any,
     *,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
     name: str | None,
     description: str | None,
-    txn: AppTransaction | None,
     options: WriteOptions,
     allow_existing: bool,
     where: Expression | None = None,
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
 ) -> Done | None:
     """Make a table that holds data from its first version on.
 
@@ -209,38 +207,38 @@ def write_new_table(
     AlreadyExistsError
         Another writer made the table meanwhile.
     """
-    require_transaction(txn)
-    place.store.require_writable()
-    taken = incoming(data, None, None)
+    require_app_version(txn)
+    context.store.require_writable()
+    rows = incoming(data, None, None)
     metadata = new_metadata(
-        taken.schema,
+        rows.schema,
         partition_by=partition_by,
         properties=properties,
         name=name,
         description=description,
-        effects=place.effects,
+        effects=context.effects,
     )
-    plan = plan_write(metadata, taken.schema, options, replaced=where)
-    adds = plan.write(place, taken.reader)
+    plan = plan_write(metadata, rows.schema, options, replaced=where)
+    adds = plan.write(context, rows.reader)
     return commit_new_table(
-        place,
+        context,
         metadata,
-        taken.schema,
+        rows.schema,
         adds,
         txn=txn,
-        options=options,
+        user_metadata=user_metadata,
         allow_existing=allow_existing,
     )
 
 
 def commit_new_table(
-    place: Place,
+    context: Context,
     metadata: Metadata,
     schema: StructType,
-    adds: list[Add],
+    adds: Sequence[Add],
     *,
-    txn: Transaction | None,
-    options: WriteOptions,
+    txn: AnyAppVersion | None,
+    user_metadata: str | None,
     allow_existing: bool,
 ) -> Done | None:
     """Make a table of data files that are written already.
@@ -248,23 +246,22 @@ def commit_new_table(
     They are deleted if another writer made the table meanwhile: then the answer is None, or an
     `AlreadyExistsError` unless `allow_existing` is set.
     """
-    intent = create_intent(
-        metadata,
-        schema,
-        effects=place.effects,
-        adds=tuple(adds),
-        txn=txn,
-        metrics=write_metrics(adds),
-        user_metadata=options.user_metadata,
-    )
-    with discarding(lambda: discard_files(place.store, adds)):
-        outcome = commit(place.store, None, intent, effects=place.effects)
-    if isinstance(outcome, Committed):
-        return done(intent.operation, outcome.snapshot, outcome, skipped=False)
-    discard_files(place.store, adds)
+    with discarding(lambda: discard_files(context.store, adds)):
+        require_user_metadata(user_metadata)
+        intent = replace(
+            create_intent(metadata, schema, adds=adds),
+            txn=txn_action(txn, context.effects),
+            query_txns=query_actions(txn, context.effects),
+            user_metadata=user_metadata,
+        )
+        result = commit(context.store, None, intent, effects=context.effects)
+    if isinstance(result, Committed):
+        version = result.snapshot.version
+        return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
+    discard_files(context.store, adds)
     if allow_existing:
         return None
-    raise already_exists(place.store)
+    raise already_exists(context.store)
 
 
 def existing(store: Store) -> Snapshot | None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
@@ -19,53 +20,49 @@ from txlog.scan.read import FragmentReader
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.writing.operation import Done, Place, done, require_table_writable
-from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import adds_of
 
 
-def add_features(
-    place: Place, snapshot: Snapshot, names: Sequence[str], *, options: WriteOptions | None = None
-) -> Done:
-    """List table features in a table's protocol, in one commit; those that it has are no matter.
+class AddFeatures(Operation):
+    """List table features in a table's protocol; those that it has make no difference.
 
     With `txlog.fragments`, the same commit gives every fragment a durable id (rule FRG-19).
-
-    Raises
-    ------
-    InvalidInputError
-        txlog cannot write tables with one of them.
-    UnsupportedFeatureError
-        The table may not be written by txlog.
     """
-    options = options or WriteOptions()
-    if not names or not all(isinstance(name, str) for name in names):
-        raise InvalidInputError(
-            argument="features",
-            reason=f"names of features were expected, not {list(names)!r}",
-            remedy='Write add_features("txlog.fragments")',
-        )
 
-    def build(base: Snapshot) -> Intent | None:
-        require_table_writable(base, removes_rows=False)
-        protocol = with_features(base.protocol, names)
+    name = "ADD FEATURE"
+
+    def __init__(self, context: Context, names: Sequence[str]) -> None:
+        super().__init__(context)
+        if not names or not all(isinstance(name, str) for name in names):
+            raise InvalidInputError(
+                argument="features",
+                reason=f"names of features were expected, not {list(names)!r}",
+                remedy='Write add_features("txlog.fragments")',
+            )
+        self._names = tuple(names)
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the protocol with the features.
+
+        Raises
+        ------
+        InvalidInputError
+            txlog cannot write tables with one of them.
+        """
+        protocol = with_features(base.protocol, self._names)
         added = features_of(protocol) - features_of(base.protocol)
         _require_no_backlog(base, added)
-        adds = _adopted(place, base) if FEATURE in features_of(protocol) else ()
+        adds = _adopted(self.context, base) if FEATURE in features_of(protocol) else ()
         if not added and not adds:
             return None
         return Intent(
-            operation="ADD FEATURE",
+            operation=self.name,
             kind="protocol",
             read_version=base.version,
             protocol=protocol if added else None,
             adds=adds,
             parameters={"featureName": sorted(added)},
-            user_metadata=options.user_metadata,
         )
-
-    after, committed = run(place.store, snapshot, build, effects=place.effects)
-    return done("ADD FEATURE", after, committed, skipped=False)
 
 
 def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:
@@ -85,24 +82,24 @@ def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:
         )
 
 
-def with_counts(place: Place, snapshot: Snapshot, adds: Sequence[Add]) -> list[Add]:
+def with_counts(context: Context, snapshot: Snapshot, adds: Sequence[Add]) -> list[Add]:
     """Return files' adds, each with its `numRecords`: of the footer where the log does not say."""
     lacking = [add for add in adds if add.num_records is None]
     fragments = [Fragment(0, (DataFile(add.path, add.size),)) for add in lacking]
     plan = plan_fragments(snapshot, fragments, columns=[])
-    rows = place.engine.map(partial(_rows_in, place.store, plan.reading), fragments)
+    rows = context.engine.map(partial(_rows_in, context.store, plan.reading), fragments)
     counted = {add.path: _counted(add, count) for add, count in zip(lacking, rows, strict=True)}
     return [counted.get(add.path, add) for add in adds]
 
 
-def _adopted(place: Place, base: Snapshot) -> tuple[Add, ...]:
+def _adopted(context: Context, base: Snapshot) -> tuple[Add, ...]:
     """Return the files whose fragments have no durable id, or no row count, to be logged again."""
-    files = load_files(place.store, base).live
+    files = load_files(context.store, base).live
     plan = plan_scan(base, files, columns=[])
     lacking = [f for f in plan.fragments if not f.is_durable or f.physical_rows is None]
     rows = {f.path: f.physical_rows for f in lacking if f.physical_rows is not None}
     unknown = [fragment for fragment in lacking if fragment.physical_rows is None]
-    counts = place.engine.map(partial(_rows_in, place.store, plan.reading), unknown)
+    counts = context.engine.map(partial(_rows_in, context.store, plan.reading), unknown)
     rows |= zip((fragment.path for fragment in unknown), counts, strict=True)
     chosen = files_at(files, rows)
     durable = {fragment.path for fragment in lacking if fragment.is_durable}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
+from txlog.errors import InvalidInputError
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
@@ -126,21 +126,6 @@ def write_data_files(
 def discard_files(store: Store, adds: Iterable[Add]) -> None:
     """Delete data files that were written for a commit that certainly did not happen."""
     store.delete([decode_path(add.path) for add in adds])
-
-
-@contextmanager
-def discarding(discard: Callable[[], None]) -> Iterator[None]:
-    """Discard what was written for a commit, if the commit in the `with` certainly did not happen.
-
-    An outcome that is unknown, or an interrupt, proves nothing: the files stay then.
-    """
-    try:
-        yield
-    except OutcomeUnknownError:
-        raise
-    except TxlogError:
-        discard()
-        raise
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Options that all writing verbs take."""
+"""Options of verbs that write data files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from txlog.writing.files import TARGET_FILE_BYTES
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How files are cut, and what to note in the commit."""
+    """How large data files may be."""
 
     target_file_bytes: int = TARGET_FILE_BYTES
     max_rows_per_file: int | None = None
-    user_metadata: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("target_file_bytes", "max_rows_per_file"):
@@ -23,5 +22,3 @@ class WriteOptions:
                 raise InvalidInputError(
                     argument=name, reason=f"{value!r} is no whole number above 0"
                 )
-        if self.user_metadata is not None and not isinstance(self.user_metadata, str):
-            raise InvalidInputError(argument="user_metadata", reason="text was expected")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
-from txlog.commit.loop import run
+from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
@@ -20,151 +20,103 @@ from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.writing.added_files import AddedFiles
 from txlog.writing.append import evolved, require_supported_types, write_metrics
-from txlog.writing.data import SchemaMode, incoming
-from txlog.writing.delete import RowsGone, discard_gone, take_rows
+from txlog.writing.data import SchemaMode
 from txlog.writing.dropped import with_dropped
-from txlog.writing.files import discard_files, discarding
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    Transaction,
-    done,
-    is_recorded,
-    query_actions,
-    require_table_writable,
-    require_transaction,
-    skip_recorded,
-    txn_action,
-)
 from txlog.writing.options import WriteOptions
-from txlog.writing.plan import RequireFit, plan_write, require_still_fits
+from txlog.writing.row_deletes import RowDeletes, delete_rows, discard_deletes
 from txlog.writing.vectors import removes_of
 
 PartitionMode = Literal["static", "dynamic"]
 
 
-def overwrite(
-    place: Place,
-    snapshot: Snapshot,
-    data: Any,
-    *,
-    where: str | Expression | None = None,
-    partition_mode: PartitionMode = "static",
-    schema_mode: SchemaMode = None,
-    txn: AppTransaction | None = None,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Replace rows of a table by others, in one commit.
+class Overwrite(Operation):
+    """Replace all rows, those of a predicate, or those of the partitions that are written to."""
 
-    Parameters
-    ----------
-    where
-        Replace the rows of which this is true; every new row must satisfy it. None: all rows.
-    partition_mode
-        `dynamic` replaces only the partitions that the data has rows of.
+    name = "WRITE"
+    removes_rows = True
+    keeps_files = True
 
-    Raises
-    ------
-    SchemaMismatchError
-        The data does not fit the table, or a row does not satisfy `where`.
-    UnsupportedFeatureError
-        The table may not be written by txlog, or is append-only.
-    """
-    options = options or WriteOptions()
-    predicate = as_expression(where)
-    require_modes(snapshot, predicate, partition_mode, schema_mode)
-    require_transaction(txn)
-    require_table_writable(snapshot, removes_rows=True)
-    if recorded := skip_recorded(snapshot, txn):
-        return recorded
-    taken = incoming(data, snapshot.schema, schema_mode)
-    plan = plan_write(snapshot.metadata, taken.schema, options, replaced=predicate)
-    adds = plan.write(place, taken.reader)
-    return commit_overwrite(
-        place,
-        snapshot,
-        adds,
-        taken.schema,
-        predicate=predicate,
-        partition_mode=partition_mode,
-        schema_mode=schema_mode,
-        txn=txn,
-        options=options,
-    )
+    def __init__(
+        self,
+        context: Context,
+        files: AddedFiles,
+        *,
+        where: Expression | None = None,
+        partition_mode: PartitionMode = "static",
+        options: WriteOptions | None = None,
+    ) -> None:
+        """Take what is written, and say what it replaces.
 
+        Parameters
+        ----------
+        where
+            Replace the rows that this is true of; every new row must satisfy it. None: all rows.
+        partition_mode
+            `dynamic` replaces only the partitions that the files are in.
+        options
+            How files are cut that hold what is left of files whose rows are replaced.
+        """
+        super().__init__(context)
+        self._files = files
+        self._where = where
+        self._partition_mode = partition_mode
+        self._options = options or WriteOptions()
+        self._deletes: RowDeletes | None = None
 
-def commit_overwrite(
-    place: Place,
-    snapshot: Snapshot,
-    adds: list[Add],
-    schema: StructType,
-    *,
-    predicate: Expression | None,
-    partition_mode: PartitionMode,
-    schema_mode: SchemaMode,
-    txn: Transaction | None,
-    options: WriteOptions,
-    require_fit: RequireFit | None = None,
-    owned: bool = True,
-) -> Done:
-    """Commit data files that are written already, in place of the rows that they replace.
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the rows to remove and the files to add.
 
-    The last two parameters are those of `commit_append`.
-    """
-    require_fit = require_fit or partial(require_still_fits, written_for=snapshot)
-    skipped = False
-    gone: RowsGone | None = None
-
-    def build(base: Snapshot) -> Intent | None:
-        nonlocal skipped, gone
-        require_table_writable(base, removes_rows=True)
-        discard_gone(place, gone)
-        gone = None
-        skipped = is_recorded(base, txn)
-        if skipped:
-            return None
-        require_fit(base)
-        if predicate is not None:
-            gone = take_rows(place, base, predicate, options)
-        else:
-            rows = load_files(place.store, base).live
-            if partition_mode == "dynamic":
-                rows = _in_partitions(rows, adds, base)
-            gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
+        Raises
+        ------
+        InvalidInputError
+            The arguments contradict each other or the table.
+        SchemaMismatchError, CommitConflictError
+            As for `AddedFiles.fit`.
+        """
+        require_modes(base, self._where, self._partition_mode, self._files.schema_mode)
+        self._discard_deletes()
+        schema = self._files.fit(base)
+        deletes = self._deletes = self._rows_replaced(base)
         return Intent(
-            operation="WRITE",
+            operation=self.name,
             read_version=base.version,
             # No predicate says which partitions a dynamic one replaces, so any file may matter: as
             # "overwrite", it finds its files anew after every change of them, and writes none.
-            kind="overwrite" if predicate is None else "replace",
-            removes=gone.removes,
-            adds=(*gone.adds, *adds),
-            metadata=_metadata(base, schema, schema_mode),
-            txn=txn_action(txn, place.effects),
-            query_txns=query_actions(txn, place.effects),
-            reads=Reads(everything=predicate is None, where=gone.where),
+            kind="overwrite" if self._where is None else "replace",
+            removes=deletes.removes,
+            adds=(*deletes.adds, *self._files.adds),
+            metadata=_metadata(base, schema, self._files.schema_mode),
+            reads=Reads(everything=self._where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
                 "partitionBy": base.partition_columns,
-                "predicate": None if gone.where is None else to_sql(gone.where),
-                "partitionOverwriteMode": partition_mode if predicate is None else None,
+                "predicate": None if deletes.where is None else to_sql(deletes.where),
+                "partitionOverwriteMode": self._partition_mode if self._where is None else None,
             },
-            metrics={**write_metrics(adds), "numRemovedFiles": len(gone.removes)},
-            user_metadata=options.user_metadata,
+            metrics={
+                **write_metrics(self._files.adds),
+                "numRemovedFiles": len(deletes.removes),
+            },
         )
 
-    def discard() -> None:
-        discard_gone(place, gone)
-        if owned:
-            discard_files(place.store, adds)
+    def _rows_replaced(self, base: Snapshot) -> RowDeletes:
+        if self._where is not None:
+            return delete_rows(self.context, base, self._where, self._options)
+        rows = load_files(self.context.store, base).live
+        if self._partition_mode == "dynamic":
+            rows = _in_partitions(rows, self._files.adds, base)
+        return RowDeletes(None, tuple(removes_of(rows, self.context.effects.now_ms())))
 
-    with discarding(discard):
-        after, committed = run(place.store, snapshot, build, effects=place.effects)
-    if committed is None and owned:
-        discard_files(place.store, adds)
-    return done("WRITE", after, committed, skipped=skipped)
+    def _discard_deletes(self) -> None:
+        deletes, self._deletes = self._deletes, None
+        discard_deletes(self.context, deletes)
+
+    def discard(self) -> None:
+        """Delete the data files, and what was written for the rows that they replace."""
+        self._discard_deletes()
+        self._files.discard()
 
 
 def require_modes(

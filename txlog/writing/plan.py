@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.errors import CommitConflictError, SchemaMismatchError
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true
@@ -24,7 +25,6 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.constraints import Constraint, checked, constraints_of
 from txlog.writing.data import fitted
 from txlog.writing.files import FileLayout, check_partitioning, write_data_files
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 
 
@@ -47,7 +47,7 @@ class WritePlan:
         parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
         return sha256(orjson.dumps(parts)).hexdigest()
 
-    def write(self, place: Place, reader: pa.RecordBatchReader) -> list[Add]:
+    def write(self, context: Context, reader: pa.RecordBatchReader) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
 
         Raises
@@ -58,7 +58,7 @@ class WritePlan:
         rows = checked(fitted(reader, self.schema), list(self.rules))
         if self.replaced is not None:
             rows = _satisfying(rows, self.replaced)
-        return write_data_files(place.store, rows, self.layout, effects=place.effects)
+        return write_data_files(context.store, rows, self.layout, effects=context.effects)
 
 
 def plan_write(

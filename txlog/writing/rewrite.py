@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import alive_mask
@@ -24,7 +25,6 @@ from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.files import FileLayout, write_data_files
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 
 
@@ -91,7 +91,7 @@ RewrittenPart = tuple[Fragment, BitMap64 | None]
 """A fragment, and the positions of its rows that are left out: those deleted before among them."""
 
 
-def rewrite(place: Place, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> list[Add]:
+def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> list[Add]:
     """Write the rows of fragments into new files of the same partitions, in their order.
 
     Memory is bounded as in `write_data_files`.
@@ -101,15 +101,15 @@ def rewrite(place: Place, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> 
     parts
         Fragments, and which of their rows are left out.
     """
-    batches = (batch for part in parts for batch in _rows(place, plan, *part))
-    return write_data_files(place.store, batches, plan.layout, effects=place.effects)
+    batches = (batch for part in parts for batch in _rows(context, plan, *part))
+    return write_data_files(context.store, batches, plan.layout, effects=context.effects)
 
 
 def _rows(
-    place: Place, plan: RewritePlan, fragment: Fragment, without: BitMap64 | None
+    context: Context, plan: RewritePlan, fragment: Fragment, without: BitMap64 | None
 ) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(plan.layout.row_schema)
-    reader = FragmentReader(place.store, plan.read, fragment)
+    reader = FragmentReader(context.store, plan.read, fragment)
     for start, batch in reader.batches(
         plan.read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True
     ):

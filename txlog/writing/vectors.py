@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.fragments.deletion_file import (
     DELETIONS_FOLDER,
@@ -36,48 +37,49 @@ from txlog.scan.read import matching_positions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.struct_texts import with_json_stats
 from txlog.store.base import Store
-from txlog.writing.operation import Place
 
 
 @dataclass(frozen=True)
-class Hit:
-    """A fragment of which some rows go."""
+class FileDeletes:
+    """The rows of one fragment that a delete takes."""
 
     fragment: Fragment
-    going: BitMap64  # Positions that go now; none of them deleted before.
-    gone: BitMap64  # Positions deleted before.
+    rows: BitMap64  # Positions that are deleted now; none of them was before.
+    deleted: BitMap64  # Positions that were deleted before.
     physical_rows: int
 
     @property
     def is_whole(self) -> bool:
         """Whether no row is left."""
-        return len(self.going) + len(self.gone) == self.physical_rows
+        return len(self.rows) + len(self.deleted) == self.physical_rows
 
 
-def _hit(store: Store, plan: ReadPlan, fragment: Fragment) -> Hit:
-    going, rows = matching_positions(store, plan, fragment)
-    gone = load_deletions(store, fragment) if going else None
-    return Hit(fragment, going, gone if gone is not None else BitMap64(), rows)
+def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes:
+    rows, physical_rows = matching_positions(store, plan, fragment)
+    deleted = load_deletions(store, fragment) if rows else None
+    return FileDeletes(fragment, rows, BitMap64() if deleted is None else deleted, physical_rows)
 
 
-def find_hits(store: Store, plan: ScanPlan, engine: Engine) -> tuple[list[Fragment], list[Hit]]:
+def find_deletes(
+    store: Store, plan: ScanPlan, engine: Engine
+) -> tuple[list[Fragment], list[FileDeletes]]:
     """Return the fragments that go wholly by the log alone, and those that rows go from.
 
     Reads only the predicate's columns, and only of fragments that the log cannot decide.
     """
     whole = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if sure]
     open_ = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if not sure]
-    hits = [hit for hit in engine.map(partial(_hit, store, plan.reading), open_) if hit.going]
-    return whole, hits
+    deletes = engine.map(partial(_deletes_of, store, plan.reading), open_)
+    return whole, [one for one in deletes if one.rows]
 
 
 def write_deletions(
-    place: Place, snapshot: Snapshot, hits: Sequence[Hit]
+    context: Context, snapshot: Snapshot, deletes: Sequence[FileDeletes]
 ) -> list[DeletionVectorDescriptor]:
-    """Store the deletions of each hit, in the form that a table has them."""
+    """Store the deletions of each file, in the form that a table has them."""
     if snapshot.deletion_format == "lance":
-        return _write_lance_files(place.store, hits, place.effects, snapshot.version)
-    return write_vectors(place.store, hits, place.effects)
+        return _write_lance_files(context.store, deletes, context.effects, snapshot.version)
+    return write_vectors(context.store, deletes, context.effects)
 
 
 def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
@@ -88,11 +90,11 @@ def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
 
 
 def write_vectors(
-    store: Store, hits: Sequence[Hit], effects: Effects
+    store: Store, deletes: Sequence[FileDeletes], effects: Effects
 ) -> list[DeletionVectorDescriptor]:
-    """Store the deletion vector of each hit, all of a commit's larger ones in one file."""
-    vectors = [encode_vector(hit.going | hit.gone) for hit in hits]
-    counts = [len(hit.going) + len(hit.gone) for hit in hits]
+    """Store the deletion vector of each file, all of a commit's larger ones in one file."""
+    vectors = [encode_vector(one.rows | one.deleted) for one in deletes]
+    counts = [len(one.rows) + len(one.deleted) for one in deletes]
     stored = [vector for vector in vectors if len(vector) > INLINE_LIMIT]
     uuid = effects.uuid()
     offsets: list[int] = []
@@ -109,15 +111,15 @@ def write_vectors(
 
 
 def _write_lance_files(
-    store: Store, hits: Sequence[Hit], effects: Effects, read_version: int
+    store: Store, deletes: Sequence[FileDeletes], effects: Effects, read_version: int
 ) -> list[DeletionVectorDescriptor]:
-    """Store the deletions of each hit in a file of Lance's form."""
+    """Store the deletions of each file in a file of Lance's form."""
     descriptors = []
-    for hit in hits:
-        gone = hit.going | hit.gone
+    for one in deletes:
+        gone = one.rows | one.deleted
         kind = deletion_kind(len(gone))
         number = int(effects.uuid().replace("-", ""), 16) % 2**64
-        name = deletion_name(hit.fragment.id, read_version, number, kind)
+        name = deletion_name(one.fragment.id, read_version, number, kind)
         data = encode_deletions(gone, kind=kind)
         store.write_new(f"{DELETIONS_FOLDER}/{name}", data)
         descriptors.append(lance_descriptor(name, len(data), len(gone)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from txlog.commit.context import Context
 from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -16,7 +17,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions.sql import quote_name
-from txlog.maintain.replace import replace_table
+from txlog.maintain.replace import ReplaceTable
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.catalog import (
     keeps_case,
@@ -30,8 +31,6 @@ from txlog.spark_ext.engine import table
 from txlog.store.open import open_store
 from txlog.store.paths import file_path, is_file_uri, without_secrets
 from txlog.table.table import Table
-from txlog.writing.checkpoint import maintain
-from txlog.writing.operation import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -209,10 +208,8 @@ class DeltaTableBuilder:
         if self._how == "createIfNotExists":
             return table
         definition = self._definition()
-        place = Place(table.store)
-        maintain(
-            place, replace_table(place, table.snapshot, **definition, description=self._comment)
-        )
+        operation = ReplaceTable(Context(table.store), **definition, description=self._comment)
+        table._run(operation, None, None)
         return table
 
     def _definition(self) -> dict[str, Any]:

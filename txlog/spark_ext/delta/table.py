@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from txlog.commit.context import Context
+from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
 from txlog.spark_ext.catalog import path_in, table_location
 from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
@@ -26,9 +28,7 @@ from txlog.spark_ext.engine import table
 from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native import read
 from txlog.table.table import Table
-from txlog.writing.checkpoint import maintain
-from txlog.writing.delete import delete_found
-from txlog.writing.operation import Outcome, Place
+from txlog.writing.delete import DeleteFound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -181,12 +181,10 @@ class DeltaTable:
         predicate = as_predicate(condition, table.snapshot.schema, self._alias)
         if condition is None or predicate is not None:
             return table.delete(predicate)
-        place = Place(table.store)
         find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
         text = condition if isinstance(condition, str) else str(condition)[len("Column<'") : -2]
-        done = delete_found(place, table.snapshot, find, description=text)
-        maintain(place, done)
-        return done.outcome
+        operation = DeleteFound(Context(table.store), find, description=text)
+        return table._run(operation, None, None)
 
     def update(
         self,

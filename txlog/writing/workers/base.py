@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.commit.loop import Committed, commit
-from txlog.errors import CommitConflictError, InvalidInputError
+from txlog.commit.operation import Operation, require_table_writable
+from txlog.errors import InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.files import files_at, live_fragments
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.newer import refresh
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    done,
-    is_recorded,
-    require_table_writable,
-)
 from txlog.writing.workers.fragments import require_distinct
 
 
@@ -54,56 +46,62 @@ class Base:
         return files_at(self.live, (f.path for held in fragments for f in held.files))
 
 
-def base_of(
-    place: Place,
-    snapshot: Snapshot,
-    fragments: Sequence[FragmentMetadata],
-    read_version: int | None = None,
-) -> Base:
-    """Return the one version that fragments were read from; the table's if nothing says."""
-    require_distinct(fragments)
-    versions = {held.read_version for held in fragments}
-    versions |= set() if read_version is None else {read_version}
-    versions = versions or {snapshot.version}
-    if len(versions) > 1:
-        raise InvalidInputError(
-            argument="fragments",
-            reason=f"they were read from the versions {', '.join(map(str, sorted(versions)))}",
-            remedy="Make them all from one version of the table",
-        )
-    (version,) = versions
-    at = snapshot
-    if version != snapshot.version:
-        at = load_snapshot(place.store, version=version)
-    require_table_writable(at, removes_rows=False)
-    live = load_files(place.store, at).live
-    return Base(at, live, {fragment.id: fragment for fragment in live_fragments(at, live)})
+class FragmentsOperation(Operation):
+    """A commit of fragments that workers changed: what they did cannot be done again here.
 
+    Files of fragments are never deleted, whatever comes of the commit.
+    """
 
-def put(
-    place: Place, base: Base, intent: Intent, txn: AppTransaction | None, rebase: Any = None
-) -> Done:
-    """Commit, or say what stands in the way: what workers did cannot be done again here."""
-    if is_recorded(base.snapshot, txn):
-        return done(intent.operation, base.snapshot, None, skipped=True)
-    try:
-        outcome = commit(place.store, base.snapshot, intent, effects=place.effects, rebase=rebase)
-    except CommitConflictError:
-        latest = refresh(place.store, base.snapshot)
-        if is_recorded(latest, txn):  # Another driver made this very commit meanwhile.
-            return done(intent.operation, latest, None, skipped=True)
-        raise
-    if isinstance(outcome, Committed):
-        return done(intent.operation, outcome.snapshot, outcome, skipped=False)
-    if is_recorded(outcome.snapshot, txn):
-        return done(intent.operation, outcome.snapshot, None, skipped=True)
-    raise CommitConflictError(
-        version=outcome.version,
-        rule=outcome.verdict.rule,
-        path=outcome.verdict.path,
-        reason="another writer changed what the fragments were made from",
-        remedy="Nothing was committed; make them again from the latest version",
-    )
+    may_redo = False
+
+    def __init__(
+        self,
+        context: Context,
+        opened: Snapshot,
+        fragments: Sequence[FragmentMetadata],
+        read_version: int | None = None,
+    ) -> None:
+        """Take the fragments that change.
+
+        Parameters
+        ----------
+        opened
+            The version that they were read from if neither they nor `read_version` tell.
+        """
+        super().__init__(context)
+        require_distinct(fragments)
+        self._versions = {fragment.read_version for fragment in fragments}
+        self._versions |= set() if read_version is None else {read_version}
+        self._opened = opened
+        self._base: Base | None = None
+
+    def base(self, latest: Snapshot) -> Snapshot:
+        """Return the one version that the fragments were read from."""
+        versions = self._versions or {self._opened.version}
+        if len(versions) > 1:
+            raise InvalidInputError(
+                argument="fragments",
+                reason=f"they were read from the versions {', '.join(map(str, sorted(versions)))}",
+                remedy="Make them all from one version of the table",
+            )
+        (version,) = versions
+        snapshot = self._opened
+        if version != snapshot.version:
+            snapshot = load_snapshot(self.context.store, version=version)
+        require_table_writable(snapshot, removes_rows=self.removes_rows)
+        live = load_files(self.context.store, snapshot).live
+        fragments = {fragment.id: fragment for fragment in live_fragments(snapshot, live)}
+        self._base = Base(snapshot, live, fragments)
+        return snapshot
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return what the fragments change; errors as for `commit_fragments`."""
+        assert self._base is not None
+        return self.changes(self._base)
+
+    @abstractmethod
+    def changes(self, base: Base) -> Intent | None:
+        """Return what the fragments change in the version that they were read from."""
 
 
 def read_by(fragments: Sequence[FragmentMetadata]) -> frozenset[str]:

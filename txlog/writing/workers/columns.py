@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from txlog.actions.columns import decode_rows
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.metadata import FragmentMetadata, column_fields
@@ -22,60 +23,61 @@ from txlog.writing.append import require_supported_types
 from txlog.writing.columns import outdated_files, require_columns_apart
 from txlog.writing.data import merged_schema
 from txlog.writing.dropped import require_not_dropped, still_dropped, with_dropped
-from txlog.writing.operation import AppTransaction, Done, Place, txn_action
-from txlog.writing.options import WriteOptions
-from txlog.writing.workers.base import Base, base_of, put, read_by
+from txlog.writing.workers.base import Base, FragmentsOperation, read_by
 from txlog.writing.workers.fragments import columns_digest
 from txlog.writing.workers.operations import Operation
 
 
-def commit_columns(
-    place: Place,
-    snapshot: Snapshot,
-    operation: Operation.Merge,
-    txn: AppTransaction | None,
-    options: WriteOptions,
-) -> Done:
-    """Commit columns that workers wrote; errors as for `commit_fragments`."""
-    base = base_of(place, snapshot, operation.fragments)
-    require_columns_apart(base.snapshot)
-    adds: list[Add] = []
-    given: dict[int, list[str]] = {}  # The new columns, by fragment.
-    for held in operation.fragments:
-        fragment = base.changed(held)
-        known = {file.path for file in fragment.files}
-        new = [add for add in held.adds if add.path not in known]
-        columns = [name for add in new for name in column_fields(add) or ()]
-        _require_new(base.snapshot, columns)
-        given[fragment.id] = columns
-        adds.extend(new)
-    names = set().union(*given.values())
-    # A dropped column's values may still be there, in files that then give it no more.
-    removes, shortened = outdated_files(base.live, names, place.effects.now_ms())
-    outdated = {remove.path for remove in removes} | {add.path for add in shortened}
-    _require_fitting(base, operation.fragments, adds, outdated)
-    for held in operation.fragments:
-        if columns := given[base.changed(held).id]:
-            _require_typed(held, base.snapshot, operation.schema, columns)
-    everywhere = names.intersection(
-        *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
-    )
-    metadata = _merged_metadata(base.snapshot, operation.schema, names, everywhere)
-    intent = Intent(
-        operation="ADD COLUMNS",
-        kind="add columns",
-        read_version=base.snapshot.version,
-        metadata=metadata,
-        removes=tuple(removes),
-        adds=(*shortened, *adds),
-        columns=frozenset(names),
-        read_columns=read_by(operation.fragments),
-        txn=txn_action(txn, place.effects),
-        parameters={"columns": sorted(names)},
-        metrics={"numAddedFiles": len(adds), "numOutputBytes": sum(add.size for add in adds)},
-        user_metadata=options.user_metadata,
-    )
-    return put(place, base, intent, txn)
+class CommitColumns(FragmentsOperation):
+    """Commit columns that workers wrote."""
+
+    name = "ADD COLUMNS"
+
+    def __init__(self, context: Context, opened: Snapshot, request: Operation.Merge) -> None:
+        super().__init__(context, opened, request.fragments)
+        self._request = request
+
+    def changes(self, base: Base) -> Intent:
+        """Return the new column files, and the schema with their columns."""
+        fragments, schema = self._request.fragments, self._request.schema
+        require_columns_apart(base.snapshot)
+        adds: list[Add] = []
+        given: dict[int, list[str]] = {}  # The new columns, by fragment.
+        for metadata in fragments:
+            fragment = base.changed(metadata)
+            known = {file.path for file in fragment.files}
+            new = [add for add in metadata.adds if add.path not in known]
+            columns = [name for add in new for name in column_fields(add) or ()]
+            _require_new(base.snapshot, columns)
+            given[fragment.id] = columns
+            adds.extend(new)
+        names = set().union(*given.values())
+        # A dropped column's values may still be there, in files that then give it no more.
+        removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
+        outdated = {remove.path for remove in removes} | {add.path for add in shortened}
+        _require_fitting(base, fragments, adds, outdated)
+        for metadata in fragments:
+            if columns := given[base.changed(metadata).id]:
+                _require_typed(metadata, base.snapshot, schema, columns)
+        everywhere = names.intersection(
+            *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
+        )
+        return Intent(
+            operation=self.name,
+            kind="add columns",
+            read_version=base.snapshot.version,
+            metadata=_merged_metadata(base.snapshot, schema, names, everywhere),
+            removes=tuple(removes),
+            adds=(*shortened, *adds),
+            columns=frozenset(names),
+            read_columns=read_by(fragments),
+            parameters={"columns": sorted(names)},
+            metrics={
+                "numAddedFiles": len(adds),
+                "numRemovedFiles": len(removes),
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+        )
 
 
 def _require_new(base: Snapshot, names: Sequence[str]) -> None:

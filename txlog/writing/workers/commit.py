@@ -5,73 +5,49 @@ Rules: spec/fragments.md, FRG-24 to FRG-27.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from txlog.snapshot.newer import refresh
+from txlog.commit import operation as commits
+from txlog.commit.context import Context
+from txlog.fragments.metadata import FragmentMetadata
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.append import commit_append
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    require_table_writable,
-    require_transaction,
-    skip_recorded,
-)
-from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import commit_overwrite
-from txlog.writing.workers.columns import commit_columns
-from txlog.writing.workers.deletes import commit_deletes
+from txlog.writing.added_files import AddedFiles
+from txlog.writing.append import Append
+from txlog.writing.overwrite import Overwrite
+from txlog.writing.workers.columns import CommitColumns
+from txlog.writing.workers.deletes import CommitDeletes
 from txlog.writing.workers.new_files import Fit, new_files
 from txlog.writing.workers.operations import Operation, require_operation
-from txlog.writing.workers.rewrites import commit_rewrites
+from txlog.writing.workers.rewrites import CommitRewrites
 
 
 def commit_fragments(
-    place: Place,
-    snapshot: Snapshot,
-    operation: Operation.Base,
-    *,
-    txn: AppTransaction | None = None,
-    options: WriteOptions | None = None,
-) -> Done:
-    """Commit fragments in one version. Their files are never deleted, whatever comes of it.
+    context: Context, snapshot: Snapshot, request: Operation.Base
+) -> commits.Operation:
+    """Return the operation that commits fragments. It never deletes their files.
 
     Raises
     ------
     InvalidInputError
         A fragment is there twice, is not in the table or in it already, or is none.
-    CommitConflictError
-        What the fragments were made from has changed since: nothing was committed.
-    UnsupportedFeatureError
-        The table may not be written by txlog.
     """
-    options = options or WriteOptions()
-    require_operation(operation)
-    require_transaction(txn)
-    require_table_writable(snapshot, removes_rows=False)
-    latest = refresh(place.store, snapshot)
-    if recorded := skip_recorded(latest, txn):
-        return recorded
-    match operation:
-        case Operation.Append(fragments) | Operation.Overwrite(fragments):
-            adds = new_files(fragments)
-            arguments: Any = {
-                "schema_mode": None,
-                "txn": txn,
-                "options": options,
-                "require_fit": Fit(place, fragments),
-                "owned": False,
-            }
-            if isinstance(operation, Operation.Append):
-                return commit_append(place, latest, adds, latest.schema, **arguments)
-            require_table_writable(snapshot, removes_rows=True)
-            arguments |= {"predicate": None, "partition_mode": "static"}
-            return commit_overwrite(place, latest, adds, latest.schema, **arguments)
+    require_operation(request)
+    match request:
+        case Operation.Append(fragments):
+            return Append(context, _files(context, snapshot, fragments))
+        case Operation.Overwrite(fragments):
+            return Overwrite(context, _files(context, snapshot, fragments))
         case Operation.Delete():
-            return commit_deletes(place, snapshot, operation, txn, options)
+            return CommitDeletes(context, snapshot, request)
         case Operation.Merge():
-            return commit_columns(place, snapshot, operation, txn, options)
+            return CommitColumns(context, snapshot, request)
         case Operation.Rewrite():
-            return commit_rewrites(place, snapshot, operation, txn, options)
-    raise AssertionError(f"no such operation: {operation!r}")
+            return CommitRewrites(context, snapshot, request)
+    raise AssertionError(f"no such operation: {request!r}")
+
+
+def _files(
+    context: Context, snapshot: Snapshot, fragments: Sequence[FragmentMetadata]
+) -> AddedFiles:
+    adds, fit = new_files(fragments), Fit(context, fragments)
+    return AddedFiles.written(context, adds, snapshot.schema, fit, owned=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap64
 
+from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
@@ -15,76 +17,72 @@ from txlog.scan.files import live_fragments
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.delete import RowsGone, united_with
-from txlog.writing.operation import (
-    AppTransaction,
-    Done,
-    Place,
-    done,
-    require_table_writable,
-    txn_action,
-)
-from txlog.writing.options import WriteOptions
-from txlog.writing.vectors import Hit, adds_of, removes_of, with_vector
-from txlog.writing.workers.base import Base, base_of, put, read_by
+from txlog.writing.row_deletes import RowDeletes, discard_deletes, united_with
+from txlog.writing.vectors import FileDeletes, adds_of, removes_of, with_vector
+from txlog.writing.workers.base import Base, FragmentsOperation, read_by
 from txlog.writing.workers.fragments import deletions_of
 from txlog.writing.workers.operations import Operation
 
 
-def commit_deletes(
-    place: Place,
-    snapshot: Snapshot,
-    operation: Operation.Delete,
-    txn: AppTransaction | None,
-    options: WriteOptions,
-) -> Done:
-    """Commit deletions that workers made; errors as for `commit_fragments`."""
-    require_table_writable(snapshot, removes_rows=True)
-    base = base_of(place, snapshot, operation.updated_fragments, operation.read_version)
-    gone = _rows_gone(place, base, operation)
-    if not gone.removes and txn is None:
-        return done("DELETE", base.snapshot, None, skipped=False)
-    is_union = False
+class CommitDeletes(FragmentsOperation):
+    """Commit deletions that workers made."""
 
-    def rebase(current: Snapshot, intent: Intent, winners: list[Commit]) -> Intent | None:
-        nonlocal gone, is_union
-        united = united_with(place, current, gone, winners)
-        if united is None:
-            _raise_shared_rows(place, current, gone)
+    name = "DELETE"
+    removes_rows = True
+
+    def __init__(self, context: Context, opened: Snapshot, request: Operation.Delete) -> None:
+        super().__init__(context, opened, request.updated_fragments, request.read_version)
+        self._request = request
+        self._deletes: RowDeletes | None = None
+        self._union: RowDeletes | None = None  # With vectors of our own.
+
+    def changes(self, base: Base) -> Intent | None:
+        """Return the fragments that leave, or get the vectors that workers wrote."""
+        request = self._request
+        deletes = self._deletes = _row_deletes(self.context, base, request)
+        if not deletes.removes:
             return None
-        if is_union:  # Nobody else knows the vectors of an earlier union.
-            place.store.delete(list(gone.vector_files))
-        gone, is_union = united, True
-        return replace(intent, removes=gone.removes, adds=gone.adds)
+        return Intent(
+            operation=self.name,
+            kind="delete",
+            read_version=base.snapshot.version,
+            removes=deletes.removes,
+            adds=deletes.adds,
+            row_deletes=frozenset(one.fragment.path for one in deletes.files),
+            read_columns=read_by(request.updated_fragments),
+            parameters={"predicate": [request.predicate] if request.predicate else []},
+            metrics={
+                "numDeletedRows": deletes.rows,
+                "numRemovedFiles": deletes.files_removed,
+                "numDeletionVectorsAdded": len(deletes.files),
+            },
+        )
 
-    intent = Intent(
-        operation="DELETE",
-        kind="delete",
-        read_version=base.snapshot.version,
-        removes=gone.removes,
-        adds=gone.adds,
-        txn=txn_action(txn, place.effects),
-        row_deletes=frozenset(hit.fragment.path for hit in gone.hits),
-        read_columns=read_by(operation.updated_fragments),
-        parameters={"predicate": [operation.predicate] if operation.predicate else []},
-        metrics={
-            "numDeletedRows": gone.rows,
-            "numRemovedFiles": gone.files_removed,
-            "numDeletionVectorsAdded": len(gone.hits),
-        },
-        user_metadata=options.user_metadata,
-    )
-    return put(place, base, intent, txn, rebase)
+    def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
+        """Unite the deletion vectors with those of winners (rule CON-10)."""
+        assert self._deletes is not None
+        united = united_with(self.context, current, self._deletes, winners)
+        if united is None:
+            _raise_shared_rows(self.context, current, self._deletes)
+            return None
+        self.discard()  # Nobody else knows the vectors of an earlier union.
+        self._deletes = self._union = united
+        return replace(intent, removes=united.removes, adds=united.adds)
+
+    def discard(self) -> None:
+        """Delete the united vectors; the files of workers stay."""
+        union, self._union = self._union, None
+        discard_deletes(self.context, union)
 
 
-def _rows_gone(place: Place, base: Base, operation: Operation.Delete) -> RowsGone:
-    hits = []
+def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> RowDeletes:
+    deletes = []
     vectors = {}
-    for held in operation.updated_fragments:
+    for held in request.updated_fragments:
         fragment = base.changed(held)
         _require_form(held, base.snapshot)
-        before = load_deletions(place.store, fragment) or BitMap64()
-        after = deletions_of(place, held, fragment)
+        before = load_deletions(context.store, fragment) or BitMap64()
+        after = deletions_of(context, held, fragment)
         if before - after:
             raise InvalidInputError(
                 argument="fragments",
@@ -94,18 +92,18 @@ def _rows_gone(place: Place, base: Base, operation: Operation.Delete) -> RowsGon
             )
         if not after - before:
             continue
-        hit = Hit(fragment, after - before, before, held.physical_rows or 0)
-        if hit.is_whole:
+        one = FileDeletes(fragment, after - before, before, held.physical_rows or 0)
+        if one.is_whole:
             raise InvalidInputError(
                 argument="fragments",
                 field=fragment.path,
                 reason="none of its rows is left",
                 remedy="Name its id in deleted_fragment_ids",
             )
-        hits.append(hit)
+        deletes.append(one)
         vectors[fragment.path] = held.adds[0].deletion_vector
     whole = []
-    for number in operation.deleted_fragment_ids:
+    for number in request.deleted_fragment_ids:
         if number not in base.fragments:
             raise InvalidInputError(
                 argument="deleted_fragment_ids",
@@ -118,25 +116,25 @@ def _rows_gone(place: Place, base: Base, operation: Operation.Delete) -> RowsGon
                 remedy="Delete by a predicate, or give all fragments ids by adding txlog.fragments",
             )
         whole.append(base.fragments[number])
-    if {fragment.id for fragment in whole} & {hit.fragment.id for hit in hits}:
+    if {fragment.id for fragment in whole} & {one.fragment.id for one in deletes}:
         raise InvalidInputError(
             argument="deleted_fragment_ids", reason="a fragment is both updated and deleted"
         )
-    primaries = [replace(hit.fragment, files=hit.fragment.files[:1]) for hit in hits]
-    removes = removes_of(base.rows([*whole, *primaries]), place.effects.now_ms())
-    rows = {hit.fragment.path: hit.physical_rows for hit in hits}
+    primaries = [replace(one.fragment, files=one.fragment.files[:1]) for one in deletes]
+    removes = removes_of(base.rows([*whole, *primaries]), context.effects.now_ms())
+    rows = {one.fragment.path: one.physical_rows for one in deletes}
     adds = [
         with_vector(add, vector, rows[add.path])
         for add in adds_of(base.rows(primaries))
         if (vector := vectors[add.path]) is not None
     ]
-    return RowsGone(
+    return RowDeletes(
         None,
         tuple(removes),
         tuple(adds),
-        rows=sum(len(hit.going) for hit in hits) + sum(f.num_rows or 0 for f in whole),
+        rows=sum(len(one.rows) for one in deletes) + sum(f.num_rows or 0 for f in whole),
         files_removed=len(whole),
-        hits=tuple(hits),
+        files=tuple(deletes),
     )
 
 
@@ -154,15 +152,15 @@ def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
         )
 
 
-def _raise_shared_rows(place: Place, current: Snapshot, gone: RowsGone) -> None:
+def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
     """Name the file of which a winner deleted a row that we delete too."""
-    live = load_files(place.store, current).live
+    live = load_files(context.store, current).live
     now = {fragment.path: fragment for fragment in live_fragments(current, live)}
-    for hit in gone.hits:
-        held = now.get(hit.fragment.path)
+    for one in deletes.files:
+        held = now.get(one.fragment.path)
         if held is None:
             continue
-        shared = hit.going & (load_deletions(place.store, held) or BitMap64())
+        shared = one.rows & (load_deletions(context.store, held) or BitMap64())
         if shared:
             raise CommitConflictError(
                 version=current.version,

@@ -14,6 +14,8 @@ import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from txlog.commit.context import Context
+from txlog.commit.operation import require_table_writable
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
@@ -31,14 +33,13 @@ from txlog.writing.column_files import ColumnWriter
 from txlog.writing.column_values import column_values
 from txlog.writing.columns import require_addable
 from txlog.writing.data import incoming, merged_schema
-from txlog.writing.operation import Place, require_table_writable
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_write
-from txlog.writing.vectors import Hit, adds_of, with_vector, write_deletions
+from txlog.writing.vectors import FileDeletes, adds_of, with_vector, write_deletions
 
 
 def write_new_fragments(
-    place: Place, snapshot: Snapshot, data: Any, options: WriteOptions
+    context: Context, snapshot: Snapshot, data: Any, options: WriteOptions
 ) -> list[FragmentMetadata]:
     """Write rows as data files of a table, without committing them.
 
@@ -55,7 +56,7 @@ def write_new_fragments(
     digest = plan.written_for(snapshot.metadata.id)
     return [
         FragmentMetadata(None, (add,), snapshot.version, digest)
-        for add in plan.write(place, taken.reader)
+        for add in plan.write(context, taken.reader)
     ]
 
 
@@ -68,7 +69,7 @@ def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> Frag
 
 
 def delete_from_fragment(
-    place: Place, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
     going: Expression | Sequence[int],
 ) -> FragmentMetadata | None:  # fmt: skip
     """Write a fragment's deletions with more rows in them, without committing them.
@@ -102,26 +103,26 @@ def delete_from_fragment(
     where = going if isinstance(going, Expression) else None
     plan = plan_fragments(snapshot, [fragment], columns=[], where=where)
     require_table_columns(plan.where, snapshot)
-    reader = FragmentReader(place.store, plan, fragment)
+    reader = FragmentReader(context.store, plan, fragment)
     gone = reader.deletions() or BitMap64()
     if isinstance(going, Expression):
-        found, rows = matching_positions(place.store, plan, fragment)
+        found, rows = matching_positions(context.store, plan, fragment)
     else:
         rows = reader.count_rows()
         found = positions_of(going, fragment, gone, rows)
-    hit = Hit(fragment, found, gone, rows)
+    deletes = FileDeletes(fragment, found, gone, rows)
     if not found:
         return held
-    if hit.is_whole:
+    if deletes.is_whole:
         return None
-    (vector,) = write_deletions(place, snapshot, [hit])
+    (vector,) = write_deletions(context, snapshot, [deletes])
     adds = (with_vector(held.adds[0], vector, rows), *held.adds[1:])
     read = () if plan.where is None else columns_of(plan.where)
     return replace(held, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
 
 
 def merge_into_fragment(
-    place: Place, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
     columns: Any, read_columns: Sequence[str] | None,
 ) -> tuple[FragmentMetadata, pa.Schema]:  # fmt: skip
     """Write further columns of a fragment, without committing them; errors as for `add_columns`.
@@ -131,7 +132,7 @@ def merge_into_fragment(
 
     def sample(names: tuple[str, ...]) -> Any:
         plan = plan_fragments(snapshot, [fragment], columns=list(names))
-        reader = FragmentReader(place.store, plan, fragment)
+        reader = FragmentReader(context.store, plan, fragment)
         for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
             return batch.select([column.name for column in plan.columns])
         return pa.RecordBatch.from_pylist([], schema=plan.schema)
@@ -139,7 +140,7 @@ def merge_into_fragment(
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
-    add = ColumnWriter(place, plan.reading, values, snapshot.properties).write(fragment)
+    add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()
     schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
     if add is None:
@@ -154,10 +155,10 @@ def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
     return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
 
 
-def deletions_of(place: Place, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
+def deletions_of(context: Context, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
     """Return the deleted rows that a fragment's metadata says it has; errors as in a scan."""
     changed = replace(fragment, deletion=held.deletion_file, physical_rows=held.physical_rows)
-    return load_deletions(place.store, changed) or BitMap64()
+    return load_deletions(context.store, changed) or BitMap64()
 
 
 def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:

@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
+from txlog.commit.context import Context
 from txlog.errors import InvalidInputError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_append, require_still_fits
 from txlog.writing.workers.fragments import require_distinct
@@ -44,8 +44,8 @@ def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
 class Fit:
     """Refuses versions of a table that fragments were not written for, or that have them."""
 
-    def __init__(self, place: Place, fragments: Sequence[FragmentMetadata]) -> None:
-        self._place = place
+    def __init__(self, context: Context, fragments: Sequence[FragmentMetadata]) -> None:
+        self._context = context
         self._fragments = fragments
         self._seen: dict[int, Snapshot] = {}
 
@@ -83,7 +83,7 @@ class Fit:
         older = [held.adds[0].path for held in self._fragments if held.read_version < at]
         if not older:
             return
-        state = load_files(self._place.store, base)
+        state = load_files(self._context.store, base)
         ours = canonical_keys(pa.array(older, pa.string()))
         live, gone = (
             pc.is_in(ours, value_set=flat(canonical_keys(rows["path"])))
@@ -98,7 +98,7 @@ class Fit:
         if version not in self._seen:
             found = None
             if 0 <= version <= base.version:
-                found = load_snapshot(self._place.store, version=version)
+                found = load_snapshot(self._context.store, version=version)
             if found is None or _digest(found) != held.written_for:
                 raise InvalidInputError(
                     argument="fragments",

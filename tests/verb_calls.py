@@ -1,0 +1,148 @@
+"""Verbs below `Table`, as one call each: for tests that choose the snapshot and the context."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from txlog.commit.app_versions import AnyAppVersion
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Done, Operation, execute
+from txlog.expressions.sql import as_expression
+from txlog.maintain.compact import Compact
+from txlog.maintain.replace import ReplaceTable
+from txlog.maintain.restore import Restore
+from txlog.maintain.statistics import ComputeStatistics
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.added_files import AddedFiles
+from txlog.writing.append import Append
+from txlog.writing.columns import DropColumns, GiveValues
+from txlog.writing.delete import Delete, DeleteFound
+from txlog.writing.features import AddFeatures
+from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import Overwrite
+
+
+class Built(Operation):
+    """An operation whose intent a function builds."""
+
+    name = "TEST"
+
+    def __init__(self, context: Context, build: Callable[[Snapshot], Intent | None]) -> None:
+        super().__init__(context)
+        self._build = build
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        return self._build(base)
+
+
+def run(
+    operation: Operation,
+    snapshot: Snapshot,
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
+) -> Done:
+    return execute(operation, snapshot, txn=txn, user_metadata=user_metadata)
+
+
+def append(
+    context: Context,
+    snapshot: Snapshot,
+    data: Any,
+    *,
+    schema_mode: Any = None,
+    options: WriteOptions | None = None,
+    **noted: Any,
+) -> Done:
+    files = AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
+    return run(Append(context, files), snapshot, **noted)
+
+
+def overwrite(
+    context: Context,
+    snapshot: Snapshot,
+    data: Any,
+    *,
+    where: Any = None,
+    partition_mode: Any = "static",
+    schema_mode: Any = None,
+    options: WriteOptions | None = None,
+    **noted: Any,
+) -> Done:
+    predicate = as_expression(where)
+    files = AddedFiles(
+        context, data=data, schema_mode=schema_mode, options=options, replaced=predicate
+    )
+    operation = Overwrite(
+        context, files, where=predicate, partition_mode=partition_mode, options=options
+    )
+    return run(operation, snapshot, **noted)
+
+
+def delete(
+    context: Context,
+    snapshot: Snapshot,
+    where: Any,
+    *,
+    options: WriteOptions | None = None,
+    **noted: Any,
+) -> Done:
+    return run(Delete(context, as_expression(where), options=options), snapshot, **noted)
+
+
+def delete_found(
+    context: Context,
+    snapshot: Snapshot,
+    find: Any,
+    *,
+    description: str,
+    options: WriteOptions | None = None,
+    **noted: Any,
+) -> Done:
+    operation = DeleteFound(context, find, description=description, options=options)
+    return run(operation, snapshot, **noted)
+
+
+def compact(
+    context: Context, snapshot: Snapshot, where: Any, *, user_metadata: Any = None, **limits: Any
+) -> Done:
+    operation = Compact(context, as_expression(where), **limits)
+    return run(operation, snapshot, user_metadata=user_metadata)
+
+
+def compute_statistics(
+    context: Context, snapshot: Snapshot, columns: Any = None, *, where: Any = None, **asked: Any
+) -> Done:
+    operation = ComputeStatistics(context, columns, where=as_expression(where), **asked)
+    return run(operation, snapshot)
+
+
+def restore(
+    context: Context, snapshot: Snapshot, version: Any = None, timestamp: Any = None, **noted: Any
+) -> Done:
+    return run(Restore(context, version, timestamp), snapshot, **noted)
+
+
+def replace_table(context: Context, snapshot: Snapshot, schema: Any, **definition: Any) -> Done:
+    return run(ReplaceTable(context, schema, **definition), snapshot)
+
+
+def add_features(context: Context, snapshot: Snapshot, names: Sequence[str], **noted: Any) -> Done:
+    return run(AddFeatures(context, names), snapshot, **noted)
+
+
+def add_columns(
+    context: Context, snapshot: Snapshot, columns: Any, *, read_columns: Any = None, **noted: Any
+) -> Done:
+    operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
+    return run(operation, snapshot, **noted)
+
+
+def replace_columns(
+    context: Context, snapshot: Snapshot, columns: Any, *, read_columns: Any = None, **noted: Any
+) -> Done:
+    operation = GiveValues(context, "replace columns", columns, read_columns=read_columns)
+    return run(operation, snapshot, **noted)
+
+
+def drop_columns(context: Context, snapshot: Snapshot, names: Sequence[str], **noted: Any) -> Done:
+    return run(DropColumns(context, names), snapshot, **noted)

@@ -1,0 +1,135 @@
+"""Versions of applications: what makes a write happen exactly once.
+
+A commit may record that it holds version n of an application. Whoever writes that version again
+finds it recorded, and changes nothing. Rules: spec/commit.md, CON-3 and CON-18; spec/streaming.md,
+STR-41, STR-42 and STR-49.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from txlog.actions.table import Txn
+from txlog.effects import Effects
+from txlog.errors import InvalidInputError
+from txlog.fragments.ids import ID_APP
+from txlog.snapshot.snapshot import Snapshot
+
+AppVersion = tuple[str, int]
+"""An application's id, and the version of its own that a write belongs to."""
+
+
+class QueryBatch(NamedTuple):
+    """A micro-batch of a streaming query that writes as an application of a given name.
+
+    The query's checkpoint counts the batches, so the commit records which query wrote the
+    application's version. If the commit is the whole batch, it also records the query's version.
+    """
+
+    app_id: str
+    version: int  # The batch's id.
+    query_id: str
+    whole_batch: bool = True  # False: a batch may write as several applications.
+
+    @property
+    def app_ids(self) -> tuple[str, ...]:
+        """The names that the commit records for the query: each says that the batch is written."""
+        return (self.pair, self.query_id) if self.whole_batch else (self.pair,)
+
+    @property
+    def pair(self) -> str:
+        """The id of the application and the query together."""
+        return f"{self.app_id}@{self.query_id}"
+
+
+AnyAppVersion = AppVersion | QueryBatch
+
+
+def require_app_version(txn: object) -> None:
+    """Raise unless `txn` is None or an (application id, version) pair.
+
+    Raises
+    ------
+    InvalidInputError
+        The pair is malformed, or txlog keeps the id for itself.
+    """
+    if txn is None:
+        return
+    ok = isinstance(txn, tuple | list) and len(txn) >= 2
+    if isinstance(txn, tuple | list) and not isinstance(txn, QueryBatch) and len(txn) != 2:
+        ok = False
+    if not ok or not isinstance(txn[0], str) or not txn[0] or type(txn[1]) is not int:  # type: ignore[index]
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"{txn!r} is not a pair of an application id and a version",
+            remedy='Write it as ("my-job", 17)',
+        )
+    if txn[0] == ID_APP or not 0 <= txn[1] < 2**63:  # type: ignore[index]
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"{txn!r}: the id is reserved, or the version is not a long from 0",
+            remedy="Choose another id, and count versions from 0",
+        )
+
+
+def is_recorded(snapshot: Snapshot, txn: AnyAppVersion | None) -> bool:
+    """Return whether the table records an application's version, or a later one.
+
+    Raises
+    ------
+    InvalidInputError
+        The versions of the application in the table are batches of another query (rule STR-42).
+    """
+    if txn is None:
+        return False
+    recorded = snapshot.transaction_version(txn[0])
+    if not isinstance(txn, QueryBatch):
+        return recorded is not None and txn[1] <= recorded
+    # A query keeps its batches' ids when it gets, loses or changes the application's name.
+    counted = [snapshot.transaction_version(app_id) for app_id in txn.app_ids]
+    if any(version is not None and txn.version <= version for version in counted):
+        return True
+    of_pair = counted[0]
+    if recorded != of_pair:  # None and None: the application is new to the table.
+        raise _written_by_others(txn, recorded, of_pair)
+    return False
+
+
+def _written_by_others(
+    txn: QueryBatch, recorded: int | None, of_pair: int | None
+) -> InvalidInputError:
+    """Return the error for an application whose last version is not from this query."""
+    if of_pair is None:
+        why = (
+            f"not from the streaming query {txn.query_id}: its checkpoint is a new one, which "
+            "counts batches from 0 again, so batches would be taken for those that are there"
+        )
+    else:
+        why = (
+            f"the streaming query {txn.query_id} wrote {of_pair} as its last: another job counts "
+            "its versions under the same name"
+        )
+    name = "txnAppId" if txn.whole_batch else "name in txn"
+    return InvalidInputError(
+        argument="txnAppId" if txn.whole_batch else "txn",
+        reason=f"the table records version {recorded} of the application {txn.app_id!r}, but {why}",
+        remedy="Nothing was committed; go on with the checkpoint that the application wrote "
+        f"with, or choose another {name}",
+    )
+
+
+def txn_action(txn: AnyAppVersion | None, effects: Effects) -> Txn | None:
+    """Return the action that records an application's version."""
+    if txn is None:
+        return None
+    return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
+
+
+def query_actions(txn: AnyAppVersion | None, effects: Effects) -> tuple[Txn, ...]:
+    """Return the actions that record which query an application's version comes from."""
+    if not isinstance(txn, QueryBatch):
+        return ()
+    now_ms = effects.now_ms()
+    return tuple(
+        Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in txn.app_ids
+    )

@@ -1,0 +1,51 @@
+"""What a verb needs from outside: the store, the effects (clock, ids, chance), the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txlog.effects import REAL, Effects
+from txlog.errors import InvalidInputError
+from txlog.scan.engine import Engine, Threads, is_in_process
+from txlog.store.base import Store
+from txlog.store.memory import MemoryStore
+
+
+@dataclass(frozen=True)
+class Context:
+    """The store of a table, the effects, and the engine that works on many files at once."""
+
+    store: Store
+    effects: Effects = REAL
+    engine: Engine = field(default_factory=Threads)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.engine, "map", None)):
+            raise InvalidInputError(
+                argument="engine",
+                reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
+                remedy="Make one from a Spark session with txlog.spark_ext.SparkEngine(spark)",
+            )
+        if not is_in_process(self.engine):
+            require_shared(
+                self.store,
+                argument="engine",
+                remedy="Leave the engine out, or put the table where all of them reach it",
+            )
+
+
+def require_shared(store: Store, *, argument: str, remedy: str) -> None:
+    """Raise unless workers in other processes can see the files of a store.
+
+    Raises
+    ------
+    InvalidInputError
+        The store is in the memory of this process.
+    """
+    if isinstance(store, MemoryStore):
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"{store.root} is in the memory of this process, "
+            "which workers of other processes cannot see",
+            remedy=remedy,
+        )

@@ -1,0 +1,289 @@
+"""One way for every change of a table: an `Operation` says what, `execute` commits it.
+
+An operation decides its intent from a snapshot. `execute` asks it again for every newer snapshot
+that a conflict makes necessary, and owns what all verbs share: whether the table may be written,
+whether the application's version is recorded already, the text that the commit notes, what happens
+to files that no commit refers to, and the deadline. Rules: spec/commit.md.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from txlog.commit.app_versions import (
+    AnyAppVersion,
+    is_recorded,
+    query_actions,
+    require_app_version,
+    txn_action,
+)
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
+from txlog.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
+from txlog.protocol.access import require_writable
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.newer import refresh
+from txlog.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation did.
+
+    `version` is the version that it made, or None if it changed nothing. `skipped` then says
+    whether that is because its application's version was recorded before.
+    """
+
+    operation: str
+    version: int | None
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    skipped: bool = False
+
+    def __bool__(self) -> bool:
+        return self.version is not None
+
+
+@dataclass(frozen=True)
+class Done:
+    """An outcome, and the snapshot after it."""
+
+    outcome: Outcome
+    snapshot: Snapshot
+
+
+class Operation(ABC):
+    """One change of a table, decided anew for each version that it is tried on.
+
+    A verb is one subclass: its fields are what the caller wants, and what the last attempt wrote.
+    `intent` leaves the fields `txn`, `query_txns` and `user_metadata` to `execute`.
+    """
+
+    name: str  # As the commit calls it: DELETE, WRITE, …
+    removes_rows = False  # An append-only table then refuses it.
+    keeps_files = False  # Files of one attempt serve the next one: they are not discarded between.
+    may_redo = True  # False: a conflict ends it, as `intent` cannot be asked again.
+    deadline_s = DEADLINE_S
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def base(self, latest: Snapshot) -> Snapshot:
+        """Return the version that the operation reads. Default: the latest."""
+        return latest
+
+    @abstractmethod
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return what the operation changes in `base`, or None if there is nothing to change."""
+
+    def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
+        """Return the intent on top of winners that deleted other rows; None: ask `intent` again."""
+        return None
+
+    def discard(self) -> None:  # noqa: B027 (most verbs write no files)
+        """Delete the files that were written for the operation; no commit refers to them."""
+
+    def landed(self, intent: Intent) -> None:  # noqa: B027
+        """Clean up after the commit: delete files that were written, but not committed."""
+
+
+def execute(
+    operation: Operation,
+    snapshot: Snapshot,
+    *,
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
+    deadline_s: float | None = None,
+) -> Done:
+    """Commit an operation on top of a snapshot, or of a later version if the winners permit.
+
+    Parameters
+    ----------
+    snapshot
+        The latest version that the caller knows.
+    txn
+        An application's version. If the table records it already, nothing is done. Otherwise it is
+        recorded, even if the operation has nothing to change (rule CON-19).
+    user_metadata
+        Text that the commit notes.
+    deadline_s
+        Seconds after which no conflict is worth another attempt. Default: the operation's.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        txlog may not write the table, or the table is append-only and rows would go.
+    CommitConflictError
+        A winner forbids the operation. Nothing was committed.
+    RetriesExhaustedError
+        Conflicts went on until the deadline. Nothing was committed.
+    OutcomeUnknownError
+        The store's answer was lost. Files that were written stay.
+    """
+    with discarding(operation.discard):
+        require_app_version(txn)
+        require_user_metadata(user_metadata)
+        require_table_writable(snapshot, removes_rows=operation.removes_rows)
+        recorded = skip_recorded(snapshot, txn, operation.name)
+        if recorded is None:
+            attempts = _Attempts(operation, txn, user_metadata, deadline_s or operation.deadline_s)
+            done = attempts.until_done(operation.base(snapshot))
+        else:
+            done = recorded
+    if not done.outcome:
+        operation.discard()
+    return done
+
+
+@dataclass
+class _Attempts:
+    """The attempts at one operation."""
+
+    operation: Operation
+    txn: AnyAppVersion | None
+    user_metadata: str | None
+    deadline_s: float
+
+    def until_done(self, base: Snapshot) -> Done:
+        operation, effects = self.operation, self.operation.context.effects
+        started = effects.monotonic_s()
+        conflicts = 0
+        while True:
+            intent = self._intent(base)
+            if intent is None:
+                return Done(Outcome(operation.name, None), base)
+            result = self._committed(base, intent)
+            if isinstance(result, Done):
+                return result
+            if recorded := skip_recorded(result.snapshot, self.txn, operation.name):
+                return recorded
+            if not operation.may_redo:
+                raise _changed_base(result)
+            if not operation.keeps_files:
+                operation.discard()
+            base = result.snapshot
+            require_table_writable(base, removes_rows=operation.removes_rows)
+            conflicts += 1
+            wait_after(conflicts, effects)
+            if effects.monotonic_s() - started > self.deadline_s:
+                raise RetriesExhaustedError(
+                    version=result.version,
+                    rule=result.verdict.rule,
+                    path=result.verdict.path,
+                    reason="other writers' commits kept forbidding this one",
+                    remedy="Try again when they are done, or touch other rows",
+                )
+
+    def _intent(self, base: Snapshot) -> Intent | None:
+        """Return the operation's intent with what all operations note; None: nothing to commit."""
+        intent = self.operation.intent(base)
+        if intent is None:
+            if self.txn is None:
+                return None
+            intent = Intent(self.operation.name, read_version=base.version, kind="append")
+        effects = self.operation.context.effects
+        return replace(
+            intent,
+            txn=txn_action(self.txn, effects),
+            query_txns=query_actions(self.txn, effects),
+            user_metadata=self.user_metadata,
+        )
+
+    def _committed(self, base: Snapshot, intent: Intent) -> Done | Redo:
+        operation, context = self.operation, self.operation.context
+        try:
+            result = commit(
+                context.store,
+                base,
+                intent,
+                effects=context.effects,
+                deadline_s=self.deadline_s,
+                rebase=operation.rebase,
+            )
+        except CommitConflictError:
+            if self.txn is not None:  # Another process may have made this very commit.
+                recorded = skip_recorded(refresh(context.store, base), self.txn, operation.name)
+                if recorded is not None:
+                    return recorded
+            raise
+        if isinstance(result, Committed):
+            operation.landed(result.intent)
+            version = result.snapshot.version
+            return Done(Outcome(intent.operation, version, result.intent.metrics), result.snapshot)
+        return result
+
+
+@contextmanager
+def discarding(discard: Callable[[], None]) -> Iterator[None]:
+    """Discard what was written for a commit, if the commit in the `with` certainly did not happen.
+
+    An unknown outcome, or an interrupt, proves nothing: the files stay then.
+    """
+    try:
+        yield
+    except OutcomeUnknownError:
+        raise
+    except TxlogError:
+        discard()
+        raise
+
+
+def skip_recorded(
+    snapshot: Snapshot, txn: AnyAppVersion | None, name: str = "WRITE"
+) -> Done | None:
+    """Return what becomes of an operation whose application's version is recorded; else None."""
+    return Done(Outcome(name, None, skipped=True), snapshot) if is_recorded(snapshot, txn) else None
+
+
+def require_user_metadata(text: object) -> None:
+    """Raise unless the text that a commit is to note is text, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        It is something else.
+    """
+    if text is not None and not isinstance(text, str):
+        raise InvalidInputError(argument="user_metadata", reason="text was expected")
+
+
+def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
+    """Raise if the protocol or the properties of a table forbid a write.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table lists features that txlog cannot write, or is append-only.
+    """
+    snapshot.once(_require_writable)
+    if removes_rows and snapshot.is_active("appendOnly"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("appendOnly",),
+            reason="the table is append-only: no row may be removed or changed",
+            remedy="Set delta.appendOnly to false first, if that is what you want",
+        )
+
+
+def _require_writable(snapshot: Snapshot) -> None:
+    require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
+
+
+def _changed_base(redo: Redo) -> CommitConflictError:
+    return CommitConflictError(
+        version=redo.version,
+        rule=redo.verdict.rule,
+        path=redo.verdict.path,
+        reason="another writer changed what the fragments were made from",
+        remedy="Nothing was committed; make them again from the latest version",
+    )
