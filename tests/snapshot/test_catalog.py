@@ -131,7 +131,7 @@ def test_a_checkpoint_is_the_base_if_it_is_not_above(make: Make, log: Path) -> N
 
 def test_only_the_catalog_knows_what_is_newer(table: Path) -> None:
     opened = txlog.Table(table, catalog_commits=CatalogCommits(3, [staged(3)]))
-    for verb in (opened.refresh, lambda: opened.append({"a": [1]}), opened.delete):
+    for verb in (opened.refresh, lambda: opened.append({"a": [1]}), lambda: opened.delete(None)):
         with pytest.raises(UnsupportedFeatureError) as caught:
             verb()
         assert caught.value.features == ("catalogManaged",)

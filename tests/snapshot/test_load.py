@@ -331,7 +331,7 @@ def changed_table(make: Make) -> txlog.Table:
     table = make(3, delta__enableInCommitTimestamps="true")
     table.append(pa.table({"a": [3], "b": ["new"]}), schema_mode="merge")
     table.delete("a = 1")
-    table.append(pa.table({"a": [4], "b": ["x"]}), ("app", 4))
+    table.append(pa.table({"a": [4], "b": ["x"]}), txn=("app", 4))
     table.checkpoint()
     table.overwrite(pa.table({"a": [7, 8], "b": ["x", None]}), where="a >= 7")
     table.delete("a = 8")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from txlog.commit.app_versions import AppVersion
-from txlog.commit.operation import Outcome
+from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
+from txlog.commit.operation import Outcome, execute
 from txlog.expressions.sql import as_expression
 from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, Compact
 from txlog.maintain.restore import Restore
 from txlog.maintain.statistics import ComputeStatistics
 from txlog.table.handle import Handle
 from txlog.table.reading import Where
-from txlog.writing.added_files import AddedFiles
+from txlog.table.transaction import TableTransaction
 from txlog.writing.append import Append
 from txlog.writing.arguments import write_options
 from txlog.writing.checkpoint import checkpoint
@@ -58,8 +59,8 @@ class Writing(Handle):
             As their names say.
         """
         options = write_options(target_file_bytes, max_rows_per_file)
-        files = AddedFiles(self._context, data=data, schema_mode=schema_mode, options=options)
-        return self._run(Append(self._context, files), txn, user_metadata)
+        operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
+        return self._run(operation, txn, user_metadata)
 
     def overwrite(
         self,
@@ -86,17 +87,13 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
-        predicate = as_expression(where)
-        options = write_options(target_file_bytes, max_rows_per_file)
-        files = AddedFiles(
+        operation = Overwrite.of_data(
             self._context,
-            data=data,
+            data,
+            where=as_expression(where),
+            partition_mode=partition_mode,
             schema_mode=schema_mode,
-            options=options,
-            replaced=predicate,
-        )
-        operation = Overwrite(
-            self._context, files, where=predicate, partition_mode=partition_mode, options=options
+            options=write_options(target_file_bytes, max_rows_per_file),
         )
         return self._run(operation, txn, user_metadata)
 
@@ -121,6 +118,37 @@ class Writing(Handle):
         """
         operation = Delete(self._context, as_expression(where))
         return self._run(operation, txn, user_metadata)
+
+    @contextmanager
+    def transaction(
+        self, *, txn: AppVersion | None = None, user_metadata: str | None = None
+    ) -> Iterator[TableTransaction]:
+        """Put several changes into one version::
+
+            with table.transaction() as tx:
+                tx.delete("day = '2026-11-24'")
+                tx.append(corrected)
+
+        Each change is decided on the state that the ones before it leave. All of them are
+        committed when the block ends, checked for conflicts as a whole; if it ends by an error,
+        none is. The outcome is `tx.outcome`.
+
+        Raises
+        ------
+        CommitConflictError
+            Another writer's commit forbids one of the changes. Nothing was committed.
+        """
+        require_app_version(txn)
+        latest = self._latest()
+        changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
+        try:
+            yield changes
+        except BaseException:
+            changes.operation.discard()
+            raise
+        changes.outcome = self._finish(
+            execute(changes.operation, latest, txn=txn, user_metadata=user_metadata)
+        )
 
     def compact(
         self,

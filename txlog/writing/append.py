@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
@@ -18,6 +19,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.added_files import AddedFiles
 from txlog.writing.data import SchemaMode, merged_schema
 from txlog.writing.dropped import require_not_dropped
+from txlog.writing.options import WriteOptions
 
 _ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
 
@@ -32,6 +34,20 @@ class Append(Operation):
         require_additive(files.schema_mode)
         super().__init__(context)
         self._files = files
+
+    @classmethod
+    def of_data(
+        cls,
+        context: Context,
+        data: Any,
+        *,
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+    ) -> Append:
+        """Add the rows of data: anything that speaks Arrow."""
+        return cls(
+            context, AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
+        )
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""

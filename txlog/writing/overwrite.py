@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -64,6 +64,23 @@ class Overwrite(Operation):
         self._partition_mode = partition_mode
         self._options = options or WriteOptions()
         self._deletes: RowDeletes | None = None
+
+    @classmethod
+    def of_data(
+        cls,
+        context: Context,
+        data: Any,
+        *,
+        where: Expression | None = None,
+        partition_mode: PartitionMode = "static",
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+    ) -> Overwrite:
+        """Replace rows by the rows of data: anything that speaks Arrow."""
+        files = AddedFiles(
+            context, data=data, schema_mode=schema_mode, options=options, replaced=where
+        )
+        return cls(context, files, where=where, partition_mode=partition_mode, options=options)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the rows to remove and the files to add.

@@ -1,0 +1,295 @@
+"""Several changes in one version."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+
+FORMS: dict[str, dict[str, str]] = {
+    "vectors": {},
+    "rewritten": {"delta.enableDeletionVectors": "false"},
+    "tracked": {"delta.enableRowTracking": "true"},
+    "lance": {"txlog.deletionFormat": "lance"},
+    "stamped": {"delta.enableInCommitTimestamps": "true"},
+}
+
+Change = tuple[str, Any, Any]
+
+
+def rows(*values: int) -> pa.Table:
+    numbers = pa.array(values, pa.int64())
+    return pa.table({"x": numbers, "p": pa.array([v % 3 for v in values], pa.int64())})
+
+
+def make(path: Path, form: str, partitioned: bool = False) -> txlog.Table:
+    table = txlog.Table.create(path, rows().schema, ["p"] if partitioned else (), FORMS[form])
+    table.append(rows(*range(10)))
+    table.append(rows(*range(10, 20)))
+    return table
+
+
+def values(table: txlog.Table) -> list[int]:
+    return sorted(table.to_arrow()["x"].to_pylist())
+
+
+def files_of(table: txlog.Table) -> set[str]:
+    root = Path(table.uri)
+    return {
+        str(Path(folder, name).relative_to(root))
+        for folder, _, names in os.walk(root)
+        if "_delta_log" not in folder
+        for name in names
+    }
+
+
+def apply(target: Any, change: Change) -> None:
+    kind, argument, where = change
+    if kind == "append":
+        target.append(rows(*argument))
+    elif kind == "delete":
+        target.delete(where)
+    elif kind == "overwrite":
+        target.overwrite(rows(*argument))
+    elif kind == "replace":
+        low, high = where
+        kept = [value for value in argument if low <= value < high]
+        target.overwrite(rows(*kept), f"x >= {low} AND x < {high}")
+    else:
+        target.overwrite(rows(*argument), partition_mode="dynamic")
+
+
+def replaces_1000(change: Change) -> bool:
+    kind, argument, _ = change
+    return kind == "overwrite" or (kind == "dynamic" and any(v % 3 == 1 for v in argument))
+
+
+NUMBERS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+RANGES = st.tuples(st.integers(0, 15), st.integers(16, 31))
+CHANGES = st.one_of(
+    st.tuples(st.just("append"), NUMBERS, st.none()),
+    st.tuples(st.just("delete"), st.none(), RANGES.map(lambda r: f"x >= {r[0]} AND x < {r[1]}")),
+    st.tuples(st.just("delete"), st.none(), st.integers(0, 30).map(lambda x: f"x = {x}")),
+    st.tuples(st.just("replace"), NUMBERS, RANGES),
+    st.tuples(st.just("overwrite"), NUMBERS, st.none()),
+    st.tuples(st.just("dynamic"), NUMBERS, st.none()),
+)
+
+
+@pytest.mark.spec("CON-20")
+@pytest.mark.parametrize("form", ["vectors", "rewritten", "tracked", "lance", "stamped"])
+@settings(max_examples=12)
+@given(changes=st.lists(CHANGES, min_size=1, max_size=5), meets_a_winner=st.booleans())
+def test_together_is_as_one_after_the_other(
+    tmp_path_factory: pytest.TempPathFactory, form: str, changes: list[Change], meets_a_winner: bool
+) -> None:
+    root = tmp_path_factory.mktemp("t")
+    plain = make(root / "plain", form, partitioned=True)
+    table = make(root / "table", form, partitioned=True)
+    for change in changes:
+        apply(plain, change)
+    before = table.version
+    with table.transaction() as tx:
+        for change in changes:
+            apply(tx, change)
+        if meets_a_winner:
+            txlog.Table(table.uri).append(rows(1000))
+    expected = values(plain)
+    if meets_a_winner and not any(replaces_1000(change) for change in changes):
+        expected.append(1000)
+    assert values(table) == expected
+    assert table.version <= before + 2
+    opened = txlog.Table(table.uri)
+    assert values(opened) == expected
+    paths = opened.files()["path"].to_pylist()
+    assert len(set(paths)) == len(paths)
+    if form == "rewritten":
+        assert (
+            sorted(deltalake.DeltaTable(table.uri).to_pyarrow_table()["x"].to_pylist()) == expected
+        )
+    ids = opened.to_arrow(columns=["_rowid"])["_rowid"].to_pylist()
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.spec("CON-20")
+def test_it_is_one_version(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction(user_metadata="monthly") as tx:
+        tx.delete("x < 5")
+        tx.append(rows(100, 101))
+        tx.delete("x = 101")
+        assert tx.outcome is None
+        assert txlog.Table(table.uri).version == 2
+    assert tx.outcome is not None
+    assert (tx.outcome.operation, tx.outcome.version) == ("TRANSACTION", 3)
+    assert tx.outcome.metrics["numDeletedRows"] == 6
+    assert values(table) == [*range(5, 20), 100]
+    (entry,) = table.history(1)
+    assert entry["userMetadata"] == "monthly"
+    assert table.outcome == tx.outcome
+
+
+def test_one_change_is_itself(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction() as tx:
+        tx.delete("x = 3")
+    assert tx.outcome is not None
+    assert tx.outcome.operation == "DELETE"
+
+
+def test_nothing_makes_no_version(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction() as tx:
+        tx.delete("x > 1000")
+    assert tx.outcome is not None
+    assert not tx.outcome
+    assert table.version == 2
+
+
+def test_an_error_in_the_block_leaves_nothing(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "rewritten")
+    before = files_of(table)
+
+    def fail() -> None:
+        with table.transaction() as tx:
+            tx.append(rows(1))
+            tx.delete("x = 1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert files_of(table) == before
+    assert txlog.Table(table.uri).version == 2
+
+
+def test_an_error_of_a_change_leaves_nothing(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    before = files_of(table)
+
+    def fail() -> None:
+        with table.transaction() as tx:
+            tx.append(rows(1))
+            tx.delete("nothing = 1")
+
+    with pytest.raises(txlog.InvalidInputError):
+        fail()
+    assert files_of(table) == before
+
+
+@pytest.mark.parametrize("form", ["vectors", "rewritten", "lance"])
+def test_files_that_a_later_change_takes_out_are_deleted(tmp_path: Path, form: str) -> None:
+    table = make(tmp_path / "t", form)
+    before = files_of(table)
+    with table.transaction() as tx:
+        tx.append(rows(*range(100, 105)))
+        tx.delete("x = 101")
+        tx.delete("x >= 100")
+        tx.append(rows(7))
+    assert values(table) == sorted([*range(20), 7])
+    assert len(files_of(table) - before) == 1
+    assert before <= files_of(table)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "left"),
+    [
+        ("x = 3", "x = 4", {3, 4}),  # Other rows of a file: decided anew.
+        ("x = 3", "x = 3", {3}),
+        ("x = 3", "x < 10", set(range(10))),
+    ],
+)
+def test_a_winner_that_deletes_is_not_undone(
+    tmp_path: Path, mine: str, theirs: str, left: set[int]
+) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction() as tx:
+        tx.delete(mine)
+        tx.append(rows(50))
+        txlog.Table(table.uri).delete(theirs)
+    assert values(table) == sorted({*range(20), 50} - left)
+
+
+def test_rows_that_a_winner_adds_are_looked_at(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction() as tx:
+        tx.append(rows(50))
+        tx.delete("x >= 50")
+        txlog.Table(table.uri).append(rows(51))
+    assert values(table) == [*range(20)]
+
+
+@pytest.mark.spec("CON-19")
+def test_a_recorded_transaction_does_nothing(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+
+    def run() -> txlog.Outcome | None:
+        with table.transaction(txn=("job", 1)) as tx:
+            tx.append(rows(50))
+            tx.delete("x = 1")
+        return tx.outcome
+
+    first, before = run(), files_of(table)
+    second = run()
+    assert first is not None
+    assert second is not None
+    assert first.version == 3
+    assert second.skipped
+    assert table.version == 3
+    assert files_of(table) == before
+
+
+@pytest.mark.spec("CON-19")
+def test_another_process_that_records_it_meanwhile_wins(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction(txn=("job", 1)) as tx:
+        tx.append(rows(50))
+        txlog.Table(table.uri).append(rows(60), txn=("job", 1))
+    assert tx.outcome is not None
+    assert tx.outcome.skipped
+    assert values(table) == [*range(20), 60]
+
+
+NOTHING_TO_DO: dict[str, Callable[[txlog.Table, Any], txlog.Outcome]] = {
+    "delete": lambda table, txn: table.delete("x > 1000", txn=txn),
+    "compact": lambda table, txn: table.compact(min_file_bytes=0, txn=txn),
+    "compute_statistics": lambda table, txn: table.compute_statistics(txn=txn),
+    "restore": lambda table, txn: table.restore(table.version, txn=txn),
+    "add_features": lambda table, txn: table.add_features("deletionVectors", txn=txn),
+    "drop_columns": lambda table, txn: table.drop_columns([], txn=txn),
+}
+
+
+@pytest.mark.spec("CON-19")
+@pytest.mark.parametrize("verb", NOTHING_TO_DO)
+def test_a_txn_is_recorded_even_if_nothing_changes(tmp_path: Path, verb: str) -> None:
+    table = txlog.Table.create(
+        tmp_path / "t", rows().schema, properties={"delta.feature.txlog.fragments": "supported"}
+    )
+    table.append(rows(1, 2))
+    version = table.version
+    outcome = NOTHING_TO_DO[verb](table, ("job", 4))
+    assert outcome.version == version + 1
+    assert table.transaction_version("job") == 4
+    assert table.files().num_rows == 1
+    again = NOTHING_TO_DO[verb](table, ("job", 4))
+    assert again.skipped
+    assert table.version == version + 1
+
+
+def test_a_table_is_created_once_for_a_txn(tmp_path: Path) -> None:
+    made = txlog.Table.create(tmp_path / "t", rows().schema, txn=("job", 0), user_metadata="why")
+    made.append(rows(1))
+    again = txlog.Table.create(tmp_path / "t", rows().schema, txn=("job", 0))
+    assert again.version == 1
+    assert again.outcome is not None
+    assert again.outcome.skipped
+    assert made.history()[-1]["userMetadata"] == "why"
+    with pytest.raises(txlog.AlreadyExistsError):
+        txlog.Table.create(tmp_path / "t", rows().schema, txn=("job", 1))

@@ -1,0 +1,75 @@
+"""`Table.transaction`: several changes in one version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txlog.commit.context import Context
+from txlog.commit.operation import Operation, Outcome
+from txlog.expressions.sql import as_expression
+from txlog.snapshot.snapshot import Snapshot
+from txlog.table.reading import Where
+from txlog.writing.append import Append
+from txlog.writing.arguments import write_options
+from txlog.writing.data import SchemaMode
+from txlog.writing.delete import Delete
+from txlog.writing.overwrite import Overwrite, PartitionMode
+from txlog.writing.transaction import Transaction
+
+
+class TableTransaction:
+    """Changes of a table that become one version when their `with` block ends.
+
+    `outcome` is None until then. If the table records the transaction's `txn` already, the
+    changes do nothing, and the outcome says `skipped`.
+    """
+
+    def __init__(self, context: Context, base: Snapshot, is_recorded: bool) -> None:
+        self.outcome: Outcome | None = None
+        self.operation = Transaction(context, base)
+        self._context = context
+        self._is_recorded = is_recorded
+
+    def append(
+        self,
+        data: Any,
+        *,
+        schema_mode: SchemaMode = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+    ) -> None:
+        """Add rows; arguments and errors are those of `Table.append`."""
+        options = write_options(target_file_bytes, max_rows_per_file)
+        self._add(Append.of_data(self._context, data, schema_mode=schema_mode, options=options))
+
+    def overwrite(
+        self,
+        data: Any,
+        where: Where = None,
+        *,
+        partition_mode: PartitionMode = "static",
+        schema_mode: SchemaMode = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+    ) -> None:
+        """Replace rows; arguments and errors are those of `Table.overwrite`."""
+        operation = Overwrite.of_data(
+            self._context,
+            data,
+            where=as_expression(where),
+            partition_mode=partition_mode,
+            schema_mode=schema_mode,
+            options=write_options(target_file_bytes, max_rows_per_file),
+        )
+        self._add(operation)
+
+    def delete(self, where: Where) -> None:
+        """Delete the rows that a predicate is true of; None deletes all rows.
+
+        Rows that the transaction added before are rows of the table here.
+        """
+        self._add(Delete(self._context, as_expression(where)))
+
+    def _add(self, operation: Operation) -> None:
+        if not self._is_recorded:
+            self.operation.add(operation)
