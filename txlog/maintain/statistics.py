@@ -36,6 +36,7 @@ from txlog.stats.footer import footer_extents
 from txlog.store.base import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
 from txlog.writing.options import WriteOptions
+from txlog.writing.stats_columns import stats_leaves
 from txlog.writing.vectors import adds_of
 
 _DEADLINE_S = 3600.0  # What was computed stays right, so conflicts are worth another try.
@@ -125,7 +126,7 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
         tuple(f for f in base.schema.fields if f.name not in base.partition_columns)
     )
     if columns is None:
-        return leaf_types(stored, indexed=base.properties.get("delta.dataSkippingNumIndexedCols"))
+        return stats_leaves(stored, base.properties)
     leaves = leaf_types(stored)
     found: dict[Path, DataType] = {}
     for name in (columns,) if isinstance(columns, str) else columns:
