@@ -1,5 +1,6 @@
 """What people get wrong: one error of ours, which names the thing, and nothing half-written."""
 
+import pickle
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -80,10 +81,25 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
     "a predicate's column": (txlog.InvalidInputError, "z", lambda p: table(p).delete("z = 1")),
     "a predicate's type": (txlog.InvalidInputError, "long", lambda p: table(p).delete("a = 'x'")),
     "no predicate": (
-        txlog.InvalidInputError, "5",
+        txlog.InvalidTypeError, "5",
         lambda p: table(p).count(5),  # type: ignore[arg-type]
     ),
-    "no data": (txlog.InvalidInputError, "Arrow", lambda p: table(p).append({"a": [1]})),
+    "no data": (txlog.InvalidTypeError, "Arrow", lambda p: table(p).append({"a": [1]})),
+    "rows as a list of dicts": (
+        txlog.InvalidTypeError, r"pa\.Table\.from_pylist\(data\)",
+        lambda p: table(p).append([{"a": 1}]),
+    ),
+    "rows as a dict": (
+        txlog.InvalidTypeError, r"pa\.table\(data\)", lambda p: table(p).append({"a": [1]})
+    ),
+    "names as a number": (
+        txlog.InvalidTypeError, "column names",
+        lambda p: txlog.write(p / "u", ROWS, partition_by=wrong(5)),
+    ),
+    "a size as text": (
+        txlog.InvalidTypeError, "max_rows_per_file",
+        lambda p: txlog.write(p / "u", ROWS, max_rows_per_file=wrong("5")),
+    ),
     "a transaction": (
         txlog.InvalidInputError, "txn",
         lambda p: table(p).append(ROWS, txn="job"),  # type: ignore[arg-type]
@@ -96,7 +112,7 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         txlog.AlreadyExistsError, "already", lambda p: txlog.Table.create(p / "t", ROWS.schema)
     ),
     "no schema": (
-        txlog.InvalidInputError, "Schema",
+        txlog.InvalidTypeError, "Schema",
         lambda p: txlog.Table.create(p / "u", {"a": int}),  # type: ignore[arg-type]
     ),
     "no columns": (
@@ -136,3 +152,13 @@ def test_one_error_names_it_and_nothing_changes(tmp_path: Path, name: str) -> No
     assert type(caught.value) is expected
     assert "\x1b" not in str(caught.value)
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_wrong_type_is_a_type_error_and_a_value_error(tmp_path: Path) -> None:
+    for kind in (TypeError, ValueError, txlog.InvalidInputError, txlog.InvalidTypeError):
+        with pytest.raises(kind) as caught:
+            txlog.write(tmp_path / "t", wrong(5))
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert type(again) is txlog.InvalidTypeError
+        assert str(again) == str(caught.value)
+    assert not isinstance(txlog.InvalidInputError(), TypeError)

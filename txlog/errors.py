@@ -1,7 +1,7 @@
 """Everything txlog raises, grouped by what a caller does next.
 
 An error lists facts as fields and makes its message from them, in one fixed form:
-`summary: reason (key=value, …). Remedy.` Match on the class or on `code`, never on the message.
+`[code] reason (fact=value, …). Remedy.` Match on the class or on `code`, never on the message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TxlogError(Exception):
     """
 
     code: ClassVar[str] = "txlog"
-    summary: ClassVar[str] = "txlog failed"
+    summary: ClassVar[str] = "txlog failed"  # Said if no reason is given.
     retry: ClassVar[Retry] = "never"
 
     reason: str = ""  # What is wrong, in one clause.
@@ -36,8 +36,7 @@ class TxlogError(Exception):
             for f in fields(self)
             if f.name not in _PROSE and (value := getattr(self, f.name)) not in (None, ())
         )
-        head = f"{self.summary}: {self.reason}" if self.reason else self.summary
-        body = f"[{self.code}] {head}" + (f" ({facts})" if facts else "")
+        body = f"[{self.code}] {self.reason or self.summary}" + (f" ({facts})" if facts else "")
         return f"{body}. {self.remedy}" if self.remedy else body
 
     def __reduce__(self) -> tuple[Callable[..., TxlogError], tuple[Any, ...]]:
@@ -72,13 +71,20 @@ class AlreadyExistsError(TxlogError, FileExistsError):
 
 @dataclass(eq=False, kw_only=True)
 class InvalidInputError(TxlogError, ValueError):
-    """An argument, a predicate or the data handed in is wrong."""
+    """An argument, a predicate or the data handed in is wrong; Python's `ValueError` too."""
 
     code = "invalid-input"
     summary = "invalid input"
 
     argument: str | None = None
     field: str | None = None  # The column, dotted when nested.
+
+
+@dataclass(eq=False, kw_only=True)
+class InvalidTypeError(InvalidInputError, TypeError):
+    """An argument is of a type that is not taken; Python's `TypeError` too."""
+
+    code = "invalid-type"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -100,6 +106,7 @@ class UnsupportedFeatureError(TxlogError):
 
     features: tuple[str, ...] = ()
     path: str | None = None
+    field: str | None = None  # The column, dotted when nested.
 
 
 @dataclass(eq=False, kw_only=True)

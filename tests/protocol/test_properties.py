@@ -89,3 +89,46 @@ def test_all_faults_are_in_one_error() -> None:
 
 def test_own_and_free_properties_pass() -> None:
     validate_properties({"mine": "", "delta.constraints.c": "a > 0"})
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("", ()),
+        ("a", (("a",),)),
+        (" a , b.c ,`d.e`.f", (("a",), ("b", "c"), ("d.e", "f"))),
+        ("`a``b`", (("a`b",),)),
+        ("`x, y`,z", (("x, y",), ("z",))),
+    ],
+)
+def test_lists_of_columns(text: str, paths: tuple[tuple[str, ...], ...]) -> None:
+    name = "delta.dataSkippingStatsColumns"
+    assert Properties({name: text}).get(name) == paths
+    validate_properties({name: text})
+
+
+@pytest.mark.parametrize("text", [",", "a,", "a..b", ".a", "a.", "`a", "a`b`"])
+def test_torn_lists_of_columns(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="dataSkippingStatsColumns"):
+        validate_properties({"delta.dataSkippingStatsColumns": text})
+
+
+@pytest.mark.parametrize(
+    "name", ["Delta.appendonly", "txlog.deletionformat", "delta.isolationLevel"]
+)
+def test_names_that_would_have_no_effect_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="no such property"):
+        validate_properties({name: "true"})
+
+
+def test_properties_for_other_engines_are_kept() -> None:
+    validate_properties(
+        {
+            "delta.logRetentionDuration": "interval 1 day",
+            "delta.enableExpiredLogCleanup": "false",
+            "delta.autoOptimize.optimizeWrite": "true",
+            "delta.targetFileSize": "128mb",
+        }
+    )
+    with pytest.raises(InvalidInputError, match="enableExpiredLogCleanup='maybe'"):
+        validate_properties({"delta.enableExpiredLogCleanup": "maybe"})

@@ -58,7 +58,7 @@ def test_without_row_tracking_ids_are_addresses(table: txlog.Table) -> None:
         ([5, 13, 3], "deleted: row address 3, 13"),
         ([100], "only 100 rows: row address 100"),
         ([2**31], "only 100 rows"),
-        ([9 << 32 | 1], f"no fragment of theirs: row address {9 << 32 | 1}"),
+        ([9 << 32 | 1], f"no fragment with these ids: row address {9 << 32 | 1}"),
         (list(range(100, 120)), "and 15 more"),
     ],
 )

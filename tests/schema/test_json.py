@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.errors import LogCorruptError
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.types import (
     PRIMITIVES,
@@ -102,12 +102,10 @@ def nested(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        '"int"',
         '"decimal(39,0)"',
         '"decimal(3,4)"',
         '"decimal(0,0)"',
         '"decimal(5,-1)"',
-        '"interval fortnight"',
         "7",
         "null",
         '{"type":"array"}',
@@ -120,6 +118,17 @@ def test_a_wrong_type_is_named_with_its_column(text: str) -> None:
     with pytest.raises(LogCorruptError) as caught:
         parse_schema(nested(text))
     assert caught.value.field == "a.b.element"
+
+
+@pytest.mark.parametrize(
+    "name", ["int", "interval fortnight", "geometry", "geometry(OGC:CRS84)", "time", "time(6)"]
+)
+def test_a_type_that_is_not_known_is_no_damage(name: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        parse_schema(nested(f'"{name}"'))
+    assert caught.value.features == (f"type {name}",)
+    assert caught.value.field == "a.b.element"
+    assert f"column a.b.element is of type {name}," in str(caught.value)
 
 
 @pytest.mark.parametrize(

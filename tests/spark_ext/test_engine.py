@@ -129,9 +129,7 @@ def test_an_error_of_txlog_arrives_as_it_was_raised(spark: "SparkSession") -> No
     with pytest.raises(txlog.DataFileError) as caught:
         next(results)
     assert (caught.value.path, caught.value.remedy) == ("3.parquet", "Restore it")
-    assert str(caught.value) == (
-        "[data-file] a data file cannot be read: gone (path='3.parquet'). Restore it"
-    )
+    assert str(caught.value) == ("[data-file] gone (path='3.parquet'). Restore it")
     assert caught.value.__cause__ is None
 
 

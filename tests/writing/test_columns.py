@@ -263,7 +263,7 @@ BAD: list[tuple[Any, str]] = [
     ({"y": pa.table({"a": LIVE, "b": LIVE})}, "one column was expected"),
     ({"y": 7}, "int is no SQL text"),
     ({"": "1"}, "a column's name"),
-    ({"a b": "1"}, "must not"),
+    ({"a b": "1"}, "needs column mapping"),
     ({}, "no column is given"),
     (7, "int is no SQL text"),
     ({"y": pa.time32("s")}, "time"),

@@ -82,3 +82,17 @@ def test_rows_of_a_rare_partition_keep_no_others_in_memory(
     )
     assert txlog.Table(tmp_path).count(where="p = 'rare'") == count
     assert max(seen) < 8 * first.nbytes
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_an_empty_text_is_null_where_null_must_not_be(tmp_path: Path, value: str | None) -> None:
+    schema = pa.schema([("x", pa.int64()), pa.field("p", pa.string(), False)])
+    table = txlog.Table.create(tmp_path, schema, partition_by="p")
+    data = pa.table({"x": [1, 2], "p": ["a", value]})
+    for act in (table.append, table.overwrite):
+        with pytest.raises(txlog.SchemaMismatchError, match="p must not be null") as caught:
+            act(data)
+        assert caught.value.field == "p"
+    assert not list(tmp_path.rglob("*.parquet"))
+    table.append(data.slice(0, 1))
+    assert table.to_arrow()["p"].to_pylist() == ["a"]

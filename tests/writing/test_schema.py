@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import orjson
 import pyarrow as pa
 import pytest
@@ -304,3 +305,104 @@ def test_variants_cannot_be_made(tmp_path: Path) -> None:
     schema = StructType((StructField("v", PrimitiveType("variant")), StructField("x", LONG)))
     with pytest.raises(txlog.InvalidInputError, match="variantType"):
         txlog.Table.create(tmp_path, schema)
+
+
+NESTED = pa.schema(
+    [
+        ("l", pa.list_(pa.int64())),
+        ("s", pa.struct([("a", pa.int64()), ("t", pa.struct([("b", pa.string())]))])),
+        ("m", pa.map_(pa.string(), pa.list_(pa.int64()))),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"l": [], "s": None, "m": None},
+        {"l": [None, None], "s": None, "m": None},
+        {"l": None, "s": {"a": None, "t": {"b": None}}, "m": None},
+        {"l": None, "s": {"a": 1, "t": None}, "m": None},
+        {"l": None, "s": None, "m": []},
+        {"l": None, "s": None, "m": [("k", []), ("j", None)]},
+    ],
+)
+@pytest.mark.parametrize("mode", [None, "merge"])
+def test_nested_columns_of_nulls_take_the_types_of_the_table(
+    tmp_path: Path, row: dict[str, Any], mode: Any
+) -> None:
+    table = txlog.Table.create(tmp_path, NESTED)
+    columns = {name: pa.array([value]) for name, value in row.items() if name != "m"}
+    kind = pa.map_(pa.string(), pa.list_(pa.null()) if row["m"] else pa.null())
+    columns["m"] = pa.array([row["m"]], kind)
+    table.append(pa.table(columns), schema_mode=mode)
+    assert table.schema == NESTED
+    assert table.to_arrow().to_pylist() == [row]
+
+
+def test_a_new_column_of_nulls_has_no_type(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, NESTED)
+    for values in ([None], [[]], [{"a": None}]):
+        with pytest.raises(txlog.SchemaMismatchError, match="type is not known") as caught:
+            table.append(pa.table({"new": pa.array(values)}), schema_mode="merge")
+        assert caught.value.field == "new"
+        with pytest.raises(txlog.InvalidInputError, match="type is not known"):
+            table.overwrite(pa.table({"new": pa.array(values)}), schema_mode="overwrite")
+    assert table.refresh().version == 0
+
+
+def test_comments_and_other_metadata_of_fields_are_kept(tmp_path: Path) -> None:
+    inner = pa.field("b", pa.int64(), metadata={"comment": "within"})
+    schema = pa.schema(
+        [
+            pa.field("a", pa.int64(), metadata={"comment": "of a", "unit": "km"}),
+            pa.field("s", pa.struct([inner])),
+            pa.field("l", pa.list_(pa.struct([inner]))),
+        ]
+    )
+    data = pa.Table.from_pylist([{"a": 1, "s": {"b": 1}, "l": [{"b": 1}]}], schema=schema)
+    plain = pa.table({name: data[name] for name in ("a", "s", "l")})
+    txlog.write(tmp_path / "made", data)
+    table = txlog.Table.create(tmp_path / "t", schema)
+    table.append(plain)  # Of equal types, but without metadata.
+    table.append(data.append_column(pa.field("z", pa.int8(), metadata={"comment": "of z"}),
+                                    pa.array([1], pa.int8())), schema_mode="merge")  # fmt: skip
+    deltalake.write_deltalake(tmp_path / "theirs", data)
+    theirs = orjson.loads(deltalake.DeltaTable(tmp_path / "theirs").schema().to_json())
+    assert orjson.loads(txlog.Table(tmp_path / "made").metadata.schema_string) == theirs
+    ours = orjson.loads(table.metadata.schema_string)["fields"]
+    assert ours[:3] == theirs["fields"]
+    assert ours[3]["metadata"] == {"comment": "of z"}
+    assert table.to_arrow(["a", "s", "l"]).to_pylist() == data.to_pylist() * 2
+
+
+def test_metadata_that_would_mean_something_to_delta_is_left_out(tmp_path: Path) -> None:
+    odd = {
+        "delta.invariants": "{}", "delta.columnMapping.id": "1", "CURRENT_DEFAULT": "1",
+        "PARQUET:field_id": "3", "ARROW:extension:name": "mine", "comment": "kept",
+    }  # fmt: skip
+    data = pa.table({"a": [1]}, schema=pa.schema([pa.field("a", pa.int64(), metadata=odd)]))
+    table = txlog.write(tmp_path, data)
+    (field,) = orjson.loads(table.metadata.schema_string)["fields"]
+    assert field["metadata"] == {"comment": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        ({"id": [1], "name": [1]}, "Cast name to the types of the table"),
+        ({"name": ["x"]}, "Add id, with a value in every row"),
+        ({"id": [1], "ID": [2]}, r"Rename or drop one column of each name \(ID\)"),
+        (
+            {"id": [1], "new": [2]},
+            r'Drop the new columns \(new\), or pass schema_mode="merge" to',
+        ),
+        ({"other": [1], "name": [1]}, r'"merge" to add them\. Cast name to .*\. Add id, with'),
+    ],
+)
+def test_each_fault_has_its_own_remedy(
+    table: txlog.Table, data: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(txlog.SchemaMismatchError, match=f"{remedy}") as caught:
+        table.append(pa.table(data))
+    assert ("merge" in str(caught.value)) == ("merge" in remedy)

@@ -355,3 +355,91 @@ def test_dynamic_partitions_go_by_value_whoever_spelled_it(tmp_path: Path) -> No
     table = txlog.Table(tmp_path)
     table.overwrite(pa.table({"x": [3], "p": moment.slice(1)}), partition_mode="dynamic")
     assert sorted(table.to_arrow()["x"].to_pylist()) == [1, 3]
+
+
+def _pl_frame(kind: str) -> Any:
+    import polars as pl
+
+    texts = pl.Enum(["x", "y"]) if kind == "enum" else pl.Categorical()
+    series = {
+        "t": pl.Series(["x", None, "y"], dtype=texts),
+        "l": pl.Series([["x"], None, ["y", "x"]], dtype=pl.List(texts)),
+        "s": pl.Series([{"b": "x"}, {"b": None}, {"b": "y"}], dtype=pl.Struct({"b": texts})),
+    }
+    return pl.DataFrame(series)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "enum"])
+def test_categories_of_polars_are_texts(tmp_path: Path, kind: str) -> None:
+    frame = _pl_frame(kind)
+    table = txlog.write(tmp_path, frame)
+    assert table.to_arrow().to_pylist() == frame.to_dicts()
+    assert table.schema.field("t").type == pa.string()
+
+
+@pytest.mark.parametrize("kind", [pa.list_view, pa.large_list_view, pa.large_list])
+def test_list_views_are_lists(tmp_path: Path, kind: Any) -> None:
+    data = pa.table({"l": pa.array([[1], [2, 3], None, []], kind(pa.int64()))})
+    table = txlog.write(tmp_path, data)
+    table.append(data.slice(1, 2))
+    assert table.schema.field("l").type.value_type == pa.int64()
+    assert table.to_arrow()["l"].to_pylist() == [[1], [2, 3], None, [], [2, 3], None]
+
+
+def test_objects_of_polars_are_refused(tmp_path: Path) -> None:
+    import polars as pl
+
+    objects = pl.Series([object()], dtype=pl.Object)
+    frame = pl.DataFrame({"a": [1], "o": objects})
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("o", pa.binary())]))
+    for act in (table.append, lambda data: txlog.write(tmp_path / "new", data)):
+        with pytest.raises(
+            txlog.InvalidInputError, match="column o holds Python objects"
+        ) as caught:
+            act(frame)
+        assert caught.value.field == "o"
+    table.append(frame.drop("o"))
+    assert txlog.Table(tmp_path / "t").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        ([{"x": 1}], "pa.Table.from_pylist(data)"),
+        ({"x": [1]}, "pa.table(data)"),
+        (3, "pyarrow Table"),
+        ("x", "pyarrow Table"),
+    ],
+)
+def test_the_remedy_makes_arrow_data(tmp_path: Path, data: Any, remedy: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        txlog.write(tmp_path / "t", data)
+    assert isinstance(caught.value, txlog.InvalidTypeError)
+    assert f"Pass {remedy}" in str(caught.value) or f"Pass a {remedy}" in str(caught.value)
+    if remedy.startswith("pa."):
+        made = eval(remedy, {"pa": pa, "data": data})
+        assert txlog.write(tmp_path / "t", made).count() == 1
+
+
+def test_a_lazy_frame_is_to_be_collected(tmp_path: Path) -> None:
+    import polars as pl
+
+    with pytest.raises(txlog.InvalidTypeError, match=r"data\.collect\(\)"):
+        txlog.write(tmp_path / "t", pl.LazyFrame({"x": [1]}))
+
+
+def test_an_index_of_pandas_without_a_name_is_no_column(tmp_path: Path) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"x": [1, 2, 3, 4]})
+    kept = frame[frame["x"].isin([1, 2, 4])]
+    assert pa.RecordBatchReader.from_stream(kept).schema.names == ["x", "__index_level_0__"]
+    table = txlog.write(tmp_path, kept)
+    table.append(kept)
+    assert table.schema.names == ["x"]
+    assert table.to_arrow()["x"].to_pylist() == [1, 2, 4, 1, 2, 4]
+    with pytest.raises(txlog.SchemaMismatchError, match=r"reset_index\(drop=True\)") as caught:
+        table.append(pa.Table.from_pandas(kept))
+    assert "schema_mode" not in str(caught.value)
+    named = kept.rename_axis("n")
+    assert txlog.write(tmp_path / "named", named).schema.names == ["x", "n"]

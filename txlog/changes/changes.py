@@ -159,7 +159,7 @@ def require_feed(snapshot: Snapshot) -> None:
                 path=snapshot.root,
                 features=("changeDataFeed",),
                 reason=f"the table has a column {column.name}, which the feed needs for itself",
-                remedy="Rename the column",
+                remedy="Read the table instead of its changes",
             )
 
 

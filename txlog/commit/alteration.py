@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.actions.table import Metadata
-from txlog.errors import LogCorruptError
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField, StructType
 
@@ -55,7 +55,7 @@ def schema_of(metadata: Metadata) -> StructType | None:
     """Return the schema of metadata, or None if it has none that can be read."""
     try:
         return parse_schema(metadata.schema_string or "")
-    except LogCorruptError:
+    except (LogCorruptError, UnsupportedFeatureError):
         return None
 
 

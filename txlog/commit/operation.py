@@ -25,7 +25,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.errors import (
     CommitConflictError,
-    InvalidInputError,
+    InvalidTypeError,
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
@@ -250,11 +250,15 @@ def require_user_metadata(text: object) -> None:
 
     Raises
     ------
-    InvalidInputError
+    InvalidTypeError
         It is something else.
     """
     if text is not None and not isinstance(text, str):
-        raise InvalidInputError(argument="user_metadata", reason="text was expected")
+        raise InvalidTypeError(
+            argument="user_metadata",
+            reason=f"text was expected, not {type(text).__name__}",
+            remedy="Pass text, such as json.dumps(value)",
+        )
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:

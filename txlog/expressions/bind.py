@@ -401,7 +401,7 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
     """Bind a list; a value that no row can equal is left out, a null stays."""
     node, kind = operand
     if not values:
-        raise _bad("IN needs at least one value")
+        return Literal(False, BOOLEAN)  # Of nulls too, as Spark has it.
     if kind == _VOID:
         return In(node, tuple(Literal(None, _VOID) for _ in values))
     _require_comparable(kind, kind, node)
@@ -451,7 +451,34 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
 
 
 def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:
-    node, _ = operand
+    node, have = operand
     if isinstance(node, Literal):
         return _coerced(node.value, kind), kind
+    if not _castable(have, kind):
+        raise _bad(
+            f"a cast of {type_name(have)} to {type_name(kind)} is not supported", _label(node)
+        )
     return Cast(node, kind), kind
+
+
+def _castable(have: DataType, kind: DataType) -> bool:
+    """Return whether Arrow casts between two types as Spark does, or fails where Spark does."""
+    if have in (kind, _VOID):
+        return True
+    old, new = _group(have), _group(kind)
+    if new == "text":  # Spark writes fractions and timestamps in another form than Arrow.
+        return _name(have) not in _FLOATS | _MOMENTS and old != "other"
+    if old == "text":
+        return new != "other"
+    if "binary" in (old, new) or "other" in (old, new):
+        return False
+    temporal = (old == "temporal", new == "temporal")
+    return all(temporal) or not any(temporal)
+
+
+def _group(kind: DataType) -> str:
+    if _is_number(kind) or kind == BOOLEAN:
+        return "number"
+    if _name(kind) in _MOMENTS | {"date"}:
+        return "temporal"
+    return {"string": "text", "binary": "binary"}.get(_name(kind), "other")

@@ -95,6 +95,12 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
 
 def _cast(value: Any, kind: pa.DataType) -> Any:
     """Return a value as another type; a fraction that the type cannot hold is cut off."""
+    if pa.types.is_integer(value.type) and pa.types.is_floating(kind):
+        return value.cast(kind, safe=False)  # The nearest one, as Spark takes it.
+    if pa.types.is_string(value.type) and not (
+        pa.types.is_string(kind) or pa.types.is_binary(kind)
+    ):
+        value = pc.utf8_trim_whitespace(value)
     fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if fractional and pa.types.is_integer(kind):
         value = pc.trunc(value)
@@ -222,7 +228,10 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
     if op in _EXACT and not integers and _fits(op, left.type, right.type):
         return _EXACT[op](_as_decimal(left), _as_decimal(right))
     kind = pa.int64() if integers and op != "/" else pa.float64()
-    left, right = left.cast(kind), right.cast(kind)
+    if pa.types.is_floating(kind):
+        left, right = _as_double(left), _as_double(right)
+    else:
+        left, right = left.cast(kind), right.cast(kind)
     if op in ("/", "%"):
         right = pc.if_else(pc.equal(right, pa.scalar(0, kind)), pa.scalar(None, kind), right)
     match op:

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -26,6 +26,15 @@ from txlog.expressions.tree import (
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # The parser underlines for terminals.
+_MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
+# What the parser takes for the beginning of a statement or a clause, and Spark for a name.
+_NAMES = re.compile(
+    r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
+    r"|describe|drop|except|execute|explain|fetch|grant|having|if|insert|intersect|kill|lateral"
+    r"|load|merge|minus|on|pivot|pragma|refresh|rename|revoke|rollback|set|show|truncate|uncache"
+    r"|union|unpivot|update|use|using|values|where|with)\b",
+    re.IGNORECASE,
+)
 _DEEPEST = 200  # Parentheses and NOTs within each other.
 
 
@@ -35,14 +44,17 @@ def as_expression(where: str | Expression | None) -> Expression | None:
     Raises
     ------
     InvalidInputError
-        The text is no SQL predicate, or the argument is neither text nor an expression.
+        The text is not a SQL predicate.
+    InvalidTypeError
+        The argument is neither text nor an expression.
     """
     if where is None or isinstance(where, Expression):
         return where
     if not isinstance(where, str) or not where.strip():
-        raise InvalidInputError(
+        kind = InvalidInputError if isinstance(where, str) else InvalidTypeError
+        raise kind(
             argument="where",
-            reason=f"{where!r} is no predicate",
+            reason=f"{where!r} is not a predicate",
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
     return parse_sql(where)
@@ -61,13 +73,49 @@ def parse_sql(text: str) -> Expression:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = sqlglot.parse_one(text, dialect="spark")
+        tree = sqlglot.parse_one(_as_parsed(text), dialect="spark")
         return _converted(tree, 0)
     except SqlglotError as error:
-        told = _ESCAPES.sub("", str(error)).splitlines()[0]
-        raise _bad(f"{text!r} is no SQL expression: {told}") from error
+        raise _bad(f"{text!r} is no SQL expression: {_plain(str(error))}") from error
     except RecursionError as error:
         raise _bad("the expression is nested too deeply") from error
+
+
+def _plain(message: str) -> str:
+    """Return the first line of a parser's message, without colours or names of its classes."""
+    line = _ESCAPES.sub("", message).splitlines()[0]
+    return _MISSING.sub("an operand is missing", line)
+
+
+def _as_parsed(text: str) -> str:
+    """Return SQL text as the parser understands it as Spark does.
+
+    Words that Spark takes for names, though not the parser, are put in backticks, unless they are
+    called as functions. A quote that is doubled within quotes becomes one with a backslash.
+    """
+    if not _NAMES.search(text) and "''" not in text and '""' not in text:
+        return text
+    from sqlglot import TokenType
+    from sqlglot.dialects.spark import Spark
+
+    opening = "( "  # At the beginning of a text, some of these words swallow all the rest.
+    tokens = [
+        (token.token_type, token.start - len(opening), token.end + 1 - len(opening))
+        for token in Spark().tokenize(opening + text)[1:]
+    ]
+    parts = []
+    done = 0
+    for (kind, start, end), following in zip(tokens, [*tokens[1:], None], strict=True):
+        if following is not None and kind == following[0] == TokenType.STRING:
+            if end == following[1] and text[end - 1] == text[end]:
+                parts += [text[done : end - 1], "\\", text[end]]
+                done = end + 1
+            continue
+        is_call = following is not None and following[0] == TokenType.L_PAREN
+        if _NAMES.fullmatch(text[start:end]) and not is_call:
+            parts += [text[done:start], quote_name(text[start:end])]
+            done = end
+    return "".join([*parts, text[done:]])
 
 
 def _bad(reason: str) -> InvalidInputError:
@@ -245,9 +293,26 @@ def _literal(node: Any) -> Expression:
         if "e" in text.lower():
             return Literal(float(text))
         return Literal(Decimal(text) if "." in text else int(text))
-    if isinstance(node, exp.Func):
-        raise _bad(f"the function {node.sql('spark')} is not supported")
-    raise _bad(f"{node.sql('spark')} is not supported")
+    if isinstance(node, exp.RawString):
+        return Literal(str(node.this))
+    if isinstance(node, exp.Concat) and all(part.is_string for part in node.expressions):
+        return Literal("".join(str(part.this) for part in node.expressions))
+    text = node.sql("spark")
+    if name := _function_name(node, text):
+        raise _bad(f"the SQL function {name} is not supported, as in {text!r}")
+    raise _bad(f"{text!r} is not supported")
+
+
+def _function_name(node: Any, text: str) -> str | None:
+    """Return the name of a function of SQL, or of an operator that is one for the parser."""
+    from sqlglot import exp
+
+    if not isinstance(node, exp.Func):
+        return None
+    if isinstance(node, exp.RegexpLike):
+        return "RLIKE"
+    call = re.match(r"(\w+)\(", text)
+    return call[1] if call else text.split(" ", 1)[0]
 
 
 def _even(text: str) -> str:

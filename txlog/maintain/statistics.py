@@ -35,6 +35,7 @@ from txlog.stats.collect import StatsCollector, leaf_types, stats_json
 from txlog.stats.document import lacking, with_columns
 from txlog.stats.footer import footer_extents
 from txlog.store.base import Store
+from txlog.writing.stats_columns import stats_leaves
 from txlog.writing.vectors import adds_of
 
 
@@ -123,7 +124,7 @@ def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict
         tuple(f for f in base.schema.fields if f.name not in base.partition_columns)
     )
     if columns is None:
-        return leaf_types(stored, indexed=base.properties.get("delta.dataSkippingNumIndexedCols"))
+        return stats_leaves(stored, base.properties)
     leaves = leaf_types(stored)
     found: dict[Path, DataType] = {}
     for name in (columns,) if isinstance(columns, str) else columns:

@@ -10,7 +10,15 @@ from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
 from txlog.protocol.properties import Properties
-from txlog.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from txlog.schema.types import (
+    CURRENT_DEFAULT,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 _READERS = (1, 2, 3)
 _WRITERS = (1, 2, 3, 4, 5, 6, 7)
@@ -115,7 +123,7 @@ def require_readable(
             features=("columnMapping",),
             reason=f"{mode} is {metadata.configuration[mode]!r}, so nobody knows how columns are "
             "named in the files",
-            remedy="Set it to none, name or id",
+            remedy="Correct it with the engine that wrote it: it is none, name or id",
         )
     if metadata.format.provider.lower() != "parquet":
         raise UnsupportedFeatureError(
@@ -228,6 +236,10 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         readers.add("timestampNtz")
     if properties.get("delta.enableInCommitTimestamps"):
         writers.add("inCommitTimestamp")
+    if any(field.metadata.get(CURRENT_DEFAULT) is not None for field in schema.fields):
+        writers.add("allowColumnDefaults")
+    if properties.get("delta.checkpointPolicy") == "v2":
+        readers.add("v2Checkpoint")
     if properties.get("delta.enableTypeWidening"):
         readers.add("typeWidening")
     if properties.get("delta.enableRowTracking"):

@@ -56,6 +56,31 @@ def _mapping_mode(text: str) -> str:
     return folded
 
 
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
+
+
+def _column_paths(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of columns listed with commas; names with dots are in backticks."""
+    paths: list[tuple[str, ...]] = []
+    path: list[str] = []
+    position = 0
+    more = bool(text.strip())
+    while more:
+        match = _COLUMN.match(text, position)
+        if match is None:
+            raise ValueError("expected names of columns, with commas between them")
+        path.append(match[1].replace("``", "`") if match[1] else match[2].strip())
+        if match[3] != ".":
+            paths.append(tuple(path))
+            path = []
+        position, more = match.end(), bool(match[3])
+    return tuple(paths)
+
+
+def _text(text: str) -> str:
+    return text
+
+
 def _deletion_format(text: str) -> str:
     if text not in ("delta", "lance"):
         raise ValueError("expected delta or lance")
@@ -83,6 +108,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.checkpoint.writeStatsAsStruct": (_flag, False),
     "delta.columnMapping.mode": (_mapping_mode, "none"),
     "delta.dataSkippingNumIndexedCols": (_count_or_all, 32),
+    "delta.dataSkippingStatsColumns": (_column_paths, None),
     "delta.deletedFileRetentionDuration": (_interval_ms, 7 * 86_400_000),
     "delta.enableChangeDataFeed": (_flag, False),
     "delta.enableDeletionVectors": (_flag, False),
@@ -141,14 +167,17 @@ def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[
     return asked, kept
 
 
+_OWNED = ("delta.", "txlog.")  # Names that have a meaning, so an unknown one is an error.
+
+
 def validate_properties(raw: Mapping[str, str]) -> None:
     """Check the properties that a caller wants to set.
 
     Raises
     ------
     InvalidInputError
-        A value is no text or cannot be read, or a `delta.` property is unknown; all faults are
-        in one error.
+        A value is no text or cannot be read, or a `delta.` or `txlog.` property is unknown; all
+        faults are in one error.
     """
     faults = []
     for name, text in raw.items():
@@ -157,12 +186,12 @@ def validate_properties(raw: Mapping[str, str]) -> None:
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
-        elif name in _KNOWN:
+        elif name in _KNOWN or name in KEPT:
             try:
-                _KNOWN[name][0](text)
+                (_KNOWN[name][0] if name in _KNOWN else KEPT[name])(text)
             except ValueError as error:
                 faults.append(f"{name}={text!r}: {error}")
-        elif name.startswith("delta.") and not name.startswith(_FREE_PREFIXES):
+        elif name.lower().startswith(_OWNED) and not name.startswith(_FREE_PREFIXES):
             faults.append(f"{name}: no such property is known to txlog")
     if faults:
         raise InvalidInputError(
@@ -171,3 +200,25 @@ def validate_properties(raw: Mapping[str, str]) -> None:
 
 
 _FREE_PREFIXES = ("delta.constraints.",)
+
+# Properties that guide other engines when they write or clean up. txlog keeps them: no row, and
+# nothing that can be read, depends on them.
+KEPT: dict[str, Callable[[str], Any]] = {
+    "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
+    "delta.autoOptimize.optimizeWrite": _flag,
+    "delta.enableExpiredLogCleanup": _flag,
+    "delta.logRetentionDuration": _interval_ms,
+    "delta.randomizeFilePrefixes": _flag,
+    "delta.randomPrefixLength": _positive,
+    "delta.targetFileSize": _text,  # A number of bytes, or such as 128mb.
+    "delta.tuneFileSizesForRewrites": _flag,
+}
+
+# Properties that writers record, so nobody can choose them.
+RECORDED = frozenset(
+    {
+        "delta.inCommitTimestampEnablementTimestamp",
+        "delta.inCommitTimestampEnablementVersion",
+        "txlog.droppedColumns",
+    }
+)

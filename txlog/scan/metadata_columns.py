@@ -101,7 +101,7 @@ def require_row_tracking(snapshot: Snapshot) -> None:
             path=snapshot.root,
             features=("rowTracking",),
             reason="the table does not track rows, so nobody keeps their ids and versions",
-            remedy="It needs delta.enableRowTracking=true from its writers",
+            remedy="Leave the column out; tables made with delta.enableRowTracking=true have it",
         )
 
 

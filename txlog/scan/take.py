@@ -90,7 +90,7 @@ def take(
     wanted = by_fragment(ordered)
     known = {fragment.id: fragment for fragment in plan.fragments if fragment.id in wanted}
     _refuse(
-        "this version has no fragment of theirs",
+        "this version has no fragment with these ids",
         {number: positions for number, positions in wanted.items() if number not in known},
     )
     parts = engine.map(

@@ -12,7 +12,9 @@ from functools import lru_cache
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError
+from txlog.schema.cast import is_list
 from txlog.schema.types import (
+    CURRENT_DEFAULT,
     MONTH_INTERVALS,
     TIME_INTERVALS,
     ArrayType,
@@ -93,27 +95,59 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([arrow_field(f) for f in schema.fields])
 
 
-@lru_cache(maxsize=64)
-def from_arrow(schema: pa.Schema) -> StructType:
+def from_arrow(schema: pa.Schema, *, nulls_as_void: bool = False) -> StructType:
     """Return the Delta schema that holds everything an Arrow schema can.
 
-    Unsigned integers become the next wider signed type, dictionaries their value type.
+    Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
+    Spark), dictionaries their value type. Metadata of fields is kept as text, such as `comment`,
+    but for what is reserved: `delta.…`, defaults, and what Arrow libraries note for themselves.
+
+    Parameters
+    ----------
+    nulls_as_void
+        Let columns of Arrow's null type, at any depth, become `void`. Otherwise they are refused.
 
     Raises
     ------
     InvalidInputError
         A type has no counterpart (time, duration, null, union, …); `field` names the column.
     """
-    return StructType(tuple(_field(f, f.name) for f in schema))
+    # Schemas that differ by metadata alone are equal, so their bytes are part of the key.
+    return _from_arrow(schema, schema.serialize().to_pybytes(), nulls_as_void)
 
 
-def _field(field: pa.Field, path: str) -> StructField:
-    return StructField(field.name, _type(field.type, path), field.nullable)
+@lru_cache(maxsize=64)
+def _from_arrow(schema: pa.Schema, _: bytes, nulls_as_void: bool) -> StructType:
+    return StructType(tuple(_field(f, f.name, nulls_as_void) for f in schema))
 
 
-def _type(kind: pa.DataType, path: str) -> DataType:
+# Metadata of Arrow fields that would mean something to Delta, or means something only to a library.
+_RESERVED = ("delta.", "PARQUET:", "ARROW:", "_PL_")
+_RESERVED_NAMES = frozenset({CURRENT_DEFAULT, "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"})
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    texts = {
+        name.decode(errors="replace"): value.decode(errors="replace")
+        for name, value in (field.metadata or {}).items()
+    }
+    return {
+        name: value
+        for name, value in texts.items()
+        if name not in _RESERVED_NAMES and not name.startswith(_RESERVED)
+    }
+
+
+def _field(field: pa.Field, path: str, voids: bool) -> StructField:
+    kind = _type(field.type, path, voids)
+    return StructField(field.name, kind, field.nullable, _metadata(field))
+
+
+def _type(kind: pa.DataType, path: str, voids: bool) -> DataType:
     if (name := _DELTA.get(kind)) is not None:
         return PrimitiveType(name)
+    if voids and pa.types.is_null(kind):
+        return PrimitiveType("void")
     if pa.types.is_timestamp(kind):
         return PrimitiveType("timestamp_ntz" if kind.tz is None else "timestamp")
     if pa.types.is_fixed_size_binary(kind):
@@ -122,28 +156,27 @@ def _type(kind: pa.DataType, path: str) -> DataType:
         return DecimalType(20, 0)
     if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_dictionary(kind):
-        return _type(kind.value_type, path)
-    if pa.types.is_run_end_encoded(kind):
-        return _type(kind.value_type, path)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _type(kind.value_type, path, voids)
     if pa.types.is_map(kind):
         return MapType(
-            _type(kind.key_type, f"{path}.key"),
-            _type(kind.item_type, f"{path}.value"),
+            _type(kind.key_type, f"{path}.key", voids),
+            _type(kind.item_type, f"{path}.value", voids),
             kind.item_field.nullable,
         )
     if pa.types.is_struct(kind):
-        return StructType(tuple(_field(f, f"{path}.{f.name}") for f in kind))
-    if (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    ):
-        return ArrayType(_type(kind.value_type, f"{path}.element"), kind.value_field.nullable)
+        return StructType(tuple(_field(f, f"{path}.{f.name}", voids) for f in kind))
+    if is_list(kind):
+        element = _type(kind.value_type, f"{path}.element", voids)
+        return ArrayType(element, kind.value_field.nullable)
     if isinstance(kind, pa.BaseExtensionType):
-        return _type(kind.storage_type, path)
+        return _type(kind.storage_type, path, voids)
+    if pa.types.is_null(kind):
+        raise InvalidInputError(
+            reason=f"{path} holds only nulls, so its type is not known",
+            field=path,
+            remedy="Cast it to the type that it is to have, or leave it out",
+        )
     raise InvalidInputError(
         reason=f"the Arrow type {kind} has no counterpart in a Delta table",
         field=path,

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from txlog.errors import LogCorruptError
+from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.schema.types import (
     MONTH_INTERVALS,
     PRIMITIVES,
@@ -35,8 +35,10 @@ def parse_schema(text: str) -> StructType:
     Raises
     ------
     LogCorruptError
-        The text is not JSON, or a field has no name, no type, or an unknown type. The error's
-        `field` is the dotted path of the field.
+        The text is not JSON, or a field has no name, no type, or a torn one. The error's `field` is
+        the dotted path of the field.
+    UnsupportedFeatureError
+        A column is of a type that txlog does not know, such as `geometry`; names both.
     """
     try:
         node = orjson.loads(text)
@@ -97,7 +99,12 @@ def _primitive(name: str, path: str) -> DataType:
         if 1 <= precision <= 38 and 0 <= scale <= precision:
             return DecimalType(precision, scale)
         raise _bad(path, f"{name} is not a decimal of at most 38 digits")
-    raise _bad(path, f"the type {name!r} is unknown")
+    raise UnsupportedFeatureError(
+        features=(f"type {name}",),
+        field=path or None,
+        reason=f"column {path} is of type {name}, which txlog does not know",
+        remedy="Upgrade txlog, or read the table with the engine that wrote it",
+    )
 
 
 def _field(node: Any, path: str, depth: int) -> StructField:

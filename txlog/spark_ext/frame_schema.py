@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema
 from txlog.schema.types import (
     MONTH_INTERVALS,
@@ -43,7 +43,7 @@ def frame_schema(schema: SparkStruct) -> StructType:
     """
     try:
         return _columns(parse_schema(schema.json()).fields)
-    except LogCorruptError as error:  # Of a table's log such text would be damage.
+    except (LogCorruptError, UnsupportedFeatureError) as error:  # In a log, it would be damage.
         raise InvalidInputError(
             argument="df",
             field=error.field,

@@ -108,6 +108,7 @@ def plan_target(
     require_shared(store, argument="path", remedy="Put the table where all workers reach it")
     data = frame_schema(schema)
     if table is None:
+        require_storable(data)
         final = data
         metadata = new_metadata(
             data,

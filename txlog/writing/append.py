@@ -12,6 +12,7 @@ from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.protocol.access import new_protocol, supports
+from txlog.protocol.properties import Properties
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
@@ -119,14 +120,15 @@ def require_supported_types(base: Snapshot, schema: StructType) -> None:
                 reason="files keep the ids or versions of rows under this name",
                 remedy="Choose another name",
             )
-    needed = new_protocol(schema, base.properties).reader_features or []
+    needed = new_protocol(schema, Properties()).reader_features or []
     lacking = tuple(name for name in needed if not supports(base.protocol, name))
     if lacking:
         raise UnsupportedFeatureError(
             path=base.root,
             features=lacking,
             reason=f"the new columns need features that the table lacks: {', '.join(lacking)}",
-            remedy="Cast timestamps without zone to UTC, or make a new table",
+            remedy=f"Call table.add_features({', '.join(map(repr, lacking))}) first, or cast "
+            "timestamps without zone to timestamps in UTC",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidTypeError
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructType
 from txlog.writing.options import WriteOptions
@@ -17,8 +17,10 @@ def as_schema(schema: pa.Schema | StructType) -> StructType:
 
     Raises
     ------
+    InvalidTypeError
+        It is not a schema.
     InvalidInputError
-        It is no schema, or has a type that no Delta table holds.
+        It has a type that no Delta table holds.
     """
     if isinstance(schema, StructType):
         return schema
@@ -26,9 +28,10 @@ def as_schema(schema: pa.Schema | StructType) -> StructType:
         return from_arrow(schema)
     if hasattr(schema, "__arrow_c_schema__"):
         return from_arrow(pa.schema(schema))
-    raise InvalidInputError(
+    raise InvalidTypeError(
         argument="schema",
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
+        remedy="Pass pa.schema([(name, type), …])",
     )
 
 
@@ -37,15 +40,17 @@ def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 
     Raises
     ------
-    InvalidInputError
-        These are no names.
+    InvalidTypeError
+        It is something else than names.
     """
     if names is None:
         return ()
     found = (names,) if isinstance(names, str) else names
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
-        raise InvalidInputError(
-            argument="partition_by", reason=f"column names were expected, not {names!r}"
+        raise InvalidTypeError(
+            argument="partition_by",
+            reason=f"column names were expected, not {names!r}",
+            remedy="Pass a list of names, or one name",
         )
     return tuple(found)
 

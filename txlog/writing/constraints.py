@@ -66,7 +66,7 @@ def _parsed(name: str, text: str, schema: StructType) -> Constraint:
         raise UnsupportedFeatureError(
             features=("checkConstraints",),
             reason=f"the table's rule {name} ({text}) cannot be evaluated: {error.reason}",
-            remedy="Write with an engine that can, or drop the constraint",
+            remedy="Write with an engine that can, such as Spark, or drop the constraint there",
         ) from error
 
 

@@ -28,7 +28,7 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import Expression
 from txlog.protocol.access import new_protocol, with_features
-from txlog.protocol.properties import Properties, split_features, validate_properties
+from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
@@ -39,9 +39,10 @@ from txlog.store.base import Store
 from txlog.writing.append import write_metrics
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import incoming, require_columns
-from txlog.writing.files import check_partitioning, discard_files
+from txlog.writing.files import check_partitioning, discard_files, require_storable
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_write
+from txlog.writing.stats_columns import require_stats_columns
 
 _DELETION_VECTORS = "delta.enableDeletionVectors"
 
@@ -67,7 +68,10 @@ def new_metadata(
     """
     require_columns(schema)
     check_partitioning(schema, partition_by)
+    require_storable(schema, partition_by)
     validate_properties(properties)
+    _require_not_recorded(properties)
+    require_stats_columns(schema, partition_by, Properties(properties))
     configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
     if Properties(configuration).get("delta.enableRowTracking"):
         configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
@@ -90,6 +94,17 @@ def new_metadata(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
     return metadata
+
+
+def _require_not_recorded(properties: Mapping[str, str]) -> None:
+    recorded = sorted(properties.keys() & RECORDED)
+    if recorded:
+        raise InvalidInputError(
+            argument="properties",
+            field=recorded[0],
+            reason=f"{', '.join(recorded)}: writers of a table record this themselves",
+            remedy="Leave it out",
+        )
 
 
 def create_intent(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, SchemaMismatchError
+from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.schema.arrow import arrow_field, arrow_schema, from_arrow
+from txlog.schema.cast import cast_array
 from txlog.schema.types import (
     ArrayType,
     DataType,
@@ -20,32 +21,42 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
+from txlog.schema.void import VOID, has_void
 from txlog.schema.widening import is_widening
+from txlog.writing.defaults import default_value, has_default
 
 SchemaMode = Literal["merge", "overwrite"] | None
 
+_UNNAMED_INDEX = "__index_level_"  # How pandas calls an index without a name in Arrow.
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
 
 def as_reader(data: Any) -> pa.RecordBatchReader:
-    """Return data of any Arrow-speaking library as a stream of batches.
+    """Return data of any library that speaks Arrow as a stream of batches.
 
     Taken are objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan),
-    those with `__arrow_c_array__`, and datasets. A stream is read once.
+    those with `__arrow_c_array__`, and datasets. A stream is read once. An index of pandas without
+    a name is no column.
 
     Raises
     ------
+    InvalidTypeError
+        The object is not Arrow data.
     InvalidInputError
-        The object speaks no Arrow.
+        It cannot be read as Arrow, or holds Python objects.
     """
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.Table | pa.RecordBatch):
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         return table.to_reader()
+    library = type(data).__module__.partition(".")[0]
+    if library == "polars" and hasattr(data, "__arrow_c_stream__"):
+        _require_no_objects(data)
     try:
         if hasattr(data, "__arrow_c_stream__"):
-            return pa.RecordBatchReader.from_stream(data)
+            reader = pa.RecordBatchReader.from_stream(data)
+            return _without_index(reader) if library == "pandas" else reader
         if hasattr(data, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(data)]).to_reader()
         if hasattr(data, "scanner"):
@@ -56,12 +67,59 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
         raise InvalidInputError(
             argument="data", reason=f"it cannot be read as Arrow: {error}"
         ) from error
-    raise InvalidInputError(
+    raise InvalidTypeError(
         argument="data",
-        reason=f"{type(data).__name__} does not speak Arrow",
-        remedy="Pass a pyarrow Table or RecordBatchReader, a polars or pandas frame, "
-        "or a duckdb relation",
+        reason=f"Arrow data was expected, not {type(data).__module__}.{type(data).__qualname__}"
+        if library != "builtins"
+        else f"Arrow data was expected, not {type(data).__name__}",
+        remedy=_as_arrow(data, library),
     )
+
+
+def _as_arrow(data: Any, library: str) -> str:
+    """Return how to make Arrow data of an object."""
+    if isinstance(data, Mapping):
+        return "Pass pa.table(data): a mapping of column names to values becomes a table"
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return "Pass pa.Table.from_pylist(data): a list of dicts, one for each row, becomes a table"
+    if library == "polars":
+        return "Pass data.collect(), or a DataFrame"
+    if library == "pyspark":
+        return "Pass the frame to txlog.spark_ext.write, or save it with format('txlog')"
+    return (
+        "Pass a pyarrow Table or RecordBatchReader, a polars or pandas frame, or a duckdb relation"
+    )
+
+
+def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows of pandas without an index that has no name: it only numbers the rows."""
+    notes = reader.schema.pandas_metadata or {}
+    unnamed = [
+        name
+        for name in notes.get("index_columns", ())
+        if isinstance(name, str) and name.startswith(_UNNAMED_INDEX)
+    ]
+    return reader.read_all().drop_columns(unnamed).to_reader() if unnamed else reader
+
+
+def _require_no_objects(frame: Any) -> None:
+    """Raise for Python objects in polars, whose Arrow data are addresses in memory."""
+    for name, dtype in getattr(frame, "schema", {}).items():
+        if _has_objects(dtype):
+            raise InvalidInputError(
+                argument="data",
+                field=name,
+                reason=f"column {name} holds Python objects (polars.Object), which have no Arrow "
+                "type",
+                remedy="Turn them into values of another type, such as text, or drop the column",
+            )
+
+
+def _has_objects(dtype: Any) -> bool:
+    inner = [field.dtype for field in getattr(dtype, "fields", ())]
+    if (element := getattr(dtype, "inner", None)) is not None:
+        inner.append(element)
+    return type(dtype).__name__ == "Object" or any(map(_has_objects, inner))
 
 
 def merged_schema(table: StructType, data: StructType) -> StructType:
@@ -86,7 +144,7 @@ def _merged(
     for field in theirs:
         held = ours_by_name.get(field.name.lower())
         if held is None:
-            added.append(StructField(field.name, field.type, True))
+            added.append(StructField(field.name, field.type, True, field.metadata))
         elif isinstance(held.type, StructType) and isinstance(field.type, StructType):
             inner = _merged(held.type.fields, field.type.fields, f"{prefix}{held.name}.")
             changed[held.name] = StructField(
@@ -108,32 +166,62 @@ def require_fit(table: StructType, data: StructType) -> None:
     """
     if data == table:
         return
-    faults = []
-    names = {field.name.lower(): field for field in table.fields}
+    columns = {field.name.lower(): field for field in table.fields}
     given: set[str] = set()
+    twice, unknown, others = list[str](), list[str](), list[tuple[StructField, StructField]]()
     for field in data.fields:
-        held = names.get(field.name.lower())
-        if field.name.lower() in given:
-            faults.append(f"column {field.name} is there twice")
-        given.add(field.name.lower())
-        if held is None:
-            faults.append(f"column {field.name} is not in the table")
-        elif not _storable(field.type, held.type):
-            faults.append(
-                f"column {field.name} is {type_name(field.type)}, "
-                f"the table has {type_name(held.type)}"
-            )
-    faults.extend(
-        f"column {field.name} is missing, and must not be null"
+        folded = field.name.lower()
+        column = columns.get(folded)
+        if folded in given:
+            twice.append(field.name)
+        given.add(folded)
+        if column is None:
+            unknown.append(field.name)
+        elif not _storable(field.type, column.type):
+            others.append((field, column))
+    missing = [
+        field.name
         for field in table.fields
-        if not field.nullable and field.name.lower() not in given
-    )
+        if not field.nullable and field.name.lower() not in given and not has_default(field)
+    ]
+    faults = [
+        *(f"column {name} is there twice" for name in twice),
+        *(f"column {name} is not in the table" for name in unknown),
+        *(
+            f"column {field.name} is {type_name(field.type)}, "
+            f"the table has {type_name(column.type)}"
+            for field, column in others
+        ),
+        *(f"column {name} is missing, and must not be null" for name in missing),
+    ]
     if faults:
         raise SchemaMismatchError(
             argument="data",
             reason="; ".join(faults),
-            remedy='Change the data, or pass schema_mode="merge" to add new columns',
+            remedy=_remedy(twice, unknown, [column.name for _, column in others], missing),
         )
+
+
+def _remedy(
+    twice: Sequence[str], unknown: Sequence[str], others: Sequence[str], missing: Sequence[str]
+) -> str:
+    """Return what to do about columns, one sentence for each kind of fault."""
+    sentences = []
+    if twice:
+        sentences.append(f"Rename or drop one column of each name ({', '.join(twice)})")
+    if index := [name for name in unknown if name.startswith(_UNNAMED_INDEX)]:
+        sentences.append(
+            f"Leave out the index of pandas ({', '.join(index)}) by reset_index(drop=True)"
+        )
+    if new := [name for name in unknown if name not in index]:
+        sentences.append(
+            f'Drop the new columns ({", ".join(new)}), or pass schema_mode="merge" to add them'
+        )
+    if others:
+        sentences.append(f"Cast {', '.join(others)} to the types of the table")
+    if missing:
+        sentences.append(f"Add {', '.join(missing)}, with a value in every row")
+    return ". ".join(sentences)
 
 
 def _require_storable(have: DataType, want: DataType, name: str) -> None:
@@ -148,7 +236,7 @@ def _require_storable(have: DataType, want: DataType, name: str) -> None:
 
 def _storable(have: DataType, want: DataType) -> bool:
     """Whether values of one type may go into a column of another; each value is still checked."""
-    if have == want:
+    if have in (want, VOID):
         return True
     match have, want:
         case StructType(inner), StructType(fields):
@@ -163,30 +251,35 @@ def _storable(have: DataType, want: DataType) -> bool:
             return _storable(key, to_key) and _storable(value, to_value)
         case PrimitiveType(old), PrimitiveType(new):
             integers = _NUMBERS[:4]
-            return is_widening(old, new) or (old in integers and new in integers) or old == "void"
+            return is_widening(old, new) or (old in integers and new in integers)
         case ((PrimitiveType() | DecimalType()), DecimalType()):
             return isinstance(have, DecimalType) or is_widening(have.name, type_name(want))
     return False
 
 
 def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield batches in the table's columns and types; columns that the data lacks are null.
+    """Yield batches in the table's columns and types.
+
+    Columns that the data lacks have their default value, null without one.
 
     Raises
     ------
     SchemaMismatchError
         A value does not fit its column: too large, too precise, or null where none may be.
+    UnsupportedFeatureError
+        The data lacks a column whose default txlog cannot evaluate.
     """
     target = arrow_schema(table)
-    places = {name.lower(): at for at, name in enumerate(reader.schema.names)}
+    positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
+    defaults = {f.name: default_value(f) for f in table.fields if f.name.lower() not in positions}
     for batch in reader:
         arrays = []
-        for field, want in zip(table.fields, target, strict=True):
-            at = places.get(field.name.lower())
-            if at is None:
-                arrays.append(pa.nulls(batch.num_rows, want.type))
-                continue
-            arrays.append(fit_column(batch.column(at), field))
+        for field in table.fields:
+            if field.name in defaults:
+                array = pa.repeat(defaults[field.name], batch.num_rows)
+            else:
+                array = batch.column(positions[field.name.lower()])
+            arrays.append(fit_column(array, field))
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(arrays, schema=target)
 
@@ -195,7 +288,7 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
     """Return values in a column's type; errors as for `fitted`."""
     target = arrow_field(field).type
     try:
-        fit = array if array.type == target else _cast(array, field.type, target)
+        fit = cast_array(array, field.type, target)
     except (pa.ArrowException, ValueError) as error:
         raise SchemaMismatchError(
             argument="data",
@@ -205,28 +298,6 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
         ) from error
     _require_no_null(fit, field, field.name)
     return fit
-
-
-def _cast(array: pa.Array, want: DataType, target: pa.DataType) -> pa.Array:
-    """Cast with every value checked; structs go by field name, and may lack nullable fields."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if isinstance(want, StructType) and pa.types.is_struct(array.type):
-        have = {field.name.lower(): at for at, field in enumerate(array.type)}
-        children = []
-        for field, inner in zip(want.fields, target, strict=True):
-            at = have.get(field.name.lower())
-            if at is None:
-                children.append(pa.nulls(len(array), inner.type))
-            else:
-                children.append(_cast(array.field(at), field.type, inner.type))
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
-    if array.type == target:
-        return array
-    return array.cast(target)
 
 
 def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
@@ -276,11 +347,35 @@ def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> In
     """
     if schema_mode not in (None, "merge", "overwrite"):
         raise InvalidInputError(
-            argument="schema_mode", reason=f"{schema_mode!r} is none of None, 'merge', 'overwrite'"
+            argument="schema_mode",
+            reason=f"None, 'merge' or 'overwrite' was expected, not {schema_mode!r}",
+            remedy="Leave it out to write what fits the table",
         )
     reader = as_reader(data)
-    found = from_arrow(_without_untyped(reader.schema, table))
-    return Incoming(reader, target_schema(table, found, schema_mode))
+    replaces = table is None or schema_mode == "overwrite"
+    given = from_arrow(reader.schema, nulls_as_void=not replaces)
+    schema = target_schema(table, given, schema_mode)
+    if table is not None and not replaces:
+        _require_typed(schema.fields, table, "")
+    return Incoming(reader, schema)
+
+
+def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str) -> None:
+    """Raise if a field that the table lacks is of Arrow's null type, or has it in it."""
+    for field in fields:
+        name = f"{prefix}{field.name}"
+        known = table.get(field.name)
+        if known is None and has_void(field.type):
+            raise SchemaMismatchError(
+                argument="data",
+                field=name,
+                reason=f"new column {name} holds only nulls, or lists or fields that do, so its "
+                "type is not known",
+                remedy="Cast it to the type that it is to have, or leave it out",
+            )
+        if known is not None and isinstance(field.type, StructType):
+            assert isinstance(known.type, StructType)
+            _require_typed(field.type.fields, known.type, f"{name}.")
 
 
 def target_schema(
@@ -304,19 +399,6 @@ def target_schema(
     return table
 
 
-def _without_untyped(schema: pa.Schema, table: StructType | None) -> pa.Schema:
-    """Take columns of nulls only, which have no type of their own, as the table's type."""
-    if not any(pa.types.is_null(kind) for kind in schema.types):
-        return schema
-    fields = []
-    for field in schema:
-        held = table.get(field.name) if table else None
-        if pa.types.is_null(field.type) and held is not None:
-            field = field.with_type(arrow_field(held).type)
-        fields.append(field)
-    return pa.schema(fields)
-
-
 def require_columns(schema: StructType) -> None:
     """Refuse a schema for a new table that has no columns, or two of one name.
 
@@ -327,7 +409,11 @@ def require_columns(schema: StructType) -> None:
         Delta table cannot have, or two names differ by no more than case.
     """
     if not schema.fields:
-        raise InvalidInputError(argument="schema", reason="a table needs at least one column")
+        raise InvalidInputError(
+            argument="schema",
+            reason="a table needs at least one column",
+            remedy="Pass data or a schema with columns",
+        )
     folded: set[str] = set()
     for field in schema.fields:
         if field.name.lower() in folded:
@@ -343,6 +429,9 @@ def require_columns(schema: StructType) -> None:
             raise InvalidInputError(
                 argument="schema",
                 field=field.name,
-                reason=f"a column name must not be empty or contain {odd or 'nothing'}",
-                remedy="Rename the column; such names need column mapping",
+                reason=f"the column name {field.name!r} holds {', '.join(map(repr, odd))}, which "
+                "needs column mapping"
+                if odd
+                else "a column name is empty",
+                remedy="Rename the column in the data",
             )

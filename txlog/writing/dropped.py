@@ -50,5 +50,6 @@ def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
                 argument="data",
                 field=name,
                 reason="a column of this name was dropped, and data files still have its values",
-                remedy="Add it with add_columns, which gives all rows a value, or rename it",
+                remedy="Add it with add_columns, which gives all rows a value, or rename the "
+                "column of the data",
             )

@@ -30,7 +30,7 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
         raise UnsupportedFeatureError(
             features=("types that Parquet lacks",),
             reason=f"a column's type cannot be written to Parquet: {error}",
-            remedy="Write the table with Spark",
+            remedy="Write this table with another engine, such as Spark",
         ) from error
     kept = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
     return tuple(kept.column(at).path for at in range(len(kept)))

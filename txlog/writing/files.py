@@ -14,16 +14,18 @@ import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.batches import gathered
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
+from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
 from txlog.stats.collect import StatsCollector, stats_json
 from txlog.store.base import Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
 from txlog.writing.partitions import by_partition, partition_folder
+from txlog.writing.stats_columns import stats_leaves
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
@@ -64,8 +66,21 @@ class FileLayout:
 
     @cached_property
     def file_schema(self) -> StructType:
-        """The table's columns that are in the files: all but the partition columns."""
-        return StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_by))
+        """The table's columns that are in the files: no partition columns, nor any of void."""
+        return StructType(
+            stored_fields([f for f in self.schema.fields if f.name not in self.partition_by])
+        )
+
+    @cached_property
+    def stats_columns(self) -> frozenset[tuple[str, ...]]:
+        """The leaf columns that get bounds and null counts, by their paths."""
+        return frozenset(stats_leaves(self.file_schema, self.properties))
+
+    @cached_property
+    def required_partitions(self) -> tuple[bool, ...]:
+        """Whether each partition column must not be null, in their order."""
+        nullable = {field.name: field.nullable for field in self.schema.fields}
+        return tuple(not nullable[name] for name in self.partition_by)
 
 
 def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
@@ -88,15 +103,46 @@ def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
         kind = arrow_schema(StructType((column,))).field(0).type
         if pa.types.is_nested(kind) or pa.types.is_null(kind):
             raise InvalidInputError(
-                argument="partition_by", field=name, reason=f"{kind} values cannot partition"
+                argument="partition_by",
+                field=name,
+                reason=f"values of type {kind} cannot partition a table",
+                remedy="Choose a column of another type",
             )
     if len(set(partition_by)) != len(partition_by):
-        raise InvalidInputError(argument="partition_by", reason="a column is named twice")
+        raise InvalidInputError(
+            argument="partition_by", reason="a column is named twice", remedy="Name each once"
+        )
     if len(partition_by) == len(schema.fields):
         raise InvalidInputError(
             argument="partition_by",
             reason="all columns would be partition columns, so files would hold none",
             remedy="Leave one out",
+        )
+
+
+def require_storable(schema: StructType, partition_by: Sequence[str] = ()) -> None:
+    """Raise if data files could not hold rows of a schema, because of columns of type void.
+
+    Raises
+    ------
+    InvalidInputError
+        All columns are void, those of a struct are, or an array or map holds voids.
+    """
+    odd = next(unstorable(schema.fields), None)
+    if odd is not None:
+        raise InvalidInputError(
+            argument="schema",
+            field=odd,
+            reason=f"{odd} holds nothing but values of type void, which data files leave out",
+            remedy="Give its fields or elements another type",
+        )
+    stored = [field for field in schema.fields if field.name not in partition_by]
+    if stored and all(field.type == VOID for field in stored):
+        raise InvalidInputError(
+            argument="schema",
+            field=stored[0].name,
+            reason="all columns are of type void, and data files leave them out",
+            remedy="Add a column of another type",
         )
 
 
@@ -164,9 +210,11 @@ class _Writer:
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        batch = _filled(batch, self._layout.row_schema)
+        batch = stored_batch(_filled(batch, self._layout.row_schema), self._layout.row_schema)
         self._pinned_bytes += batch.nbytes
         for values, part in by_partition(batch, self._layout.partition_kinds):
+            if None in values:
+                _require_partition_values(values, self._layout)
             limit = self._layout.max_rows_per_file
             start = 0
             while start < part.num_rows:
@@ -204,8 +252,8 @@ class _Writer:
         path = f"{folder}/{name}" if folder else name
         stack = ExitStack()
         sink = stack.enter_context(_output(self._store, path))
-        indexed = self._layout.properties.get("delta.dataSkippingNumIndexedCols")
-        stats = StatsCollector(self._layout.file_schema, indexed=indexed)
+        only = self._layout.stats_columns
+        stats = StatsCollector(self._layout.file_schema, indexed=-1, only=only)
         opened = _OpenFile(path, partition, sink, stack, stats)
         self._open[values] = opened
         return opened
@@ -309,6 +357,26 @@ def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
             values = _without_nulls_below(array.values, element)
             return pa.ListArray.from_arrays(array.offsets, values, type=array.type, mask=mask)
     return array
+
+
+def _require_partition_values(values: Sequence[str | None], layout: FileLayout) -> None:
+    """Raise if a partition column that must not be null is null, or an empty text.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the column.
+    """
+    columns = zip(layout.partition_by, values, layout.required_partitions, strict=True)
+    for name, value, required in columns:
+        if required and value is None:
+            raise SchemaMismatchError(
+                argument="data",
+                field=name,
+                reason=f"partition column {name} must not be null, and some values are empty: "
+                "a Delta table records an empty partition value as null",
+                remedy="Fill or drop these rows before writing",
+            )
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:

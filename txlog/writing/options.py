@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.writing.files import TARGET_FILE_BYTES
 
 
@@ -19,6 +19,9 @@ class WriteOptions:
         for name in ("target_file_bytes", "max_rows_per_file"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise InvalidInputError(
-                    argument=name, reason=f"{value!r} is no whole number above 0"
+                kind = InvalidInputError if type(value) is int else InvalidTypeError
+                raise kind(
+                    argument=name,
+                    reason=f"a whole number above 0 was expected, not {value!r}",
+                    remedy="Leave it out for the default",
                 )

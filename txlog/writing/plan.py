@@ -24,7 +24,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.constraints import Constraint, checked, constraints_of
 from txlog.writing.data import fitted
-from txlog.writing.files import FileLayout, check_partitioning, write_data_files
+from txlog.writing.files import FileLayout, check_partitioning, require_storable, write_data_files
 from txlog.writing.options import WriteOptions
 
 
@@ -78,6 +78,7 @@ def plan_write(
         A rule of the table cannot be evaluated over the schema.
     """
     check_partitioning(schema, metadata.partition_columns)
+    require_storable(schema, metadata.partition_columns)
     layout = FileLayout(
         schema,
         tuple(metadata.partition_columns),

@@ -1,0 +1,105 @@
+"""Columns that the data leaves out get the default that the table's schema names."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+
+ROWS = pa.table({"x": pa.array([1, 2], pa.int64())})
+
+
+def table_with(
+    path: Path, kind: DataType | str, default: str, *, nullable: bool = True
+) -> txlog.Table:
+    kind = PrimitiveType(kind) if isinstance(kind, str) else kind
+    column = StructField("c", kind, nullable, {"CURRENT_DEFAULT": default})
+    schema = StructType((StructField("x", PrimitiveType("long")), column))
+    return txlog.Table.create(path, schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "value"),
+    [
+        ("long", "7", 7),
+        ("integer", "-7", -7),
+        ("byte", "1 + 2 * 3", 7),
+        ("double", "1.5", 1.5),
+        ("double", "1", 1.0),
+        ("float", "0.5", 0.5),
+        (DecimalType(6, 2), "12.5", Decimal("12.50")),
+        ("string", r"'it\'s'", "it's"),
+        ("string", '"a.b"', "a.b"),
+        ("string", "''", ""),
+        ("boolean", "true", True),
+        ("boolean", "1 > 2", False),
+        ("date", "DATE '2020-02-29'", date(2020, 2, 29)),
+        ("date", "CAST('2020-02-29' AS DATE)", date(2020, 2, 29)),
+        ("timestamp", "TIMESTAMP '2020-02-29 10:00:00Z'", datetime(2020, 2, 29, 10, tzinfo=UTC)),
+        ("binary", "X'00ff'", b"\x00\xff"),
+        ("long", "NULL", None),
+        ("long", "CAST(NULL AS BIGINT)", None),
+    ],
+)
+def test_a_column_left_out_gets_its_default(
+    tmp_path: Path, kind: DataType | str, default: str, value: Any
+) -> None:
+    table = table_with(tmp_path, kind, default)
+    assert "allowColumnDefaults" in (table.protocol.writer_features or [])
+    table.append(ROWS)
+    assert table.to_arrow()["c"].to_pylist() == [value, value]
+    table.overwrite(ROWS.slice(1))
+    assert table.to_arrow().to_pylist() == [{"x": 2, "c": value}]
+
+
+def test_nulls_that_are_given_stay_nulls(tmp_path: Path) -> None:
+    table = table_with(tmp_path, "long", "7")
+    table.append(pa.table({"x": [1, 2], "C": pa.array([None, 3], pa.int64())}))
+    assert table.to_arrow()["c"].to_pylist() == [None, 3]
+
+
+def test_a_default_stands_in_for_a_column_that_must_not_be_null(tmp_path: Path) -> None:
+    table = table_with(tmp_path / "t", "long", "7", nullable=False)
+    table.append(ROWS)
+    assert table.to_arrow()["c"].to_pylist() == [7, 7]
+    table = table_with(tmp_path / "u", "long", "NULL", nullable=False)
+    with pytest.raises(txlog.SchemaMismatchError, match="c must not be null"):
+        table.append(ROWS)
+
+
+def test_a_default_holds_for_fragments_of_workers_and_merges(tmp_path: Path) -> None:
+    table = table_with(tmp_path, "long", "7")
+    fragments = txlog.write_fragments(ROWS, table)
+    table.commit(txlog.Operation.Append(fragments))
+    table.append(pa.table({"x": [3], "new": ["a"]}), schema_mode="merge")
+    assert table.to_arrow()["c"].to_pylist() == [7, 7, 7]
+    assert table.metadata.schema_string.count("CURRENT_DEFAULT") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("timestamp", "current_timestamp()"),
+        ("string", "upper('a')"),
+        ("long", "'no number'"),
+        ("byte", "300"),
+        ("long", "x + 1"),
+        ("long", "1 +"),
+    ],
+)
+def test_a_default_that_cannot_be_evaluated_is_refused(
+    tmp_path: Path, kind: str, default: str
+) -> None:
+    table = table_with(tmp_path, kind, default)
+    with pytest.raises(txlog.UnsupportedFeatureError, match="allowColumnDefaults") as caught:
+        table.append(ROWS)
+    assert f"column c, whose default {default} " in str(caught.value)
+    assert not list(tmp_path.glob("*.parquet"))
+    given = table.schema.field("c").type
+    table.append(ROWS.append_column("c", pa.nulls(2, given)))
+    assert table.to_arrow()["c"].to_pylist() == [None, None]
