@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from spelling import STYLES, spelled
 
@@ -174,6 +174,7 @@ def uris(root: Path, where: str | None) -> list[str]:
     return sorted(uri.rpartition("/")[2] for uri in txlog.Table(root).file_uris(where))
 
 
+@settings(max_examples=20)
 @given(
     st.lists(st.lists(statistics | st.none(), min_size=1, max_size=4), min_size=1, max_size=3),
     st.randoms(use_true_random=False),

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats.bounds import Bounds
-from txlog.stats.json_bounds import json_bounds, parsed_bounds
-from txlog.stats.json_texts import Texts
-from txlog.stats.json_values import plain_values
+from txlog.stats.json_bounds import json_bounds, parsed_bounds, plain_values
+from txlog.stats.json_scan import Texts
 from txlog.stats.read import bound_type
 
 MODULE = import_module("txlog.stats.json_bounds")

@@ -30,9 +30,8 @@ from txlog.schema.types import DataType, StructType
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.bounds import Path
-from txlog.stats.collect import StatsCollector, leaf_types, stats_json
+from txlog.stats.collect import StatsCollector, footer_extents, leaf_types, stats_json
 from txlog.stats.document import lacking, with_columns
-from txlog.stats.footer import footer_extents
 from txlog.store.base import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
 from txlog.writing.options import WriteOptions

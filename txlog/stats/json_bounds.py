@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.schema.batches import gathered
-from txlog.schema.types import DataType, StructType
+from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
-from txlog.stats.haystack import Mask
-from txlog.stats.json_texts import NAMES, Found, Texts
-from txlog.stats.json_values import plain_values
-from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
+from txlog.stats.json_scan import NAMES, Found, Mask, Texts
+from txlog.stats.read import (
+    LAST_ODD_OFFSET_US,
+    TRUNCATED_US,
+    Reader,
+    bound_type,
+    kind_of,
+    loose_floats,
+    readers,
+    typed,
+    without_contradictions,
+    without_cut,
+)
 
 _FEW = 64
 """So few texts are parsed at once."""
@@ -261,3 +270,83 @@ def _null_count(document: dict[str, Any], path: Path) -> int | None:
     count = _count(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
+
+
+_NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
+_TEXT = r'"[^"\\\x00-\x1f]*"'
+_DATE = r"[1-9]\d{3}-\d{2}-\d{2}"
+_TIME = r"[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?"
+_MOMENTS = {
+    f'"{_DATE}{_TIME}(Z|[+-]\\d{{2}}:\\d{{2}})"': pa.timestamp("us", "UTC"),
+    f'"{_DATE}{_TIME}"': pa.timestamp("us"),
+}
+
+
+def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
+    """Return values as bounds of a type, in the type that they are held in.
+
+    None: one of them has another form, or the type has no quick way.
+
+    Parameters
+    ----------
+    tokens
+        The JSON of each, as text, or whole numbers; null where there is none.
+    up
+        Whether the bounds are upper ones.
+    """
+    match kind:
+        case PrimitiveType("float" | "double"):
+            return _nothing(tokens) if up else _floats(tokens)
+        case PrimitiveType("string"):
+            return _texts(tokens, up)
+        case PrimitiveType("date"):
+            return _cast(tokens, f'"{_DATE}"', pa.date32())
+        case PrimitiveType("timestamp" | "timestamp_ntz"):
+            return _moments(tokens, bound_type(kind), up)
+    whole = pa.types.is_int64(tokens.type) and pa.types.is_int64(bound_type(kind))
+    return tokens if whole else None
+
+
+def _nothing(tokens: pa.Array) -> pa.Array:
+    return pa.nulls(len(tokens), pa.float64())
+
+
+def _floats(tokens: pa.Array) -> pa.Array | None:
+    if pa.types.is_int64(tokens.type):
+        found = tokens.cast(pa.float64(), safe=False)
+    else:
+        found = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
+    if found is None or pc.any(pc.is_inf(found)).as_py():
+        return None
+    return loose_floats(found)
+
+
+def _texts(tokens: pa.Array, up: bool) -> pa.Array | None:
+    found = _cast(tokens, _TEXT, pa.string())
+    return without_cut(found) if found is not None and up else found
+
+
+def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None:
+    forms = map(partial(_cast, tokens), _MOMENTS, _MOMENTS.values())
+    found = next((one for one in forms if one is not None), None)
+    if found is None:
+        return None
+    micros = found.cast(pa.int64())
+    if pc.min(micros).as_py() <= LAST_ODD_OFFSET_US:
+        return None
+    return pc.add(micros, TRUNCATED_US if up else 0).cast(target)
+
+
+def _cast(
+    tokens: pa.Array, pattern: str, target: pa.DataType, *, quotes: int = 1
+) -> pa.Array | None:
+    """Return what is between the quotes in a type, or None if a token has another form."""
+    if not pa.types.is_string(tokens.type):
+        return None
+    if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():
+        return None
+    try:
+        held = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
+        return held.cast(target)
+    except pa.ArrowInvalid:  # It is no day of the calendar, or too great a number.
+        return None

@@ -34,7 +34,7 @@ from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import matching_positions
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.struct_texts import with_json_stats
+from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
 from txlog.writing.operation import Place
 
