@@ -138,7 +138,7 @@ def test_plain_texts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise AssertionError("a text was parsed")
 
-    monkeypatch.setattr(MODULE, "_document", refuse)
+    monkeypatch.setattr(MODULE, "quick_document", refuse)
     same(json_bounds(column, SCHEMA, paths, physical), plain)
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
+from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.loop import run
@@ -189,7 +190,7 @@ def _restored(files: pa.Table) -> list[Add]:
     for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
         change: dict[str, object] = {"data_change": True}
         if add.stats is None and rows is not None:  # A checkpoint may have them as structs only.
-            change["stats"] = f'{{"numRecords":{rows}}}'
+            change["stats"] = StatsText().with_num_records(rows).text
         adds.append(add.model_copy(update=change))
     return adds
 

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from txlog.actions.stats_text import Path, put
 from txlog.schema.arrow import arrow_type
 from txlog.schema.moments import DAY_US, days_of, format_date, format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType
-from txlog.stats.bounds import Path
 
 STRING_PREFIX = 32  # Characters of a text that its bounds keep.
 _FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
@@ -138,11 +137,6 @@ class StatsCollector:
         }
 
 
-def stats_json(stats: dict[str, Any]) -> str:
-    """Return statistics as the text that an `add` carries."""
-    return orjson.dumps(stats).decode()
-
-
 def _leaves(kind: StructType, above: Path) -> Iterator[_Leaf]:
     for field in kind.fields:
         path = (*above, field.name)
@@ -150,15 +144,6 @@ def _leaves(kind: StructType, above: Path) -> Iterator[_Leaf]:
             yield from _leaves(field.type, path)
         else:
             yield _Leaf(path, field.type)
-
-
-def put(node: dict[str, Any], path: Path, value: Any) -> None:
-    """Put a column's value into an object of statistics, unless it is None."""
-    if value is None:
-        return
-    for name in path[:-1]:
-        node = node.setdefault(name, {})
-    node[path[-1]] = value
 
 
 def _widen(leaf: _Leaf, column: Any) -> None:
@@ -197,7 +182,7 @@ def _json_bounds(leaf: _Leaf) -> tuple[Any, Any]:
             return low[:STRING_PREFIX], upper_prefix(high)
         case PrimitiveType():
             return low, high
-    return orjson.Fragment(format(low, "f")), orjson.Fragment(format(high, "f"))
+    return low, high
 
 
 def _finite(value: float | None) -> float | None:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import Path
 from txlog.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows
 from txlog.schema.types import DataType, StructField, StructType
-from txlog.stats.bounds import ALL, EVERYTHING, Bounds, ColumnBounds, Known, Path, merged
+from txlog.stats.bounds import ALL, EVERYTHING, Bounds, ColumnBounds, Known, merged
 from txlog.stats.json_bounds import json_bounds, json_counts
 from txlog.stats.partition import entries, logged_partition_values, parse_partition_values
 from txlog.stats.read import bound_type, struct_bounds, struct_count

@@ -16,9 +16,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions.stats_text import Path, count_of, quick_document, value_at
 from txlog.schema.batches import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
-from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.stats.json_scan import NAMES, Found, Mask, Texts
 from txlog.stats.read import (
     LAST_ODD_OFFSET_US,
@@ -111,8 +112,8 @@ def parsed_bounds(
     stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
 ) -> Bounds:
     """Return what `json_bounds` does, by parsing all of each text: slow, and plain."""
-    documents = [_document(text) for text in stats.to_pylist()]
-    rows = pa.array([_count(document.get("numRecords")) for document in documents], pa.int64())
+    documents = [quick_document(text) for text in stats.to_pylist()]
+    rows = pa.array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
@@ -140,7 +141,7 @@ class _Documents:
         """How many rows the files have."""
         found = self._bytes.first("numRecords")
         counts = _counts(found)
-        return self._filled(counts, found.unclear, lambda d: _count(d.get("numRecords")))
+        return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
 
     def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
         """Return the bounds of a column, whose path in the texts is given."""
@@ -197,7 +198,7 @@ class _Documents:
     def _parsed(self, at: Any) -> list[dict[str, Any]]:
         missing = [row for row in at.tolist() if row not in self._kept]
         texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
-        self._kept.update(zip(missing, map(_document, texts), strict=True))
+        self._kept.update(zip(missing, map(quick_document, texts), strict=True))
         return [self._kept[row] for row in at.tolist()]
 
     @cached_property
@@ -248,26 +249,12 @@ def _counts(found: Found) -> pa.Array:
     """Return the JSON of counts; what is none is null."""
     if found.whole:
         return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
-    return pa.array([_count(_value(token)) for token in found.values.to_pylist()], pa.int64())
-
-
-def _document(text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**63 else None
+    return pa.array([count_of(_value(token)) for token in found.values.to_pylist()], pa.int64())
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
     """Return a null count; with wide bounds it means something only if none or all are null."""
-    count = _count(value_at(document.get("nullCount"), path))
+    count = count_of(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
 

@@ -6,21 +6,19 @@ missing, odd or of another type is null, never an error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
 from txlog.errors import LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
-from txlog.stats.bounds import Path, value_at
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import child_of
 
@@ -122,7 +120,7 @@ def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
     """Read documents one by one, and in them value by value: right for whatever is there."""
-    documents = [_document(text) for text in texts.to_pylist()]
+    documents = [exact_document(text) for text in texts.to_pylist()]
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
         if pa.types.is_struct(target):
@@ -133,17 +131,6 @@ def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
     children = [child((field.name,), field.type) for field in kind]
     absent = pa.array([document is None for document in documents], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=absent)
-
-
-def _document(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        # Decimals keep all their digits.
-        found = json.loads(text, parse_float=Decimal, parse_constant=str)
-        return found if isinstance(found, dict) else None
-    except (ValueError, RecursionError, ArithmeticError):
-        return None
 
 
 def _values(values: list[Any], target: pa.DataType) -> pa.Array:
@@ -313,7 +300,7 @@ def with_json_stats(rows: pa.Table) -> pa.Table:
     # Times as numbers, as Python's types end with the year 9999.
     nodes = parsed.cast(_numbered(kind)).to_pylist()
     texts = [
-        text if text is not None or node is None else _stats_text(node, kind)
+        text if text is not None or node is None else stats_json(_stats_value(node, kind))
         for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
     ]
     at = rows.column_names.index("stats")
@@ -327,10 +314,6 @@ def _numbered(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.int64()
     return pa.int32() if pa.types.is_date32(kind) else kind
-
-
-def _stats_text(node: dict[str, Any], kind: pa.DataType) -> str:
-    return orjson.dumps(_stats_value(node, kind), default=str).decode()
 
 
 def _stats_value(value: Any, kind: pa.DataType) -> Any:
@@ -347,8 +330,6 @@ def _stats_value(value: Any, kind: pa.DataType) -> Any:
         return format_moment(micros, digits=6, zone="Z" if kind.tz else "")
     if pa.types.is_date32(kind):
         return format_date(value)
-    if isinstance(value, Decimal):
-        return orjson.Fragment(format(value, "f"))
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
