@@ -1,7 +1,8 @@
 """Statistics of files as bounds, from the JSON texts of the log. Pure.
 
-What can be read off the bytes is not parsed (`json_texts`); the rest is. Whatever is missing, odd
-or unparsable is unknown, never an error.
+What can be read off the bytes is not parsed (`json_scan`); the rest is. The forms of values that
+writers use are read by Arrow, which reads them as the parser does. Whatever is missing, odd or
+unparsable is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions.stats_text import Path, count_of, quick_document, value_at
+from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
 from txlog.schema.batches import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
-from txlog.stats.json_scan import NAMES, Found, Mask, Texts
+from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
 from txlog.stats.read import (
     LAST_ODD_OFFSET_US,
     TRUNCATED_US,
@@ -36,6 +37,7 @@ from txlog.stats.read import (
 
 _FEW = 64
 """So few texts are parsed at once."""
+_SAMPLE = 8  # Texts in odd spellings that tell of the others.
 _MANY = 16 * 1024
 """So many are looked at together, where they come in smaller pieces."""
 
@@ -139,7 +141,9 @@ class _Documents:
     @cached_property
     def rows(self) -> pa.Array:
         """How many rows the files have."""
-        found = self._bytes.first("numRecords")
+        found = JsonScan(self.texts).first("numRecords")
+        if np.count_nonzero(found.unclear) > _FEW:
+            found = self._scan.outside("numRecords")
         counts = _counts(found)
         return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
 
@@ -172,7 +176,7 @@ class _Documents:
 
     def _nulls(self, path: Path) -> pa.Array:
         found = self._found("nullCount", path)
-        unclear = found.unclear | self._bytes.loose
+        unclear = found.unclear | self._scan.loose
         counts = _counts(found)
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
@@ -184,7 +188,7 @@ class _Documents:
             and not set(path[0]) & set(",:")
             and len(self.texts) > _FEW
         ):
-            return self._bytes.values(section, path[0])
+            return self._scan.values(section, path[0])
         everything = np.ones(len(self.texts), np.bool_)
         return Found(pa.nulls(len(self.texts), pa.int64()), everything)
 
@@ -206,8 +210,27 @@ class _Documents:
         return {}
 
     @cached_property
-    def _bytes(self) -> Texts:
-        return Texts(self.texts)
+    def _scan(self) -> JsonScan:
+        """The texts, to be looked at; those in odd spellings are spelled anew, if that helps."""
+        scan = JsonScan(self.texts)
+        odd = np.flatnonzero(scan.unclear & np.asarray(self.texts.is_valid()))
+        sample = self.texts.take(pa.array(odd[:: len(odd) // _SAMPLE + 1]))
+        if len(odd) <= _FEW or JsonScan(_respelled(sample)).unclear.any():
+            return scan
+        mask = np.zeros(len(self.texts), np.bool_)
+        mask[odd] = True
+        plain = _respelled(self.texts.filter(pa.array(mask)))
+        return JsonScan(pc.replace_with_mask(self.texts, pa.array(mask), plain))
+
+
+def _respelled(texts: pa.Array) -> pa.Array:
+    """Return texts of statistics without spaces and escapes; those that are no object as they are.
+
+    It takes about as long as parsing them.
+    """
+    documents = map(quick_document, texts.to_pylist())
+    plain = [stats_json(document) if document else None for document in documents]
+    return pc.coalesce(pa.array(plain, pa.string()), texts)
 
 
 def _names(schema: StructType) -> set[str]:

@@ -1,8 +1,23 @@
-"""A few numbers out of many JSON texts of statistics, without parsing the texts. Pure.
+"""A few values out of many JSON texts of statistics, without parsing the texts. Pure.
 
-A key is looked for in the bytes of all texts at once. Whatever is not plain to see there, such as
-nested objects, escapes or spaces, is reported as unclear, and is for a parser. Of texts that no
-JSON writer makes, with a key twice in an object or broken elsewhere, either value may be taken.
+The texts of a table are alike, so a key is looked for in the bytes of all texts at once. For
+example, the least `n` of
+
+    {"numRecords":3,"minValues":{"n":17,"t":"a"},"maxValues":{"n":99,"t":"b"}}
+
+is found in four steps, each over all texts:
+
+1. All braces: here six, so this text is an object that holds two objects and nothing deeper.
+2. The bytes before each inner brace that opens: they name the objects `minValues`, `maxValues`.
+3. The bytes `"n":` between the braces of `minValues`. Mostly they are as far from its beginning as
+   in the text before.
+4. The bytes from there to the next comma or brace: `17`. Digits become a number by arithmetic on
+   columns of bytes; other forms stay texts, for Arrow to cast.
+
+One space after each colon, as many writers put it, is part of the keys: `"n": `. The first text
+shows whether it is there. Whatever is not plain to see in this way, such as nested columns, escapes
+or other spaces, is reported as unclear, and is for a parser. Of texts that no JSON writer makes,
+with a key twice in an object or broken elsewhere, either value may be taken.
 """
 
 from __future__ import annotations
@@ -16,7 +31,8 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.actions.stats_text import SECTIONS
+from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -88,18 +104,6 @@ class JoinedTexts:
                 found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
         return found
 
-    def places_of(self, byte: int) -> Places:
-        """Return where a byte is, of which there are few in a text."""
-        whole = len(self.bytes) // WORD_BYTES * WORD_BYTES
-        found = []
-        for start in range(0, whole, _BLOCK):
-            is_it = self.bytes[start : min(start + _BLOCK, whole)] == byte
-            # Eight bytes at once: in most words, there is none.
-            words = np.flatnonzero(is_it.view(np.uint64) != 0)
-            lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
-            found.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
-        return np.concatenate([*found, np.flatnonzero(self.bytes[whole:] == byte) + whole])
-
     def has(self, byte: int) -> bool:
         """Return whether a byte is anywhere."""
         blocks = range(0, len(self.bytes), _BLOCK)
@@ -141,12 +145,10 @@ def _mask(needle: bytes) -> np.uint64:
     return np.uint64((1 << 8 * len(needle)) - 1)
 
 
-OBJECTS = ("minValues", "maxValues", "nullCount")
-"""What statistics hold besides single values."""
-_NEEDLES = {name: b'"%b":{' % name.encode() for name in OBJECTS}
-NAMES = frozenset({*OBJECTS, "numRecords", "tightBounds"})
+NAMES = frozenset({*SECTIONS, "numRecords", "tightBounds"})
 """What statistics hold. Where a column has such a name, texts are not plain."""
 
+_FIRST_BYTES = 256  # Of the first text, to see how it is spelled.
 _WIDTH = 40  # Bytes of a value, at most.
 _NUMBER_WIDTH = 24
 _SAMPLE = 48  # Numbers that tell how long the others are.
@@ -160,9 +162,7 @@ _DIGITS = 18
 _ENDS = re.compile(rb"[,}]")
 _SPARE = 2  # Of bytes: for the sign, and what ends a number.
 _TIGHT_NAME = b'"tightBounds"'
-_TIGHT = _TIGHT_NAME + b":true"
-_LASTS = tuple(b"}," + _TIGHT_NAME + b":%b}" % value for value in (b"true", b"false"))
-"""What may be behind the last object of a text."""
+_COLON = re.compile(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
 
 
 @dataclass(frozen=True)
@@ -179,26 +179,25 @@ class Found:
         return bool(pa.types.is_int64(self.values.type))
 
 
-class Texts:
-    """JSON texts of statistics."""
+class JsonScan:
+    """JSON texts of statistics, of which the bytes are looked at."""
 
     def __init__(self, texts: pa.Array) -> None:
-        """Take a `string` array, of any offset; of a null, all is unclear."""
+        """Take a `string` array, of any offset; a null is unclear."""
         self._texts = JoinedTexts(texts)
         self._bytes, self._starts = self._texts.bytes, self._texts.starts
         self._ends = self._texts.ends
+        first = _COLON.match(self._bytes[:_FIRST_BYTES].tobytes())
+        self._colon = first.group(1) if first else b":"
 
     def values(self, section: str, name: str) -> Found:
         """Return what the texts say under a name in an object of theirs, such as `minValues`."""
-        key = orjson.dumps(name) + b":"
         begin, end = self._objects[section]
-        at = self._texts.where(begin, end, key)
-        found = self._scalars(np.where(self._unclear | (at < 0), -1, at + len(key)))
-        return replace(found, unclear=self._unclear | found.unclear)
+        return self._under(name, begin, end, self._texts.where(begin, end, self._key(name)))
 
     def first(self, name: str) -> Found:
         """Return what the texts say under the name that they begin with."""
-        key = b'{"%b":' % name.encode()
+        key = b'{"%b"' % name.encode() + self._colon
         begins = self._ends - self._starts > len(key)
         places = self._starts[begins]
         for back, byte in enumerate(key):
@@ -207,100 +206,123 @@ class Texts:
         found = self._scalars(np.where(begins, self._starts + len(key), -1))
         return replace(found, unclear=found.unclear | ~begins)
 
+    def outside(self, name: str) -> Found:
+        """Return what the texts say under a name that is in none of their objects."""
+        places = self._texts.where(self._starts, self._ends, self._key(name))
+        inside = np.zeros(len(self._starts), np.bool_)
+        for begin, end in self._objects.values():
+            inside |= (places >= begin) & (places < end)
+        return self._under(name, self._starts, self._ends, np.where(inside, -1, places))
+
+    def _key(self, name: str) -> bytes:
+        return orjson.dumps(name) + self._colon
+
+    def _under(self, name: str, begin: Places, end: Places, places: Places) -> Found:
+        """Return what is said under a name that is between two places in each text, if anywhere.
+
+        `places` is where the key was found.
+        """
+        unclear = self.unclear
+        missed = places < 0
+        if missed.any():  # There may be a space where others have none.
+            unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
+        found = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
+        return replace(found, unclear=unclear | found.unclear)
+
     @cached_property
     def loose(self) -> Mask:
         """Which texts have bounds that are not tight, as far as they do not plainly say so."""
         named = self._texts.where(self._starts, self._ends, _TIGHT_NAME) >= 0
         if not named.any():
             return named
-        return named & (self._texts.where(self._starts, self._ends, _TIGHT) < 0)
+        tight = _TIGHT_NAME + self._colon + b"true"
+        return named & (self._texts.where(self._starts, self._ends, tight) < 0)
+
+    @cached_property
+    def unclear(self) -> Mask:
+        """Which texts are not one object that holds the known ones, side by side, and no others."""
+        whole: Mask = self._ends - self._starts > 1
+        if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
+            whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
+        if self._in_line is not None:
+            return ~whole
+        whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
+            self._bytes[self._ends[whole] - 1] == _CLOSE
+        )
+        known = np.ones(len(self._starts), np.int64)
+        for begin, end in self._objects.values():
+            known += begin > 0
+            whole &= (begin == 0) | (end < self._ends - 1)
+            for other, _ in self._objects.values():  # None is in another one.
+                whole &= (other <= begin) | (other >= end)
+        for places in self._opens, self._closes:
+            count = np.searchsorted(places, self._ends) - np.searchsorted(places, self._starts)
+            whole &= count == known
+        return ~whole
+
+    @cached_property
+    def _braces(self) -> Places:
+        """Where all braces are."""
+        return places_of(self._bytes, _OPEN, _CLOSE)
 
     @cached_property
     def _opens(self) -> Places:
         """Where all braces are that open."""
-        return self._texts.places_of(_OPEN)
+        return self._braces[self._bytes[self._braces] == _OPEN]
+
+    @cached_property
+    def _closes(self) -> Places:
+        """Where all braces are that close."""
+        return self._braces[self._bytes[self._braces] == _CLOSE]
+
+    def _needle(self, section: str) -> bytes:
+        return orjson.dumps(section) + self._colon + b"{"
 
     @cached_property
     def _objects(self) -> dict[str, tuple[Places, Places]]:
-        """Where in each text an object begins, and where at most it ends; 0 if there is none.
-
-        If all braces that open are the text's own and those of objects that are found, then no
-        object is in another, and what is behind one before the next is no column.
-        """
-        found = self._in_line()
-        if found is not None:
-            return found
-        places = {
-            name: self._texts.where(self._starts, self._ends, needle)
-            for name, needle in _NEEDLES.items()
-        }
-        ordered = np.sort(np.stack([*places.values(), self._ends]), axis=0)
+        """Where in each text an object begins, and where it ends; 0 if there is none."""
+        if self._in_line is not None:
+            return self._in_line
         objects = {}
-        for name, at in places.items():
-            following = (ordered <= at).sum(axis=0)
-            end = np.take_along_axis(ordered, following[None, :], 0)[0]
-            begin = at + len(_NEEDLES[name])
-            objects[name] = (np.where(at < 0, 0, begin), np.where(at < 0, 0, end))
+        last = np.append(self._closes, len(self._bytes))
+        for name in SECTIONS:
+            needle = self._needle(name)
+            places = self._texts.where(self._starts, self._ends, needle)
+            begin = np.where(places < 0, 0, places + len(needle))
+            end = np.minimum(last[np.searchsorted(self._closes, begin)], self._ends)
+            objects[name] = (begin, np.where(places < 0, 0, end))
         return objects
 
+    @cached_property
     def _in_line(self) -> dict[str, tuple[Places, Places]] | None:
-        """Return the objects if those of all texts are the same, in the same order.
+        """The objects if all texts have the same ones in the same order, and nothing deeper.
 
-        None: they are not. Then each is to be looked for by its name, which takes longer.
+        None: they have not. Then each is to be looked for by its name, which takes longer.
         """
         count = len(self._starts)
-        each, others = divmod(len(self._opens), count) if count else (0, 0)
-        if others or not 1 <= each <= 1 + len(_NEEDLES):
+        each, others = divmod(len(self._braces), count) if count else (0, 0)
+        inner = each // 2 - 1
+        if others or each % 2 or not 0 <= inner <= len(SECTIONS):
             return None
-        own, *inner = self._opens.reshape(count, each).T
-        if (own != self._starts).any():  # Then each text has as many braces as any other one.
+        columns = self._braces.reshape(count, each).T
+        shape = [_OPEN, *[_OPEN, _CLOSE] * inner, _CLOSE]
+        if any((self._bytes[c] != byte).any() for c, byte in zip(columns, shape, strict=True)):
+            return None
+        if (columns[0] != self._starts).any() or (columns[-1] != self._ends - 1).any():
             return None
         found: dict[str, tuple[Places, Places]] = {}
-        end = self._ends
-        for opens in reversed(inner):
-            name = next((n for n in OBJECTS if self._ends_at(opens[:1], _NEEDLES[n])), None)
-            if name is None or name in found or not self._ends_at(opens, _NEEDLES[name]):
+        for opens, closes in zip(columns[1:-1:2], columns[2:-1:2], strict=True):
+            name = next((n for n in SECTIONS if self._ends_at(opens[:1], self._needle(n))), None)
+            if name is None or name in found or not self._ends_at(opens, self._needle(name)):
                 return None
-            found[name] = (opens + 1, end)
-            end = opens + 1 - len(_NEEDLES[name])
+            found[name] = (opens + 1, closes)
         nothing = np.zeros(count, np.int64)
-        return {name: found.get(name, (nothing, nothing)) for name in OBJECTS}
+        return {name: found.get(name, (nothing, nothing)) for name in SECTIONS}
 
     def _ends_at(self, places: Places, needle: bytes) -> bool:
         """Return whether at all places there is the last of some bytes."""
         begins = places - len(needle) + 1
         return bool((begins >= 0).all() and self._texts.is_at(begins, needle).all())
-
-    @cached_property
-    def _unclear(self) -> Mask:
-        """Which texts are not one object that holds the known ones, side by side, and no others."""
-        whole: Mask = self._ends - self._starts > 1
-        whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
-            self._bytes[self._ends[whole] - 1] == _CLOSE
-        )
-        if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
-            whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
-        for begin, end in self._objects.values():
-            whole &= (begin == 0) | self._is_closed(end)
-        begins = np.stack([begin for begin, _ in self._objects.values()])
-        known = (begins > 0).sum(axis=0) + 1
-        if len(self._opens) == known[whole].sum() and whole.all():
-            return ~whole  # None has less than what is known of it, so none has more.
-        before = np.searchsorted(self._opens, self._starts)
-        opened = np.searchsorted(self._opens, self._ends) - before
-        unclear: Mask = ~whole | (opened != known)
-        return unclear
-
-    def _is_closed(self, ends: Places) -> Mask:
-        """Return whether an object's own brace is right before the next one, or the text's end."""
-        if not len(self._bytes):
-            return np.zeros(len(ends), np.bool_)
-        before = self._bytes[np.maximum(ends - 2, 0)] == _CLOSE
-        closed: Mask = before & _ENDING[self._bytes[np.maximum(ends - 1, 0)]]
-        for last in _LASTS if not closed.all() else ():
-            begins = ends - len(last)
-            closed |= (begins > 0) & self._texts.is_at(np.maximum(begins, 0), last)
-        return closed
 
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none), and what is neither."""
