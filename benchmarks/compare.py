@@ -91,6 +91,24 @@ CASES = {
         },
         "commits-of-10", (10_000, 100_000), targets={"deltalake": 7, "kernel": 6}, memory=0.5,
     ),
+    "bulk": Case(
+        "the same, 20 commits of 10,000 adds",
+        {
+            "txlog": of(LOG.txlog_list),
+            "deltalake": of(LOG.delta_list),
+            "floor": of(LOG.floor_lines),
+        },
+        "bulk", (20_000, 200_000), targets={"deltalake": 3}, memory=0.6,
+    ),
+    "bulk-spaced": Case(
+        "the same, spaces after colons and commas",
+        {
+            "txlog": of(LOG.txlog_list),
+            "deltalake": of(LOG.delta_list),
+            "floor": of(LOG.floor_lines),
+        },
+        "bulk-spaced", (20_000, 200_000), targets={"deltalake": 3}, memory=0.6,
+    ),
     "about": Case(
         "version, schema, protocol; a checkpoint of deltalake's, 20 commits",
         {

@@ -7,6 +7,7 @@ writer, so that no layout of txlog's own makes its reading quick.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,6 +95,32 @@ def adds(first: int, count: int) -> Iterator[dict[str, Any]]:
 def write_commit(log: Path, version: int, actions: list[dict[str, Any]]) -> None:
     lines = b"\n".join(orjson.dumps(action) for action in actions) + b"\n"
     (log / f"{version:020}.json").write_bytes(lines)
+
+
+BULK_COMMITS = 20
+"""Commits of a table that was loaded in bulk; each has a twentieth of all files."""
+
+
+def write_bulk(root: Path, files: int, dumps: Callable[[Any], str]) -> None:
+    """Write a table of 20 large commits, with statistics of eight columns."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    per_commit = files // BULK_COMMITS
+    for version in range(BULK_COMMITS):
+        head = [info(version), *(first_lines({}) if version == 0 else ())]
+        lines = [dumps(action) for action in head]
+        for add in adds(version * per_commit, per_commit):
+            stats = orjson.loads(add["stats"])
+            for part in ("minValues", "maxValues", "nullCount"):
+                del stats[part]["id"], stats[part]["at"]
+            lines.append(dumps({"add": add | {"stats": dumps(stats)}}))
+        text = "".join(f"{line}\n" for line in lines)
+        (log / f"{version:020}.json").write_text(text, encoding="utf-8")
+
+
+def compact(value: Any) -> str:
+    """Return JSON without a space, as Spark and deltalake write it."""
+    return orjson.dumps(value).decode()
 
 
 def info(version: int) -> dict[str, Any]:
@@ -226,6 +253,8 @@ V2 = {"delta.checkpointPolicy": "v2"}
 
 TABLES: dict[str, Callable[[Path, int], None]] = {
     "commits": lambda root, files: write_commits(root, files, 1),
+    "bulk": lambda root, files: write_bulk(root, files, compact),
+    "bulk-spaced": lambda root, files: write_bulk(root, files, json.dumps),
     "commits-of-10": lambda root, files: write_commits(root, files // 10, 10),
     "checkpoint": lambda root, files: write_checkpointed(root, files, by_deltalake),
     "checkpoint-structs": lambda root, files: write_checkpointed(

@@ -147,6 +147,15 @@ def floor_commits(root: Path) -> Any:
     return count
 
 
+def floor_lines(root: Path) -> Any:
+    import orjson
+
+    count = 0
+    for path in sorted((root / "_delta_log").glob("*.json")):
+        count += sum("add" in orjson.loads(line) for line in path.read_bytes().splitlines())
+    return count
+
+
 def floor_columns(*names: str, kept: bool = False) -> Work:
     """Read columns of files; `kept`: what was read is the answer, and not dropped at once."""
 

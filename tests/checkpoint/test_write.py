@@ -27,7 +27,7 @@ from txlog.checkpoint.write import write_checkpoint as write
 from txlog.log.names import LogFile, log_path, parse_name
 from txlog.reconcile.files import FileState
 from txlog.reconcile.state import TableState
-from txlog.reconcile.table import Controls
+from txlog.reconcile.table_state import Controls
 from txlog.store.base import Store
 from txlog.store.open import open_store
 

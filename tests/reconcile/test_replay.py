@@ -12,7 +12,8 @@ from txlog.actions.base import Action
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError
-from txlog.reconcile.files import FileState, overlay, reconcile_files
+from txlog.reconcile.files import FileState, reconcile_files
+from txlog.reconcile.overlay import overlay
 from txlog.reconcile.state import ActionBatch, replay
 
 Key = tuple[str, str | None]

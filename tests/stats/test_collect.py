@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txlog.actions.stats_text import stats_json
 from txlog.schema.arrow import from_arrow
-from txlog.stats.collect import StatsCollector, stats_json, upper_prefix
+from txlog.stats.collect import StatsCollector, upper_prefix
 
 
 def written(column: pa.Array) -> tuple[object, object, object]:

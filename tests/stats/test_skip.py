@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from txlog.actions.stats_text import stats_json
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import parse_sql
@@ -25,7 +26,7 @@ from txlog.expressions.tree import Expression, col
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.stats.bounds import Bounds
-from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.collect import StatsCollector
 from txlog.stats.files import num_records
 from txlog.stats.json_bounds import json_bounds
 from txlog.stats.read import row_group_bounds, struct_bounds

@@ -33,8 +33,8 @@ from txlog.checkpoint.reuse import (
 from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.log.names import commit_name, log_path
+from txlog.reconcile.distinct import file_keys
 from txlog.reconcile.files import reconcile_files
-from txlog.reconcile.keys import file_keys
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot

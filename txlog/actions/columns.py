@@ -65,8 +65,7 @@ FIELDS = {
     "extendedFileMetadata": "extended_file_metadata",
 }
 
-# Whatever a body of another shape than the protocol's can lead to.
-_UNREADABLE = (
+UNREADABLE = (
     pa.ArrowException,
     KeyError,
     TypeError,
@@ -74,6 +73,7 @@ _UNREADABLE = (
     ValueError,
     OverflowError,
 )
+"""What a body of another shape than the protocol's can lead to."""
 _REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
 _INTEGERS = {int, type(None)}
 
@@ -123,7 +123,7 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
         return empty_rows()
     try:
         return _columns(versions, is_add, bodies)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _at_fault(held, error) from error
 
 
@@ -166,7 +166,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
         columns[column] = pa.array(fields[name], kind)
-    _require_fields(columns)
+    require_fields(columns)
     columns["data_change"] = columns["data_change"].fill_null(True)
     vectors = fields.get("deletionVector", ())
     columns["deletion_vector"], columns["dv_id"] = (
@@ -188,8 +188,11 @@ def _are_alike(objects: Sequence[Any]) -> bool:
     return list(map(tuple, objects)).count(tuple(objects[0])) == len(objects)
 
 
-def _require_fields(columns: dict[str, pa.Array]) -> None:
-    """Refuse actions without a field that they must have."""
+def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+    """Raise `KeyError` if an action lacks a field that it must have.
+
+    `columns` are those of `FILE_ROWS`, by name.
+    """
     missing = columns["path"].null_count
     for name in _REQUIRED:
         column = columns[name]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import orjson
-
 from txlog.actions.base import Action, Integer, Long, Texts
+from txlog.actions.stats_text import StatsText
 
 
 class DeletionVectorDescriptor(Action):
@@ -41,11 +40,7 @@ class Add(Action):
     @property
     def num_records(self) -> int | None:
         """The rows of the file, by its statistics; None if they do not say."""
-        try:
-            found = orjson.loads(self.stats or "{}").get("numRecords")
-        except (orjson.JSONDecodeError, AttributeError):
-            return None
-        return found if type(found) is int and found >= 0 else None
+        return StatsText(self.stats).num_records
 
 
 class Remove(Action):

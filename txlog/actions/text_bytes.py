@@ -50,3 +50,26 @@ def words_of(held: Bytes, kind: str = "<u8") -> NDArray[Any]:
     if len(held) < width:
         held = np.concatenate([held, np.zeros(width - len(held), np.uint8)])
     return np.ndarray((len(held) - width + 1,), np.dtype(kind), held.data, strides=(1,))
+
+
+_BLOCK = 1 << 19  # What stays in the processor's cache.
+
+
+def places_of(held: Bytes, *wanted: int) -> NDArray[np.int64]:
+    """Return where bytes of one value, or of two, are among others that are many; ascending."""
+    whole = len(held) // WORD_BYTES * WORD_BYTES
+    found = []
+    for start in range(0, whole, _BLOCK):
+        is_it = _is_one_of(held[start : min(start + _BLOCK, whole)], wanted)
+        # Eight bytes at once: in most words, there is none.
+        words = np.flatnonzero(is_it.view(np.uint64) != 0)
+        lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
+        found.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
+    return np.concatenate([*found, np.flatnonzero(_is_one_of(held[whole:], wanted)) + whole])
+
+
+def _is_one_of(held: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = held == wanted[0]
+    for byte in wanted[1:]:
+        found |= held == byte
+    return found

@@ -16,7 +16,7 @@ from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import Opened, named, opened
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import decode_path
-from txlog.reconcile.files import once
+from txlog.reconcile.files import distinct_rows
 from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
 
@@ -88,7 +88,7 @@ def read_sources(
     """Return the file actions of some sources of one checkpoint, as `read_files` does."""
     batches = file_batches(store, sources, version, footers=footers)
     tables = [empty_rows(), *(batch for _, batch in batches)]
-    return once(united(tables), path=sources[0].path if sources else "")
+    return distinct_rows(united(tables), path=sources[0].path if sources else "")
 
 
 def file_batches(

@@ -29,11 +29,10 @@ from txlog.errors import NotFoundError
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.log.seal import BLANK, FOOTER_MARK, sealed
 from txlog.reconcile.files import FileState
-from txlog.reconcile.table import Controls
+from txlog.reconcile.table_state import Controls
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
-from txlog.stats.struct_texts import with_json_stats
-from txlog.stats.typed import typed_partition_values, typed_stats
+from txlog.stats.structs import typed_partition_values, typed_stats, with_json_stats
 from txlog.store.base import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))

@@ -17,7 +17,7 @@ from txlog.log.segment import Segment
 from txlog.protocol.access import is_active, is_stamped
 from txlog.protocol.properties import Properties
 from txlog.protocol.row_tracking import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
-from txlog.reconcile.table import controls_of
+from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import FEW_FILES, Commit, commit_of, file_rows, parse_commit
 from txlog.snapshot.files import fold_files, load_files
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot

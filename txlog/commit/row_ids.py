@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -59,20 +57,11 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
 def _last_id(add: Add) -> int:
     if add.base_row_id is None:
         return -1
-    return add.base_row_id + max(_rows(add) or 0, 1) - 1
-
-
-def _rows(add: Add) -> int | None:
-    try:
-        stats: Any = orjson.loads(add.stats or "null")
-    except orjson.JSONDecodeError:
-        return None
-    rows = stats.get("numRecords") if isinstance(stats, dict) else None
-    return rows if type(rows) is int and rows >= 0 else None
+    return add.base_row_id + max(add.num_records or 0, 1) - 1
 
 
 def _require_rows(add: Add) -> int:
-    rows = _rows(add)
+    rows = add.num_records
     if rows is None:
         raise LogCorruptError(
             path=add.path,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
+from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
@@ -22,7 +23,7 @@ from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
 from txlog.protocol.access import merged_protocol, require_writable
-from txlog.reconcile.keys import file_keys
+from txlog.reconcile.distinct import file_keys
 from txlog.scan.deletions import deletion_place
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import load_snapshot
@@ -197,7 +198,7 @@ def _restored(files: pa.Table) -> list[Add]:
     for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
         change: dict[str, object] = {"data_change": True}
         if add.stats is None and rows is not None:  # A checkpoint may have them as structs only.
-            change["stats"] = f'{{"numRecords":{rows}}}'
+            change["stats"] = StatsText().with_num_records(rows).text
         adds.append(add.model_copy(update=change))
     return adds
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
+from txlog.actions.stats_text import Path, StatsText, stats_json
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -30,10 +31,8 @@ from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.bounds import Path
-from txlog.stats.collect import StatsCollector, leaf_types, stats_json
-from txlog.stats.document import lacking, with_columns
-from txlog.stats.footer import footer_extents
+from txlog.stats.collect import StatsCollector, footer_extents, leaf_types
+from txlog.stats.document import lacking
 from txlog.store.base import Store
 from txlog.writing.stats_columns import stats_leaves
 from txlog.writing.vectors import adds_of
@@ -212,7 +211,8 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
 def _logged_again(add: Add, computed: str, job: _Job) -> Add | None:
     """Return a file's `add` with what was computed; None if the log says all of it already."""
     tight = add.deletion_vector is None and FIELDS_TAG not in (add.tags or {})
-    stats = with_columns(add.stats, computed, job.columns, tight=tight)
-    if stats is None:
+    before = StatsText(add.stats)
+    after = before.with_columns(StatsText(computed), job.columns, tight=tight)
+    if after is before:
         return None
-    return add.model_copy(update={"stats": stats, "data_change": False})
+    return add.model_copy(update={"stats": after.text, "data_change": False})

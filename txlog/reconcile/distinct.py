@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
+from txlog.log.paths import canonical_keys
 
 _WORDS = 4
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
@@ -55,3 +57,40 @@ def are_distinct(hashes: Hashes) -> bool:
     """Return whether no two numbers are equal."""
     ordered = np.sort(hashes)
     return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+_NOTHING = np.zeros(0, np.uint64)
+_VECTOR_SHIFT = np.uint64(7)
+
+
+def file_keys(rows: pa.Table) -> pa.ChunkedArray:
+    """Return for each of `FILE_ROWS` one text that stands for its logical file."""
+    paths = canonical_keys(rows["path"])
+    if rows["dv_id"].null_count == rows.num_rows:
+        return paths
+    # No path that a store can hold has a NUL, so none can look like a path with a vector.
+    with_vector = pc.binary_join_element_wise(paths, rows["dv_id"], "\0")
+    return pc.coalesce(with_vector, paths)
+
+
+def key_hashes(rows: pa.Table) -> Hashes:
+    """Return for each of `FILE_ROWS` a number: those of one logical file have the same.
+
+    Only the columns `path` and `dv_id` are looked at.
+    """
+    found = _hashes(canonical_keys(rows["path"]))
+    if rows["dv_id"].null_count < rows.num_rows:
+        found ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
+    return found
+
+
+def _hashes(texts: pa.ChunkedArray) -> Hashes:
+    parts = [text_hashes(part) for part in texts.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
+
+
+def are_different(keys: pa.ChunkedArray) -> bool:
+    """Return whether no key is there twice."""
+    if are_distinct(_hashes(keys)):
+        return True
+    return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))

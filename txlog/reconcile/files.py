@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from txlog.actions.columns import flat
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
-from txlog.reconcile.keys import are_different, file_keys
-from txlog.reconcile.newer import Newer, newer_of, untouched
+from txlog.reconcile.distinct import are_different, file_keys
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.ChunkedArray) -> N
             raise _named_twice(rows, row)
 
 
-def once(rows: pa.Table, *, path: str) -> pa.Table:
+def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     """Return the `FILE_ROWS` of a checkpoint with each live logical file once.
 
     A file that is added several times with the same content counts once.
@@ -128,21 +127,3 @@ def state_of(rows: pa.Table) -> FileState:
 def reconcile_files(rows: pa.Table) -> FileState:
     """Return the state that `FILE_ROWS` of any number of versions make."""
     return state_of(newest(rows))
-
-
-def overlay(base: pa.Table, tail: pa.Table) -> FileState:
-    """Return the state of an already reconciled base under the newer rows of `tail`.
-
-    The same as `reconcile_files` over both, at the cost of a look-up instead of a grouping:
-    a checkpoint has each logical file once, and its versions are all below those of the tail.
-    """
-    tail = newest(tail)
-    if tail.num_rows == 0:
-        return state_of(base)
-    rows = [untouched(base, newer_of(tail)), tail]
-    return state_of(pa.concat_tables(rows, promote_options="default"))
-
-
-def left_of(base: pa.Table, newer: Newer) -> FileState:
-    """Return what `overlay` takes from the base, or from any part of its rows."""
-    return state_of(untouched(base, newer))

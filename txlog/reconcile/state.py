@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from txlog.actions.base import Action
 from txlog.actions.columns import empty_rows
 from txlog.reconcile.files import FileState, reconcile_files
-from txlog.reconcile.table import Controls, controls_of
+from txlog.reconcile.table_state import Controls, controls_of
 
 
 @dataclass(frozen=True)

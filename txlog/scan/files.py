@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, fragment_rows, single_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.files import num_records
-from txlog.stats.fragments import physical_rows
+from txlog.stats.files import num_records, physical_rows
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:

@@ -14,7 +14,7 @@ from txlog.fragments.rows import FragmentRows
 from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.bounds import Bounds, ColumnBounds, Known, merged
-from txlog.stats.fragments import fragment_bounds
+from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import always, keep
 
 

@@ -28,7 +28,7 @@ from txlog.scan.narrow import Narrowed, narrowed
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.fragments import physical_rows, require_same_counts, require_same_partitions
+from txlog.stats.files import physical_rows, require_same_counts, require_same_partitions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,7 @@ def parse_rows(data: bytes, file: LogFile) -> Rows:
             reason="the file is empty, so the commit was torn",
             remedy="Restore it from a copy, or delete it if it is the newest",
         )
-    return _checked(rows(data, path=path), data, file)
+    return checked_rows(rows(data, path=path), data, file)
 
 
 def parse_many(texts: Sequence[bytes], files: Sequence[LogFile]) -> Iterator[Rows]:
@@ -117,7 +117,7 @@ def parse_many(texts: Sequence[bytes], files: Sequence[LogFile]) -> Iterator[Row
     if found is None:
         yield from map(parse_rows, texts, files)
     elif any(map(_is_sealed, texts)) or _any_control(chain.from_iterable(found)):
-        yield from map(_checked, found, texts, files)
+        yield from map(checked_rows, found, texts, files)
     else:
         yield from zip(found, repeat(()), strict=False)
 
@@ -131,7 +131,7 @@ def _any_control(found: Iterable[dict[str, Any]]) -> bool:
     return not _ANY_CONTROL.isdisjoint(chain.from_iterable(found))
 
 
-def _checked(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Rows:
+def checked_rows(found: list[dict[str, Any]], data: bytes, file: LogFile) -> Rows:
     """Return the objects of a file and those that are controls, if they are sound."""
     # Of a log's commits, nearly all have none.
     controls = _controls(found, file) if _any_control(found) else ()

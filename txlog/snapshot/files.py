@@ -15,10 +15,9 @@ from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
-from txlog.reconcile.distinct import Hashes, are_distinct
-from txlog.reconcile.files import FileState, left_of, newest, overlay, state_of
-from txlog.reconcile.keys import key_hashes
-from txlog.reconcile.newer import Newer, newer_of
+from txlog.reconcile.distinct import Hashes, are_distinct, key_hashes
+from txlog.reconcile.files import FileState, newest, state_of
+from txlog.reconcile.overlay import Newer, left_of, newer_of, overlay
 from txlog.snapshot.ahead import read_ahead
 from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage

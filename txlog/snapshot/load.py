@@ -21,7 +21,7 @@ from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 from txlog.protocol.access import is_stamped
-from txlog.reconcile.table import Controls, controls_of
+from txlog.reconcile.table_state import Controls, controls_of
 from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas

@@ -9,16 +9,18 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.base import Action
+from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.log.names import LogFile
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.collector import collector_paused
-from txlog.snapshot.commits import Commit, commit_of, gone, parse_many
+from txlog.snapshot.commits import Commit, checked_rows, commit_of, gone, parse_many
 from txlog.store.base import Store
 from txlog.store.many import read_many
 
 _BYTES_AT_ONCE = 512 * 1024  # To be looked at together: more takes memory, and as long.
+_LARGE_BYTES = 256 * 1024  # Of one file: from then on, Arrow's JSON reader is faster.
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Replayed:
 
     controls: tuple[tuple[int, Action], ...]
     files: pa.Table  # `FILE_ROWS`.
-    last: Commit | None
+    last: Commit | None  # Of a large file, `rows` lacks the file actions.
 
 
 class DamagedError(Exception):
@@ -64,6 +66,10 @@ def _parsed(
     files: Sequence[LogFile], texts: Sequence[bytes]
 ) -> tuple[pa.Table, list[tuple[int, Action]], Commit]:
     """Return what some log files hold: `FILE_ROWS`, controls, and the last of them."""
+    if len(files) == 1 and len(texts[0]) >= _LARGE_BYTES:
+        large = _parsed_large(files[0], texts[0])
+        if large is not None:
+            return large
     controls: list[tuple[int, Action]] = []
     read: list[tuple[int, list[dict[str, Any]], str]] = []
     own: tuple[tuple[int, Action], ...] = ()
@@ -84,6 +90,23 @@ def _parsed(
     return table, controls, commit_of(files[-1], read[-1][1], own)
 
 
+def _parsed_large(
+    file: LogFile, data: bytes
+) -> tuple[pa.Table, list[tuple[int, Action]], Commit] | None:
+    """Return what `_parsed` does of one large file, or None if the slower way must tell."""
+    decoded = decode_large(data, version=file.last_version)
+    if decoded is None:
+        return None
+    table, others = decoded
+    try:
+        _, controls = checked_rows(others, data, file)
+        if file.kind == "compaction":
+            reconcile_files(table)
+    except LogCorruptError:  # The slower way names the line too.
+        return None
+    return table, list(controls), commit_of(file, others, controls)
+
+
 def _batches(
     store: Store, files: Sequence[LogFile]
 ) -> Iterator[tuple[Sequence[LogFile], list[bytes]]]:
@@ -92,9 +115,12 @@ def _batches(
     start = held = 0
     try:
         for at, data in enumerate(_contents(store, files), start=1):
+            if texts and len(data) >= _LARGE_BYTES:  # A large file is read by itself.
+                yield files[start : at - 1], texts
+                texts, start, held = [], at - 1, 0
             texts.append(data)
             held += len(data)
-            if held >= _BYTES_AT_ONCE:
+            if held >= _BYTES_AT_ONCE or len(data) >= _LARGE_BYTES:
                 yield files[start:at], texts
                 texts, start, held = [], at, 0
     except (DamagedError, TxlogError):

@@ -21,7 +21,7 @@ from txlog.log.segment import Segment
 from txlog.protocol.access import features_of, is_active, require_readable, supports
 from txlog.protocol.features import CATALOG_MANAGED
 from txlog.protocol.properties import Properties
-from txlog.reconcile.table import Controls, controls_of
+from txlog.reconcile.table_state import Controls, controls_of
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes

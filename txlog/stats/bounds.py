@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Path = tuple[str, ...]
+from txlog.actions.stats_text import Path
 
 ALL = -1
 """As a null count: all rows are null, however many those are."""
@@ -28,15 +27,6 @@ class Known(Enum):
 
 
 EVERYTHING = frozenset(Known)
-
-
-def value_at(node: Any, path: Path) -> Any:
-    """Return what a JSON object says under a path of names; None where it ends before."""
-    for name in path:
-        if not isinstance(node, dict):
-            return None
-        node = node.get(name)
-    return node
 
 
 @dataclass(frozen=True)

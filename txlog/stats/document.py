@@ -1,24 +1,18 @@
-"""Statistics of single files as the log's JSON text: what they lack, and putting more in. Pure."""
+"""Which files lack statistics that txlog would write. Pure."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
-from decimal import Decimal
-from typing import Any
+from collections.abc import Mapping
 
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import Path, StatsText
 from txlog.schema.types import DataType
-from txlog.stats.bounds import Path, value_at
-from txlog.stats.collect import has_bounds, put
+from txlog.stats.collect import has_bounds
 from txlog.stats.files import num_records
 from txlog.stats.read import bound_type, child_of, struct_count
-
-_OF_COLUMNS = ("minValues", "maxValues", "nullCount")
 
 
 def lacking(
@@ -36,7 +30,7 @@ def lacking(
     answers
         For a top-level column, which of the files are to tell of it. Default: all.
     """
-    documents = [_parsed(text) for text in flat(files["stats"]).to_pylist()]
+    documents = [StatsText(text) for text in flat(files["stats"]).to_pylist()]
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
     found = pc.is_null(num_records(files))
     for path, kind in columns.items():
@@ -49,13 +43,13 @@ def lacking(
     return found
 
 
-def _lacks(document: dict[str, Any], path: Path, kind: DataType) -> bool:
-    nulls = value_at(document, ("nullCount", *path))
-    if not isinstance(nulls, Decimal):
+def _lacks(stats: StatsText, path: Path, kind: DataType) -> bool:
+    nulls = stats.value("nullCount", path)
+    if type(nulls) is not int:
         return True
-    if not has_bounds(kind) or nulls == document.get("numRecords"):
+    if not has_bounds(kind) or nulls == stats.document.get("numRecords"):
         return False
-    return value_at(document, ("minValues", *path)) is None
+    return stats.value("minValues", path) is None
 
 
 def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
@@ -65,56 +59,3 @@ def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
     low = child_of(structs, ("minValues", *path), bound_type(kind))
     has_values = pc.fill_null(pc.less(nulls, struct_count(structs, ("numRecords",))), True)
     return pc.or_(pc.is_null(nulls), pc.and_(pc.is_null(low), has_values))
-
-
-def with_columns(
-    old: str | None, computed: str, columns: Collection[Path], *, tight: bool
-) -> str | None:
-    """Return statistics with the number of rows, and what is computed of some columns, in them.
-
-    What the old ones say of other columns stays, to the digit. None: nothing would change.
-
-    Parameters
-    ----------
-    computed
-        Statistics of `columns` alone.
-    tight
-        Whether no row has been deleted of those that `computed` tells of.
-    """
-    before, new, after = _parsed(old), _parsed(computed), _parsed(old)
-    after["numRecords"] = new["numRecords"]
-    for part in _OF_COLUMNS:
-        told = after[part] if isinstance(after.get(part), dict) else {}
-        after[part] = told
-        for path in columns:
-            _drop(told, path)
-    others = any(after[part] for part in _OF_COLUMNS)
-    after["tightBounds"] = tight and not (others and before.get("tightBounds") is False)
-    for part in _OF_COLUMNS:
-        for path in columns:
-            put(after[part], path, value_at(new, (part, *path)))
-    return None if after == before else _text(after)
-
-
-def _parsed(text: str | None) -> dict[str, Any]:
-    """Return a document with its numbers as Decimals, which keep all digits."""
-    try:
-        found = json.loads(
-            text or "{}", parse_int=Decimal, parse_float=Decimal, parse_constant=lambda _: None
-        )
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _text(document: dict[str, Any]) -> str:
-    return orjson.dumps(document, default=lambda number: orjson.Fragment(str(number))).decode()
-
-
-def _drop(node: dict[str, Any], path: Path) -> None:
-    """Take a value out, and objects that are empty without it."""
-    if len(path) > 1 and isinstance(inner := node.get(path[0]), dict):
-        _drop(inner, path[1:])
-        if inner:
-            return
-    node.pop(path[0], None)

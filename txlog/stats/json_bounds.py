@@ -1,14 +1,15 @@
 """Statistics of files as bounds, from the JSON texts of the log. Pure.
 
-What can be read off the bytes is not parsed (`json_texts`); the rest is. Whatever is missing, odd
-or unparsable is unknown, never an error.
+What can be read off the bytes is not parsed (`json_scan`); the rest is. The forms of values that
+writers use are read by Arrow, which reads them as the parser does. Whatever is missing, odd or
+unparsable is unknown, never an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,27 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
 from txlog.schema.batches import gathered
-from txlog.schema.types import DataType, StructType
-from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
-from txlog.stats.haystack import Mask
-from txlog.stats.json_texts import NAMES, Found, Texts
-from txlog.stats.json_values import plain_values
-from txlog.stats.read import Reader, bound_type, kind_of, readers, typed, without_contradictions
+from txlog.schema.types import DataType, PrimitiveType, StructType
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
+from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
+from txlog.stats.read import (
+    LAST_ODD_OFFSET_US,
+    TRUNCATED_US,
+    Reader,
+    bound_type,
+    kind_of,
+    loose_floats,
+    readers,
+    typed,
+    without_contradictions,
+    without_cut,
+)
 
 _FEW = 64
 """So few texts are parsed at once."""
+_SAMPLE = 8  # Texts in odd spellings that tell of the others.
 _MANY = 16 * 1024
 """So many are looked at together, where they come in smaller pieces."""
 
@@ -102,8 +114,8 @@ def parsed_bounds(
     stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
 ) -> Bounds:
     """Return what `json_bounds` does, by parsing all of each text: slow, and plain."""
-    documents = [_document(text) for text in stats.to_pylist()]
-    rows = pa.array([_count(document.get("numRecords")) for document in documents], pa.int64())
+    documents = [quick_document(text) for text in stats.to_pylist()]
+    rows = pa.array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
@@ -129,9 +141,11 @@ class _Documents:
     @cached_property
     def rows(self) -> pa.Array:
         """How many rows the files have."""
-        found = self._bytes.first("numRecords")
+        found = JsonScan(self.texts).first("numRecords")
+        if np.count_nonzero(found.unclear) > _FEW:
+            found = self._scan.outside("numRecords")
         counts = _counts(found)
-        return self._filled(counts, found.unclear, lambda d: _count(d.get("numRecords")))
+        return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
 
     def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
         """Return the bounds of a column, whose path in the texts is given."""
@@ -162,7 +176,7 @@ class _Documents:
 
     def _nulls(self, path: Path) -> pa.Array:
         found = self._found("nullCount", path)
-        unclear = found.unclear | self._bytes.loose
+        unclear = found.unclear | self._scan.loose
         counts = _counts(found)
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
@@ -174,7 +188,7 @@ class _Documents:
             and not set(path[0]) & set(",:")
             and len(self.texts) > _FEW
         ):
-            return self._bytes.values(section, path[0])
+            return self._scan.values(section, path[0])
         everything = np.ones(len(self.texts), np.bool_)
         return Found(pa.nulls(len(self.texts), pa.int64()), everything)
 
@@ -188,7 +202,7 @@ class _Documents:
     def _parsed(self, at: Any) -> list[dict[str, Any]]:
         missing = [row for row in at.tolist() if row not in self._kept]
         texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
-        self._kept.update(zip(missing, map(_document, texts), strict=True))
+        self._kept.update(zip(missing, map(quick_document, texts), strict=True))
         return [self._kept[row] for row in at.tolist()]
 
     @cached_property
@@ -196,8 +210,27 @@ class _Documents:
         return {}
 
     @cached_property
-    def _bytes(self) -> Texts:
-        return Texts(self.texts)
+    def _scan(self) -> JsonScan:
+        """The texts, to be looked at; those in odd spellings are spelled anew, if that helps."""
+        scan = JsonScan(self.texts)
+        odd = np.flatnonzero(scan.unclear & np.asarray(self.texts.is_valid()))
+        sample = self.texts.take(pa.array(odd[:: len(odd) // _SAMPLE + 1]))
+        if len(odd) <= _FEW or JsonScan(_respelled(sample)).unclear.any():
+            return scan
+        mask = np.zeros(len(self.texts), np.bool_)
+        mask[odd] = True
+        plain = _respelled(self.texts.filter(pa.array(mask)))
+        return JsonScan(pc.replace_with_mask(self.texts, pa.array(mask), plain))
+
+
+def _respelled(texts: pa.Array) -> pa.Array:
+    """Return texts of statistics without spaces and escapes; those that are no object as they are.
+
+    It takes about as long as parsing them.
+    """
+    documents = map(quick_document, texts.to_pylist())
+    plain = [stats_json(document) if document else None for document in documents]
+    return pc.coalesce(pa.array(plain, pa.string()), texts)
 
 
 def _names(schema: StructType) -> set[str]:
@@ -239,25 +272,91 @@ def _counts(found: Found) -> pa.Array:
     """Return the JSON of counts; what is none is null."""
     if found.whole:
         return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
-    return pa.array([_count(_value(token)) for token in found.values.to_pylist()], pa.int64())
-
-
-def _document(text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 2**63 else None
+    return pa.array([count_of(_value(token)) for token in found.values.to_pylist()], pa.int64())
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
     """Return a null count; with wide bounds it means something only if none or all are null."""
-    count = _count(value_at(document.get("nullCount"), path))
+    count = count_of(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
+
+
+_NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?"
+_TEXT = r'"[^"\\\x00-\x1f]*"'
+_DATE = r"[1-9]\d{3}-\d{2}-\d{2}"
+_TIME = r"[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?"
+_MOMENTS = {
+    f'"{_DATE}{_TIME}(Z|[+-]\\d{{2}}:\\d{{2}})"': pa.timestamp("us", "UTC"),
+    f'"{_DATE}{_TIME}"': pa.timestamp("us"),
+}
+
+
+def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
+    """Return values as bounds of a type, in the type that they are held in.
+
+    None: one of them has another form, or the type has no quick way.
+
+    Parameters
+    ----------
+    tokens
+        The JSON of each, as text, or whole numbers; null where there is none.
+    up
+        Whether the bounds are upper ones.
+    """
+    match kind:
+        case PrimitiveType("float" | "double"):
+            return _nothing(tokens) if up else _floats(tokens)
+        case PrimitiveType("string"):
+            return _texts(tokens, up)
+        case PrimitiveType("date"):
+            return _cast(tokens, f'"{_DATE}"', pa.date32())
+        case PrimitiveType("timestamp" | "timestamp_ntz"):
+            return _moments(tokens, bound_type(kind), up)
+    whole = pa.types.is_int64(tokens.type) and pa.types.is_int64(bound_type(kind))
+    return tokens if whole else None
+
+
+def _nothing(tokens: pa.Array) -> pa.Array:
+    return pa.nulls(len(tokens), pa.float64())
+
+
+def _floats(tokens: pa.Array) -> pa.Array | None:
+    if pa.types.is_int64(tokens.type):
+        found = tokens.cast(pa.float64(), safe=False)
+    else:
+        found = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
+    if found is None or pc.any(pc.is_inf(found)).as_py():
+        return None
+    return loose_floats(found)
+
+
+def _texts(tokens: pa.Array, up: bool) -> pa.Array | None:
+    found = _cast(tokens, _TEXT, pa.string())
+    return without_cut(found) if found is not None and up else found
+
+
+def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None:
+    forms = map(partial(_cast, tokens), _MOMENTS, _MOMENTS.values())
+    found = next((one for one in forms if one is not None), None)
+    if found is None:
+        return None
+    micros = found.cast(pa.int64())
+    if pc.min(micros).as_py() <= LAST_ODD_OFFSET_US:
+        return None
+    return pc.add(micros, TRUNCATED_US if up else 0).cast(target)
+
+
+def _cast(
+    tokens: pa.Array, pattern: str, target: pa.DataType, *, quotes: int = 1
+) -> pa.Array | None:
+    """Return what is between the quotes in a type, or None if a token has another form."""
+    if not pa.types.is_string(tokens.type):
+        return None
+    if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():
+        return None
+    try:
+        held = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
+        return held.cast(target)
+    except pa.ArrowInvalid:  # It is no day of the calendar, or too great a number.
+        return None

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import Path
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
@@ -27,7 +28,7 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
-from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path
+from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 
 TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
 _EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.

@@ -22,7 +22,7 @@ from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.travel import version_from
-from txlog.stats.fragments import fragment_bounds
+from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store
 from txlog.stream.files import ChangePolicy, as_fragments, require_one_policy

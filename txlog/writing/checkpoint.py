@@ -41,14 +41,14 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
-from txlog.reconcile.files import FileState, left_of, overlay, reconcile_files
-from txlog.reconcile.newer import newer_of
+from txlog.reconcile.files import FileState, reconcile_files
+from txlog.reconcile.overlay import left_of, newer_of, overlay
 from txlog.scan.engine import map_all
 from txlog.schema.types import StructType
 from txlog.snapshot.files import fold_states, has_large_checkpoint, load_files, require_sound
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.typed import stats_type
+from txlog.stats.structs import stats_type
 from txlog.store.base import Store
 
 

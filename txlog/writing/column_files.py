@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.actions.stats_text import StatsText
 from txlog.commit.context import Context
 from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.fragment import Fragment
@@ -69,7 +70,7 @@ class ColumnWriter:
         return add.model_copy(
             update={
                 "partition_values": dict(fragment.partition_values),
-                "stats": (add.stats or "").replace('"tightBounds":true', '"tightBounds":false'),
+                "stats": StatsText(add.stats).loosened(add.num_records or 0).text,
                 "tags": {ID_TAG: str(fragment.id), FIELDS_TAG: fields_text(names)},
                 "base_row_id": fragment.base_row_id,
                 "default_row_commit_version": fragment.default_row_commit_version,

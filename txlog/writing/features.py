@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from txlog.actions.file import Add
+from txlog.actions.stats_text import StatsText
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -119,10 +120,7 @@ def _logged_again(add: Add, rows: int, *, keeps_id: bool) -> Add:
 
 
 def _counted(add: Add, rows: int) -> Add:
-    """Put a row count into the statistics, as text: parsing would round their decimals."""
+    """Return a file's `add` with a row count in its statistics."""
     if add.num_records is not None:
         return add
-    stats = (add.stats or "").strip()
-    rest = stats[1:].strip() if stats.startswith("{") else "}"
-    more = rest if rest == "}" else f",{rest}"
-    return add.model_copy(update={"stats": f'{{"numRecords":{rows}{more}'})
+    return add.model_copy(update={"stats": StatsText(add.stats).with_num_records(rows).text})

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
+from txlog.actions.stats_text import stats_json
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
@@ -21,7 +22,7 @@ from txlog.schema.arrow import arrow_schema
 from txlog.schema.batches import gathered
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
-from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.collect import StatsCollector
 from txlog.store.base import Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
 from txlog.writing.partitions import by_partition, partition_folder

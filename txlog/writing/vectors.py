@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.stats_text import StatsText
 from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.fragments.deletion_file import (
@@ -35,7 +36,7 @@ from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import matching_positions
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.struct_texts import with_json_stats
+from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
 
 
@@ -183,19 +184,6 @@ def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) 
         update={
             "deletion_vector": vector,
             "data_change": True,
-            "stats": _loosened(add.stats, physical_rows),
+            "stats": StatsText(add.stats).loosened(physical_rows).text,
         }
     )
-
-
-def _loosened(stats: str | None, physical_rows: int) -> str:
-    """Set `tightBounds` to false in the text itself: parsing would round its decimals."""
-    text = (stats or "").strip()
-    if not text.startswith("{") or '"numRecords"' not in text:
-        return f'{{"numRecords":{physical_rows},"tightBounds":false}}'
-    for spelling in ('"tightBounds":true', '"tightBounds": true'):
-        if spelling in text:
-            return text.replace(spelling, '"tightBounds":false', 1)
-    if '"tightBounds"' in text:
-        return text
-    return f'{{"tightBounds":false,{text[1:]}'

@@ -18,7 +18,7 @@ from txlog.fragments.rows import fragment_rows
 from txlog.schema.arrow import from_arrow
 from txlog.schema.json import schema_json
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.fragments import physical_rows, require_same_partitions
+from txlog.stats.files import physical_rows, require_same_partitions
 from txlog.writing.append import require_supported_types
 from txlog.writing.columns import outdated_files, require_columns_apart
 from txlog.writing.data import merged_schema

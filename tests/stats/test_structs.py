@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructField, StructType
-from txlog.stats import typed as typed_module
-from txlog.stats.typed import (
+from txlog.stats import structs
+from txlog.stats.structs import (
     _read_plainly,
     _read_quickly,
     stats_type,
@@ -162,7 +162,7 @@ def test_one_odd_text_is_null_and_its_neighbours_are_read(odd: str | None) -> No
 def test_chunks_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [None if at % 3 else f'{{"numRecords":{at}}}' for at in range(10)]
     whole = read(*held)
-    monkeypatch.setattr(typed_module, "_CHUNK_ROWS", 3)
+    monkeypatch.setattr(structs, "_CHUNK_ROWS", 3)
     assert read(*held) == whole
     assert read() == []
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from txlog.actions.columns import flat
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 from txlog.log.paths import canonical_keys
-from txlog.reconcile.keys import file_keys
+from txlog.reconcile.distinct import file_keys
+from txlog.reconcile.files import FileState, newest, state_of
 
 _ODD_ENDS = np.frombuffer(b"/.", np.uint8)
 _MOST_WORDS = 64  # More of them take longer to look for than all paths take to compare.
@@ -99,3 +100,21 @@ def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
     ends = texts.held[np.maximum(texts.ends - 1, 0)]
     found |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
     return found
+
+
+def overlay(base: pa.Table, tail: pa.Table) -> FileState:
+    """Return the state of an already reconciled base under the newer rows of `tail`.
+
+    The same as `reconcile_files` over both, at the cost of a look-up instead of a grouping:
+    a checkpoint has each logical file once, and its versions are all below those of the tail.
+    """
+    tail = newest(tail)
+    if tail.num_rows == 0:
+        return state_of(base)
+    rows = [untouched(base, newer_of(tail)), tail]
+    return state_of(pa.concat_tables(rows, promote_options="default"))
+
+
+def left_of(base: pa.Table, newer: Newer) -> FileState:
+    """Return what `overlay` takes from the base, or from any part of its rows."""
+    return state_of(untouched(base, newer))

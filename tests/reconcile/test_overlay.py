@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.log.paths import canonical_key
-from txlog.reconcile.newer import newer_of, untouched
+from txlog.reconcile.overlay import newer_of, untouched
 
 NAMES = (
     "part-00000-aaaa-c000.snappy.parquet",

@@ -6,7 +6,6 @@ missing, odd or of another type is null, never an error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -15,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
 from txlog.errors import LogCorruptError
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import parse_date, parse_moment
+from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
-from txlog.stats.bounds import Path, value_at
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import child_of
 
@@ -121,7 +120,7 @@ def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
     """Read documents one by one, and in them value by value: right for whatever is there."""
-    documents = [_document(text) for text in texts.to_pylist()]
+    documents = [exact_document(text) for text in texts.to_pylist()]
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
         if pa.types.is_struct(target):
@@ -132,17 +131,6 @@ def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
     children = [child((field.name,), field.type) for field in kind]
     absent = pa.array([document is None for document in documents], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=absent)
-
-
-def _document(text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        # Decimals keep all their digits.
-        found = json.loads(text, parse_float=Decimal, parse_constant=str)
-        return found if isinstance(found, dict) else None
-    except (ValueError, RecursionError, ArithmeticError):
-        return None
 
 
 def _values(values: list[Any], target: pa.DataType) -> pa.Array:
@@ -298,3 +286,51 @@ def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
             yield parse_partition_values(pa.array([text], pa.string()), kind)
         except LogCorruptError:
             yield pa.nulls(1, arrow_type(kind))
+
+
+def with_json_stats(rows: pa.Table) -> pa.Table:
+    """Return `FILE_ROWS`, of which those with statistics only as a struct have their JSON text.
+
+    The struct, the column `stats_parsed`, is left out.
+    """
+    if "stats_parsed" not in rows.column_names:
+        return rows
+    parsed = rows["stats_parsed"]
+    kind = parsed.type
+    # Times as numbers, as Python's types end with the year 9999.
+    nodes = parsed.cast(_numbered(kind)).to_pylist()
+    texts = [
+        text if text is not None or node is None else stats_json(_stats_value(node, kind))
+        for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
+    ]
+    at = rows.column_names.index("stats")
+    rows = rows.set_column(at, "stats", pa.array(texts, pa.string()))
+    return rows.drop_columns(["stats_parsed"])
+
+
+def _numbered(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_numbered(field.type)) for field in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(kind) else kind
+
+
+def _stats_value(value: Any, kind: pa.DataType) -> Any:
+    """Return a statistic as JSON; what is null is left out."""
+    if isinstance(value, dict):
+        children = {field.name: field.type for field in kind}
+        return {
+            name: _stats_value(child, children[name])
+            for name, child in value.items()
+            if child is not None
+        }
+    if pa.types.is_timestamp(kind):
+        micros = value * 1_000_000 // _UNITS[kind.unit]
+        return format_moment(micros, digits=6, zone="Z" if kind.tz else "")
+    if pa.types.is_date32(kind):
+        return format_date(value)
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # In a second.

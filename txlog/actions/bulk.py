@@ -1,0 +1,282 @@
+"""The file actions of a large log file, read by Arrow from JSON straight into columns. Pure.
+
+A commit of ten thousand files is megabytes of JSON in which all lines look alike. Arrow's own JSON
+reader turns them into columns on several cores, and no line becomes a Python object. For example,
+
+    {"commitInfo":{…}}                                       ← an object, by `orjson`
+    {"add":{"path":"a","partitionValues":{"p":"1"},…}}       ← a row
+    {"add":{"path":"b","partitionValues":{"p":null},…}}      ← a row
+
+Arrow wants to know the names of `partitionValues` and `tags` beforehand: the first and the last
+line tell them. It reads an absent name and a null as the same, so lines with a null are looked at
+once more. Whatever does not fit is not an error here: the answer is None, and the slower way
+(`ndjson.rows`, `columns.decode_rows`) reads the file, or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from txlog.actions.columns import (
+    DELETION_VECTOR,
+    FIELDS,
+    FILE_ROWS,
+    STRING_MAP,
+    UNREADABLE,
+    flat,
+    require_fields,
+)
+from txlog.actions.text_bytes import WORD_BYTES, places_of, words_of
+
+_BLOCK_BYTES = 1 << 20  # Of what one core reads at a time.
+_MOST_OTHERS = 64  # Lines of other actions; each parts the file actions into one more piece.
+_STARTS = (b'{"add"', b'{"remov')  # Of the first word of a line, without its spaces.
+_MAPS = {"partitionValues": "partition_values", "tags": "tags"}
+
+Object = dict[str, Any]
+
+
+def decode_large(data: bytes, *, version: int) -> tuple[pa.Table, list[Object]] | None:
+    """Return the file actions of a log file as `FILE_ROWS`, and its other actions as objects.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+    version
+        That of the log file.
+
+    Returns
+    -------
+    None if the file is not plain enough, or wrong: `ndjson.rows` and `decode_rows` tell.
+    """
+    try:
+        if b"\0" in data:  # To Arrow's reader, the end of the text.
+            return None
+        if not data.isascii():
+            data.decode()
+        lines = _Lines.of(data)
+        others = lines.others()
+        segments = list(lines.segments())
+        if not segments or len(others) > _MOST_OTHERS:
+            return None
+        samples = lines.samples()
+        bodies = {
+            kind: some
+            for kind in ("add", "remove")
+            if (some := [body for row in samples if (body := row.get(kind))])
+        }
+        types = pa.schema({kind: _struct_of(some) for kind, some in bodies.items()})
+        table = pa.concat_tables([lines.read(*segment, types) for segment in segments])
+        if set(table.column_names) != set(bodies):
+            return None
+        rows = pa.concat_tables([_file_rows(table, kind, version, lines) for kind in bodies])
+    except UNREADABLE:
+        return None
+    return (rows, others) if rows.num_rows == table.num_rows else None
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a log file that are not empty: where each begins and ends."""
+
+    data: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    are_files: NDArray[np.bool_]  # Which begin as lines of file actions do.
+
+    @classmethod
+    def of(cls, data: bytes) -> _Lines:
+        held = np.frombuffer(data, np.uint8)
+        breaks = places_of(held, ord("\n"))
+        starts = np.concatenate([np.zeros(1, np.int64), breaks + 1])
+        ends = np.append(breaks, len(data))
+        whole = ends - starts >= WORD_BYTES
+        short = np.flatnonzero(~whole)
+        blank = [at for at in short.tolist() if not data[starts[at] : ends[at]].strip()]
+        starts, ends, whole = (np.delete(array, blank) for array in (starts, ends, whole))
+        words = words_of(held)[np.where(whole, starts, 0)]
+        named = [word for word in np.unique(words) if _begins_a_file(word.tobytes())]
+        return cls(data, starts, ends, np.isin(words, np.array(named, np.uint64)) & whole)
+
+    def object_at(self, line: int) -> Object:
+        """Return the object of one line."""
+        found = orjson.loads(self.data[self.starts[line] : self.ends[line]])
+        if not isinstance(found, dict):
+            raise TypeError("a JSON object was expected")
+        return found
+
+    def others(self) -> list[Object]:
+        """Return the objects of all lines that are not file actions; not of more than is asked."""
+        lines = np.flatnonzero(~self.are_files)[: _MOST_OTHERS + 1].tolist()
+        found = [self.object_at(line) for line in lines]
+        if any("add" in row or "remove" in row for row in found):
+            raise ValueError("a file action begins otherwise than the others")
+        return found
+
+    def samples(self) -> list[Object]:
+        """Return the first and the last object of either kind of file action."""
+        lines = np.flatnonzero(self.are_files)
+        heads = words_of(np.frombuffer(self.data, np.uint8))[self.starts[lines]]
+        found: list[Object] = []
+        for head in np.unique(heads):
+            alike = lines[heads == head]
+            found += [self.object_at(int(alike[0])), self.object_at(int(alike[-1]))]
+        return found
+
+    def segments(self) -> Iterator[tuple[int, int]]:
+        """Yield the runs of lines that are file actions: the first, and the one after the last."""
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], self.are_files, [False]])))
+        yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+
+    def read(self, first: int, end: int, kinds: pa.Schema) -> pa.Table:
+        """Return the objects of a run of lines as columns, with what Arrow finds beside those."""
+        import pyarrow.json as pj  # Only large commits need it.
+
+        start, stop = int(self.starts[first]), int(self.ends[end - 1])
+        longest = int((self.ends[first:end] - self.starts[first:end]).max())
+        found = pj.read_json(
+            pa.BufferReader(pa.py_buffer(self.data).slice(start, stop - start)),
+            pj.ReadOptions(block_size=max(_BLOCK_BYTES, longest + 2)),
+            pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="infer"),
+            # Texts grow while they are read; the C library moves pages, and copies nothing.
+            memory_pool=pa.system_memory_pool(),
+        )
+        if found.num_rows != end - first:
+            raise ValueError("a line is not one object")
+        return found
+
+
+def _begins_a_file(word: bytes) -> bool:
+    return b"".join(word.split()).startswith(_STARTS)
+
+
+def _struct_of(bodies: list[Object]) -> pa.StructType:
+    """Return the type of actions of which some are given: the fields of those, maps as structs.
+
+    Any further field that Arrow knows costs time in each row.
+    """
+    fields = []
+    for name in dict.fromkeys(name for body in bodies for name in body):
+        if name in FIELDS:
+            fields.append((name, FILE_ROWS.field(FIELDS[name]).type))
+        elif name in _MAPS:
+            keys = dict.fromkeys(key for body in bodies for key in body.get(name) or ())
+            fields.append((name, pa.struct([(key, pa.string()) for key in keys])))
+        elif name == "deletionVector":
+            fields.append((name, DELETION_VECTOR))
+    return pa.struct(fields)
+
+
+def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Table:
+    """Return the actions of one kind as `FILE_ROWS`."""
+    actions = table[kind]
+    places = np.flatnonzero(lines.are_files)
+    if actions.null_count:
+        places = places[np.asarray(actions.is_valid())]
+        actions = actions.drop_null()
+    if isinstance(actions, pa.Array):
+        actions = pa.chunked_array([actions])
+    names = [field.name for field in actions.type]
+    fields = {
+        name: values
+        for name, values in zip(names, actions.flatten(), strict=True)
+        if not pa.types.is_null(values.type)
+    }
+    count = len(actions)
+    columns: dict[str, Any] = {
+        "version": pa.repeat(pa.scalar(version, pa.int64()), count),
+        "is_add": pa.repeat(pa.scalar(kind == "add"), count),
+    }
+    for name, column in FIELDS.items():
+        target = FILE_ROWS.field(column).type
+        columns[column] = (
+            _of_type(fields[name], target) if name in fields else pa.nulls(count, target)
+        )
+    for name, column in _MAPS.items():
+        structs = fields.get(name)
+        if structs is None:
+            columns[column] = pa.nulls(count, STRING_MAP)
+            continue
+        columns[column] = _maps(structs)
+        for place in places[np.flatnonzero(_has_null(structs))].tolist():
+            body = lines.object_at(place)[kind]
+            if tuple(body[name]) != tuple(field.name for field in structs.type):
+                raise ValueError("an absent name is not a null")
+    require_fields(columns)
+    columns["data_change"] = pc.fill_null(columns["data_change"], True)
+    vectors = fields.get("deletionVector", pa.chunked_array([pa.nulls(count, DELETION_VECTOR)]))
+    columns["deletion_vector"], columns["dv_id"] = _vectors(vectors)
+    return pa.table([columns[name] for name in FILE_ROWS.names], schema=FILE_ROWS)
+
+
+def _of_type(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as it is; raise if Arrow had to guess its type, and guessed another."""
+    if values.type != target:
+        raise TypeError("a field that the samples do not have")
+    return values
+
+
+def _has_null(structs: pa.ChunkedArray) -> NDArray[np.bool_]:
+    """Return which structs have a null under one of their names."""
+    found = np.zeros(len(structs), np.bool_)
+    valid = np.asarray(structs.is_valid())
+    for child in structs.flatten():
+        if child.null_count:
+            found |= np.asarray(child.is_null()) & valid
+    return found
+
+
+def _maps(structs: pa.ChunkedArray) -> pa.Array:
+    """Return structs of texts as maps with the same names; a null struct is a null map."""
+    if any(field.type != pa.string() for field in structs.type):
+        raise TypeError("a name that the samples do not have")
+    valid = np.asarray(structs.is_valid())
+    names = [field.name for field in structs.type]
+    if not valid.any():
+        return pa.nulls(len(structs), STRING_MAP)
+    there = flat(structs if valid.all() else structs.drop_null())
+    lengths = np.where(valid, len(names), 0).astype(np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
+    count = len(there)
+    order = np.arange(count * len(names)).reshape(len(names), count).T.ravel()
+    items = pa.concat_arrays([pa.array([], pa.string()), *there.flatten()]).take(pa.array(order))
+    keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), count)))
+    mask = None if valid.all() else pa.array(np.append(~valid, False))
+    begins = pa.array(offsets, mask=mask)
+    return pa.MapArray.from_arrays(begins, keys, items)
+
+
+def _vectors(structs: pa.ChunkedArray) -> tuple[Any, pa.ChunkedArray | pa.Array]:
+    """Return deletion vectors and their unique ids; each has what the protocol requires."""
+    if structs.null_count == len(structs):
+        return pa.nulls(len(structs), DELETION_VECTOR), pa.nulls(len(structs), pa.string())
+    found = flat(structs)
+    parts = {field.name: _part(found, field) for field in DELETION_VECTOR}
+    for name, part in parts.items():
+        if name != "offset" and part.null_count > found.null_count:
+            raise KeyError(name)
+    plain = pc.binary_join_element_wise(parts["storageType"], parts["pathOrInlineDv"], "")
+    at = pc.binary_join_element_wise(plain, parts["offset"].cast(pa.string()), "@")
+    vectors = pa.StructArray.from_arrays(
+        list(parts.values()), fields=list(DELETION_VECTOR), mask=found.is_null()
+    )
+    return vectors, pc.coalesce(at, plain)
+
+
+def _part(vectors: pa.StructArray, field: pa.Field) -> pa.Array:
+    """Return a field of deletion vectors. Where the samples have none, Arrow guessed its type."""
+    if vectors.type.get_field_index(field.name) < 0:
+        return pa.nulls(len(vectors), field.type)
+    part = pc.struct_field(vectors, field.name)
+    if part.type not in (field.type, pa.null()) and not pa.types.is_int64(part.type):
+        raise TypeError(field.name)
+    return part.cast(field.type)

@@ -1,0 +1,409 @@
+"""A few values out of many JSON texts of statistics, without parsing the texts. Pure.
+
+The texts of a table are alike, so a key is looked for in the bytes of all texts at once. For
+example, the least `n` of
+
+    {"numRecords":3,"minValues":{"n":17,"t":"a"},"maxValues":{"n":99,"t":"b"}}
+
+is found in four steps, each over all texts:
+
+1. All braces: here six, so this text is an object that holds two objects and nothing deeper.
+2. The bytes before each inner brace that opens: they name the objects `minValues`, `maxValues`.
+3. The bytes `"n":` between the braces of `minValues`. Mostly they are as far from its beginning as
+   in the text before.
+4. The bytes from there to the next comma or brace: `17`. Digits become a number by arithmetic on
+   columns of bytes; other forms stay texts, for Arrow to cast.
+
+One space after each colon, as many writers put it, is part of the keys: `"n": `. The first text
+shows whether it is there. Whatever is not plain to see in this way, such as nested columns, escapes
+or other spaces, is reported as unclear, and is for a parser. Of texts that no JSON writer makes,
+with a key twice in an object or broken elsewhere, either value may be taken.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.actions.stats_text import SECTIONS
+from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
+
+Places = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Bytes = NDArray[np.uint8]
+
+_BLOCK = 1 << 19  # What stays in the processor's cache.
+_PAIR_BYTES = 2 * WORD_BYTES
+_MISSED = _PAIR_BYTES - 1  # So many bytes at the end begin no pair of words.
+_FEW = 32  # Texts that are looked at one by one.
+_GUESSES = 24
+
+
+class JoinedTexts:
+    """Texts, one behind the other. Places are those of bytes; -1 is none."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        """Take a `string` array, of any offset."""
+        found = text_bytes(texts)
+        first = int(found.starts[0]) if len(texts) else 0
+        self.bytes: Bytes = found.used
+        self.starts: Places = found.starts.astype(np.int64) - first
+        self.ends: Places = found.ends.astype(np.int64) - first
+        if texts.null_count:  # A null may have bytes too.
+            self.ends = np.where(texts.is_valid(), self.ends, self.starts)
+
+    def where(self, begin: Places, end: Places, needle: bytes) -> Places:
+        """Return where some bytes are, between two places in each text: not always at first.
+
+        The texts of a table are alike: mostly, it is as far from the beginning as in another one.
+        """
+        found = np.full(len(begin), -1, np.int64)
+        left = np.flatnonzero(end - begin >= len(needle))
+        for _ in range(_GUESSES):
+            if len(left) <= _FEW:
+                break
+            first = left[0]
+            at = self._find(needle, int(begin[first]), int(end[first]))
+            if at < 0:
+                if self._find(needle, 0, len(self.bytes)) < 0:
+                    return found
+                break
+            guess = begin[left] + (at - begin[first])
+            fits = (guess + len(needle) <= end[left]) & self.is_at(guess, needle)
+            fits[0] = True  # It was seen there, even if that is at the very end.
+            found[left[fits]] = guess[fits]
+            left = left[~fits]
+        if len(left) > _FEW:
+            found[left] = self._search(begin[left], end[left], needle)
+            left = left[end[left] > len(self.bytes) - _MISSED]
+        spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
+        for row, start, stop in spans:
+            found[row] = self._find(needle, start, stop)
+        return found
+
+    def is_at(self, places: Places, needle: bytes) -> Mask:
+        """Return at which places some bytes are; in the last `_MISSED`, they may be missed."""
+        last = max(len(needle) - _PAIR_BYTES, 0)
+        most = len(self._pairs) - last
+        found: Mask = places < most
+        if most <= 0:
+            return found
+        if not found.all():
+            places = np.where(found, places, 0)
+        for step in (*range(0, last, _PAIR_BYTES), last):
+            part = needle[step : step + _PAIR_BYTES]
+            held = self._pairs[places + step].view("<u8").reshape(-1, 2)
+            for half in range(0, len(part), WORD_BYTES):
+                word = part[half : half + WORD_BYTES]
+                found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
+        return found
+
+    def has(self, byte: int) -> bool:
+        """Return whether a byte is anywhere."""
+        blocks = range(0, len(self.bytes), _BLOCK)
+        return any((self.bytes[start : start + _BLOCK] == byte).any() for start in blocks)
+
+    def _search(self, begin: Places, end: Places, needle: bytes) -> Places:
+        """Return where some bytes are first, by all places where they are.
+
+        At the end, they may be missed, as by `is_at`.
+        """
+        words, first = words_of(self.bytes), needle[:WORD_BYTES]
+        wanted, mask = _word(first), _mask(first)
+        found = [
+            np.flatnonzero(words[start : start + _BLOCK] & mask == wanted) + start
+            for start in range(0, len(words), _BLOCK)
+        ]
+        places = np.concatenate(found)
+        places = np.append(places[self.is_at(places, needle)], np.iinfo(np.int64).max)
+        at: Places = places[np.searchsorted(places, begin)]
+        return np.where(at <= end - len(needle), at, -1)
+
+    def _find(self, needle: bytes, start: int, end: int) -> int:
+        """Return where some bytes are first between two places."""
+        at = self.bytes[start:end].tobytes().find(needle)
+        return at if at < 0 else start + at
+
+    @cached_property
+    def _pairs(self) -> NDArray[np.complex128]:
+        """All runs of two words, wherever they begin."""
+        return words_of(self.bytes, "<c16")
+
+
+def _word(needle: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(needle, "little"))
+
+
+def _mask(needle: bytes) -> np.uint64:
+    """Return the bits of a word that so many bytes fill."""
+    return np.uint64((1 << 8 * len(needle)) - 1)
+
+
+NAMES = frozenset({*SECTIONS, "numRecords", "tightBounds"})
+"""What statistics hold. Where a column has such a name, texts are not plain."""
+
+_FIRST_BYTES = 256  # Of the first text, to see how it is spelled.
+_WIDTH = 40  # Bytes of a value, at most.
+_NUMBER_WIDTH = 24
+_SAMPLE = 48  # Numbers that tell how long the others are.
+_OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
+_NUMBER = np.zeros(256, np.bool_)
+_NUMBER[list(b"+-.0123456789eE")] = True
+_ENDING = np.zeros(256, np.bool_)
+_ENDING[[_COMMA, _CLOSE]] = True
+_ZERO, _MOST_DIGIT = ord("0"), 9
+_DIGITS = 18
+_ENDS = re.compile(rb"[,}]")
+_SPARE = 2  # Of bytes: for the sign, and what ends a number.
+_TIGHT_NAME = b'"tightBounds"'
+_COLON = re.compile(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
+
+
+@dataclass(frozen=True)
+class Found:
+    """What texts say under a key."""
+
+    # int64 if all are whole numbers of few digits, else texts: the JSON of a number or string.
+    values: pa.Array
+    unclear: Mask  # Of which texts only a parser knows; there, and where nothing is, is null.
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are numbers already."""
+        return bool(pa.types.is_int64(self.values.type))
+
+
+class JsonScan:
+    """JSON texts of statistics, of which the bytes are looked at."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        """Take a `string` array, of any offset; a null is unclear."""
+        self._texts = JoinedTexts(texts)
+        self._bytes, self._starts = self._texts.bytes, self._texts.starts
+        self._ends = self._texts.ends
+        first = _COLON.match(self._bytes[:_FIRST_BYTES].tobytes())
+        self._colon = first.group(1) if first else b":"
+
+    def values(self, section: str, name: str) -> Found:
+        """Return what the texts say under a name in an object of theirs, such as `minValues`."""
+        begin, end = self._objects[section]
+        return self._under(name, begin, end, self._texts.where(begin, end, self._key(name)))
+
+    def first(self, name: str) -> Found:
+        """Return what the texts say under the name that they begin with."""
+        key = b'{"%b"' % name.encode() + self._colon
+        begins = self._ends - self._starts > len(key)
+        places = self._starts[begins]
+        for back, byte in enumerate(key):
+            begins[begins] = fits = self._bytes[places + back] == byte
+            places = places[fits]
+        found = self._scalars(np.where(begins, self._starts + len(key), -1))
+        return replace(found, unclear=found.unclear | ~begins)
+
+    def outside(self, name: str) -> Found:
+        """Return what the texts say under a name that is in none of their objects."""
+        places = self._texts.where(self._starts, self._ends, self._key(name))
+        inside = np.zeros(len(self._starts), np.bool_)
+        for begin, end in self._objects.values():
+            inside |= (places >= begin) & (places < end)
+        return self._under(name, self._starts, self._ends, np.where(inside, -1, places))
+
+    def _key(self, name: str) -> bytes:
+        return orjson.dumps(name) + self._colon
+
+    def _under(self, name: str, begin: Places, end: Places, places: Places) -> Found:
+        """Return what is said under a name that is between two places in each text, if anywhere.
+
+        `places` is where the key was found.
+        """
+        unclear = self.unclear
+        missed = places < 0
+        if missed.any():  # There may be a space where others have none.
+            unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
+        found = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
+        return replace(found, unclear=unclear | found.unclear)
+
+    @cached_property
+    def loose(self) -> Mask:
+        """Which texts have bounds that are not tight, as far as they do not plainly say so."""
+        named = self._texts.where(self._starts, self._ends, _TIGHT_NAME) >= 0
+        if not named.any():
+            return named
+        tight = _TIGHT_NAME + self._colon + b"true"
+        return named & (self._texts.where(self._starts, self._ends, tight) < 0)
+
+    @cached_property
+    def unclear(self) -> Mask:
+        """Which texts are not one object that holds the known ones, side by side, and no others."""
+        whole: Mask = self._ends - self._starts > 1
+        if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
+            whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
+        if self._in_line is not None:
+            return ~whole
+        whole[whole] = (self._bytes[self._starts[whole]] == _OPEN) & (
+            self._bytes[self._ends[whole] - 1] == _CLOSE
+        )
+        known = np.ones(len(self._starts), np.int64)
+        for begin, end in self._objects.values():
+            known += begin > 0
+            whole &= (begin == 0) | (end < self._ends - 1)
+            for other, _ in self._objects.values():  # None is in another one.
+                whole &= (other <= begin) | (other >= end)
+        for places in self._opens, self._closes:
+            count = np.searchsorted(places, self._ends) - np.searchsorted(places, self._starts)
+            whole &= count == known
+        return ~whole
+
+    @cached_property
+    def _braces(self) -> Places:
+        """Where all braces are."""
+        return places_of(self._bytes, _OPEN, _CLOSE)
+
+    @cached_property
+    def _opens(self) -> Places:
+        """Where all braces are that open."""
+        return self._braces[self._bytes[self._braces] == _OPEN]
+
+    @cached_property
+    def _closes(self) -> Places:
+        """Where all braces are that close."""
+        return self._braces[self._bytes[self._braces] == _CLOSE]
+
+    def _needle(self, section: str) -> bytes:
+        return orjson.dumps(section) + self._colon + b"{"
+
+    @cached_property
+    def _objects(self) -> dict[str, tuple[Places, Places]]:
+        """Where in each text an object begins, and where it ends; 0 if there is none."""
+        if self._in_line is not None:
+            return self._in_line
+        objects = {}
+        last = np.append(self._closes, len(self._bytes))
+        for name in SECTIONS:
+            needle = self._needle(name)
+            places = self._texts.where(self._starts, self._ends, needle)
+            begin = np.where(places < 0, 0, places + len(needle))
+            end = np.minimum(last[np.searchsorted(self._closes, begin)], self._ends)
+            objects[name] = (begin, np.where(places < 0, 0, end))
+        return objects
+
+    @cached_property
+    def _in_line(self) -> dict[str, tuple[Places, Places]] | None:
+        """The objects if all texts have the same ones in the same order, and nothing deeper.
+
+        None: they have not. Then each is to be looked for by its name, which takes longer.
+        """
+        count = len(self._starts)
+        each, others = divmod(len(self._braces), count) if count else (0, 0)
+        inner = each // 2 - 1
+        if others or each % 2 or not 0 <= inner <= len(SECTIONS):
+            return None
+        columns = self._braces.reshape(count, each).T
+        shape = [_OPEN, *[_OPEN, _CLOSE] * inner, _CLOSE]
+        if any((self._bytes[c] != byte).any() for c, byte in zip(columns, shape, strict=True)):
+            return None
+        if (columns[0] != self._starts).any() or (columns[-1] != self._ends - 1).any():
+            return None
+        found: dict[str, tuple[Places, Places]] = {}
+        for opens, closes in zip(columns[1:-1:2], columns[2:-1:2], strict=True):
+            name = next((n for n in SECTIONS if self._ends_at(opens[:1], self._needle(n))), None)
+            if name is None or name in found or not self._ends_at(opens, self._needle(name)):
+                return None
+            found[name] = (opens + 1, closes)
+        nothing = np.zeros(count, np.int64)
+        return {name: found.get(name, (nothing, nothing)) for name in SECTIONS}
+
+    def _ends_at(self, places: Places, needle: bytes) -> bool:
+        """Return whether at all places there is the last of some bytes."""
+        begins = places - len(needle) + 1
+        return bool((begins >= 0).all() and self._texts.is_at(begins, needle).all())
+
+    def _scalars(self, places: Places) -> Found:
+        """Return the numbers and strings that begin at places (-1: none), and what is neither."""
+        asked = np.flatnonzero(places >= 0)
+        at = places[asked]
+        is_text = self._bytes[np.minimum(at, len(self._bytes) - 1)] == _QUOTE
+        width = _WIDTH if is_text.any() else self._number_width(at)
+        window = _windows(self._bytes, at, width)
+        numbers = None if is_text.any() else _whole_numbers(window)
+        if numbers is not None:
+            values, missing = np.zeros(len(places), np.int64), places < 0
+            values[asked] = numbers
+            return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
+        ends = _ENDING[window]
+        length = ends.argmax(1)
+        ended = ends[np.arange(len(at)), length]
+        if is_text.any():
+            closing = window == _QUOTE
+            closing[:, 0] = False
+            length = np.where(is_text, closing.argmax(1) + 1, length)
+            ended = np.where(is_text, closing.any(1) & (length < width), ended)
+            after = np.minimum(length, width - 1)
+            ended &= ends[np.arange(len(at)), after]
+        inside = np.arange(width)[None, :] < length[:, None]
+        plain = ~((window == _BACKSLASH) & inside).any(1)
+        numeric = (_NUMBER[window] | ~inside).all(1)
+        whole = ended & np.where(is_text, plain, numeric) & (length > 0)
+        odd = np.zeros(len(places), np.bool_)
+        odd[asked[~whole]] = True
+        inside &= whole[:, None]
+        lengths = np.zeros(len(places), np.int32)
+        lengths[asked] = np.where(whole, length, 0)
+        offsets = np.zeros(len(places) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        valid = np.packbits(lengths > 0, bitorder="little")
+        buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(window[inside])]
+        return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd)
+
+    def _number_width(self, places: Places) -> int:
+        """Return how wide to look for numbers: as some of them are, with what is behind them."""
+        sample = places[:: len(places) // _SAMPLE + 1].tolist()
+        texts = [self._bytes[at : at + _NUMBER_WIDTH].tobytes() for at in sample]
+        longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
+        return min(max(longest, 1) + _SPARE, _NUMBER_WIDTH)
+
+
+def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
+    """Return the whole numbers that rows of bytes begin with; None if one begins otherwise."""
+    values = np.zeros(len(window), np.int64)
+    if not len(window):
+        return values
+    columns = window.T.copy()
+    negative = columns[0] == _MINUS
+    lead, second = (np.where(negative, columns[at + 1], columns[at]) for at in (0, 1))
+    # JSON has no zeros before other digits; and a zero below zero is no whole number.
+    zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
+    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below wraps around.
+        return None
+    columns[0][negative] = _ZERO
+    live = np.ones(len(window), np.bool_)  # Whose digits go on.
+    for column in columns[: _DIGITS + 1]:
+        digits = column - _ZERO
+        is_digit = digits <= _MOST_DIGIT
+        ends = live & ~is_digit
+        if ends.any():
+            if not _ENDING[column[ends]].all():
+                return None
+            live &= is_digit
+            if not live.any():
+                return np.where(negative, -values, values)
+        values = np.where(live, values * 10 + digits, values)
+    return None
+
+
+def _windows(data: Bytes, places: Places, width: int) -> Bytes:
+    """Return so many bytes from each place on; behind the last one there are zeros."""
+    last = max(len(data) - width, 0)
+    items = words_of(data, f"V{width}")[np.minimum(places, last)]
+    late = np.flatnonzero(places > last)
+    if len(late):
+        near_end = np.concatenate([data[last:], np.zeros(width, np.uint8)])
+        items[late] = words_of(near_end, f"V{width}")[places[late] - last]
+    found: Bytes = items.view(np.uint8).reshape(-1, width)
+    return found
