@@ -135,6 +135,8 @@ class OutcomeUnknownError(TxlogError):
     path: str
     version: int | None = None
     txn_id: str | None = None
+    # True: the file is there and is ours; only whether it survives a crash is unknown.
+    visible: bool | None = None
 
 
 @dataclass(eq=False, kw_only=True)

@@ -78,7 +78,8 @@ class Store(Protocol):
         Raises
         ------
         OutcomeUnknownError
-            The file may or may not be there, or may not survive a crash: read it back.
+            The file may or may not be there: read it back. With `visible` it is there, but it may
+            not survive a crash, which reading it back does not tell.
         StoreError
             It failed, and the file is certainly not there.
         UnsupportedFeatureError
