@@ -169,7 +169,7 @@ def test_a_table_of_nothing_but_a_checkpoint_is_written(root: Path) -> None:
 def test_a_hint_that_leads_nowhere_stops_no_commit(root: Path) -> None:
     (root / "_delta_log" / "_last_checkpoint").write_bytes(b'{"version":99,"size":1}')
     with pytest.warns(txlog.TxlogWarning):
-        table = txlog.write(xs(4), root, mode="append")
+        table = txlog.write(root, xs(4), mode="append")
     assert (table.version, table.count()) == (2, 4)
 
 

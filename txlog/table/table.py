@@ -82,14 +82,14 @@ class Table(About, Reading, Writing, Altering):
         )
         self._place = place
         self._outcome: Outcome | None = None
-        self._move(snapshot)
+        self._stand_at(snapshot)
 
     @classmethod
     def _of(cls, place: Place, snapshot: Snapshot) -> Table:
         table = cls.__new__(cls)
         table._place = place
         table._outcome = None
-        table._move(snapshot)
+        table._stand_at(snapshot)
         return table
 
     @classmethod
@@ -107,7 +107,7 @@ class Table(About, Reading, Writing, Altering):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._place = state["place"]
         self._outcome = None
-        self._move(state["snapshot"])
+        self._stand_at(state["snapshot"])
 
     @staticmethod
     def exists(

@@ -254,5 +254,6 @@ class Writing(Handle):
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
-        checkpoint(self._place, self._snapshot)
-        return self._snapshot.version
+        snapshot = self._snapshot
+        checkpoint(self._place, snapshot)
+        return snapshot.version
