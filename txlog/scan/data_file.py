@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from txlog.cached import cached_property
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import DataFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -15,6 +15,7 @@ from txlog.actions.columns import decode_rows
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.ndjson import decode_action, rows, rows_of_all
 from txlog.actions.table import Metadata, Protocol
+from txlog.cached import cached_property
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log.names import LogFile
 from txlog.log.seal import COMMIT_MARK, is_broken

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.cached import cached_property
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]

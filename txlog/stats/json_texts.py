@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import orjson
@@ -17,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import words_of
+from txlog.cached import cached_property
 from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
 OBJECTS = ("minValues", "maxValues", "nullCount")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
+from txlog.cached import cached_property
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log.paths import decode_path, encode_path
