@@ -19,12 +19,12 @@ from txlog.reconcile.distinct import Hashes, are_distinct
 from txlog.reconcile.files import FileState, left_of, newest, overlay, state_of
 from txlog.reconcile.keys import key_hashes
 from txlog.reconcile.newer import Newer, newer_of
-from txlog.snapshot.ahead import read_ahead
 from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.threads import prefetch
 
 Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]
@@ -187,7 +187,7 @@ def _states(
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
     # Not of all columns: of those, Arrow itself decodes several at a time.
     if wanted != Wanted() and has_large_checkpoint(snapshot):
-        batches = read_ahead(batches)
+        batches = prefetch(batches)
     with closing(batches):
         for source, batch in batches:
             if distinct:
