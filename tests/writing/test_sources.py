@@ -13,6 +13,7 @@ import txlog
 from txlog.errors import StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
+from txlog.store.base import BasicStore
 from txlog.store.local import LocalStore
 from txlog.writing.append import append
 from txlog.writing.arguments import as_schema
@@ -123,7 +124,7 @@ def test_a_bad_row_late_in_the_stream_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-class _Full:
+class _Full(BasicStore):
     """A disk on which only so many files have room."""
 
     def __init__(self, inner: LocalStore, room: int) -> None:

@@ -22,8 +22,7 @@ from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows, re
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.newer import newer_commits
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, moved
-from txlog.store.attempts import PutIfAbsent, attempts
-from txlog.store.base import Store
+from txlog.store.base import PutIfAbsent, Store
 
 DEADLINE_S = 120.0
 _AT_ONCE = 10  # Lost races, before it is waited: who waits loses to who has just begun.
@@ -86,7 +85,7 @@ def commit(
         An answer was lost and the commit cannot be read back: its data files must be kept.
     """
     store.require_writable()
-    with attempts(store) as put:
+    with store.attempts() as put:
         return _commit(store, put, base, intent, effects, deadline_s, rebase)
 
 
@@ -108,8 +107,8 @@ def _commit(
         attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
         held = _put(store, put, version, attempt.data, txn_id, effects)
         if held is None:
-            made_ms = require_landed(store, attempt.data, txn_id, version)
-            stamped = _stamped(attempt.after, effects.now_ms() if made_ms is None else made_ms)
+            file_ms = require_landed(store, attempt.data, txn_id, version)
+            stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
             return Committed(stamped, intent, tried)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)

@@ -27,7 +27,6 @@ from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
 from txlog.store.base import Store
-from txlog.store.many import list_briefly
 
 
 def list_log(
@@ -41,7 +40,7 @@ def list_log(
     first = f"{since:020d}"
     try:
         if briefly:
-            listed = list_briefly(store, LOG_FOLDER, first)
+            listed = store.list_briefly(LOG_FOLDER, first)
         else:
             listed = list(store.list_after(LOG_FOLDER, first))
     except StoreError as error:

@@ -9,28 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedWriter
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.store.base import ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, PutIfAbsent
 from txlog.store.deleting import delete_below
 from txlog.store.disk import Disk
 from txlog.store.folders import Folders
 from txlog.store.listing import list_below, list_files, list_names
+from txlog.store.new_files import BUFFER_BYTES, NewFiles
 from txlog.store.oserrors import os_errors
 from txlog.store.paths import file_path, is_file_uri
 from txlog.store.sink import Sink
 from txlog.store.staging import Staging, forget, temporary, write_whole
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_BUFFER_BYTES = 1 << 20
 _SHORT_BYTES = 64 * 1024
 _BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
-class LocalStore:
+class LocalStore(BasicStore):
     """A folder of a local file system. Everything written is durable before a call returns.
 
     Notes
@@ -84,7 +85,7 @@ class LocalStore:
             finally:
                 os.close(descriptor)
 
-    def read_listed(self, files: Iterable[tuple[str, int]]) -> Iterator[bytes]:
+    def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         """Yield whole files in the order given, each a path and the size that a listing told.
 
         Errors are those of `read`, raised when the file's turn comes.
@@ -116,10 +117,11 @@ class LocalStore:
             found = list_files(self.resolve(folder), name)
         yield from found
 
-    def names_after(self, folder: str, name: str) -> list[str]:
-        """Return the names alone of what `list_after` yields, which is far cheaper here."""
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+        """Return what `list_after` yields, by names alone: each file would have to be asked."""
         with os_errors("list", folder):
-            return list_names(self.resolve(folder), name)
+            names = list_names(self.resolve(folder), name)
+        return zip(names, repeat(0), repeat(0), strict=False)
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, by name, ascending; links are left out."""
@@ -138,7 +140,7 @@ class LocalStore:
         raw = Sink(self.disk, descriptor, path)
         try:
             try:
-                buffered = BufferedWriter(raw, _BUFFER_BYTES)
+                buffered = BufferedWriter(raw, BUFFER_BYTES)
                 yield buffered
                 if not buffered.closed:
                     buffered.flush()
@@ -168,12 +170,27 @@ class LocalStore:
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically, whole and durable; tell whether it was there before."""
-        with self.staging() as staging:
+        with self._staging() as staging:
             return staging.put(path, data, last=True)
 
-    def staging(self) -> Staging:
-        """Return a `put_if_absent` that keeps what it wrote for another attempt."""
+    @contextmanager
+    def attempts(self) -> Iterator[PutIfAbsent]:
+        """Yield a `put_if_absent` that keeps what it wrote for another attempt."""
+        with self._staging() as staging:
+            yield staging.put
+
+    def _staging(self) -> Staging:
         return Staging(self.disk, self._folders, self.resolve)
+
+    @contextmanager
+    def new_files(self) -> Iterator[OpenOutput]:
+        """Open new files: threads sync them, and each folder is synced once, at the end."""
+        with NewFiles(self.disk, self._folders, self.resolve) as files:
+            yield files.open
+
+    def local_path(self, path: str) -> str | None:
+        """Return the absolute path of a file."""
+        return self.resolve(path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there; readers see the old bytes or the new ones."""

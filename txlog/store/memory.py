@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.store.base import ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, Put
 from txlog.store.oserrors import os_errors
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.
@@ -38,7 +38,7 @@ def _files() -> Any:
 
 
 @dataclass(frozen=True)
-class MemoryStore:
+class MemoryStore(BasicStore):
     """A folder of fsspec's memory file system, which all threads of a process share.
 
     What it holds is seen by all readers of `memory://` in the process. A pickled store that is
