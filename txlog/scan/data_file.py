@@ -22,7 +22,7 @@ from txlog.schema.arrow import arrow_type
 from txlog.stats.bounds import Bounds, merged
 from txlog.stats.read import row_group_bounds
 from txlog.stats.skip import keep
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.store.many import is_far
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
@@ -62,7 +62,7 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
         source = stack.enter_context(open_ranged(home, name, size))
         return pq.ParquetFile(source, pre_buffer=is_far(home), coerce_int96_timestamp_unit="us")
 
-    with blamed(file.path, version):
+    with naming(store), blamed(file.path, version):
         try:
             return opened(file.size or None)
         except (pa.ArrowException, OSError):

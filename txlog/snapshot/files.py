@@ -23,7 +23,7 @@ from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.threads import prefetch
 
 Result = TypeVar("Result")
@@ -215,6 +215,11 @@ def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
     """Return what is read of a snapshot, by way of other files of the log if some are damaged."""
+    with naming(store):
+        return _read_sound(store, snapshot, read)
+
+
+def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]) -> Result:
     names: list[str] = []
     current, again = snapshot, bool(snapshot.footers)
     while True:

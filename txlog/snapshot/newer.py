@@ -11,7 +11,7 @@ from txlog.log.names import LogFile, commit_name, log_path
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.store.many import is_far
 
 
@@ -28,8 +28,14 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         The table is catalog-managed.
     """
     require_refreshable(snapshot)
-    if is_far(store):
-        return _refreshed_by_listing(store, snapshot)
+    with naming(store):
+        if is_far(store):
+            return _refreshed_by_listing(store, snapshot)
+        return _refreshed_by_looking(store, snapshot)
+
+
+def _refreshed_by_looking(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version, by a look at each commit that may follow."""
     if not _is_there(store, snapshot):
         return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))

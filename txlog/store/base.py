@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
+from txlog.errors import naming_table
+from txlog.store.paths import without_secrets
 from txlog.threads import map_ahead
 
 Put = Literal["created", "exists"]
@@ -175,6 +177,11 @@ class Store(Protocol):
     def local_path(self, path: str) -> str | None:
         """Return the path by which other libraries can open a file on a local disk; else None."""
         ...
+
+
+def naming(store: Store) -> naming_table:
+    """Return a `with` whose errors name the table in a store, without secrets."""
+    return naming_table(without_secrets(store.root))
 
 
 class BasicStore:

@@ -68,7 +68,7 @@ class LocalStore(BasicStore):
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        with os_errors("read", path):
+        with os_errors("read", path, self.root):
             # Not to wait forever for a writer, should it be a pipe.
             descriptor = os.open(self.resolve(path), _READ)
             try:
@@ -99,33 +99,33 @@ class LocalStore(BasicStore):
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         target = self.resolve(path)
-        with os_errors("open", path):
+        with os_errors("open", path, self.root):
             _require_file(os.stat(target))
             # Not mapped: a file that shrinks under a map kills the process.
             return pa.OSFile(target, "rb")
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""
-        with os_errors("look at", path):
+        with os_errors("look at", path, self.root):
             found = os.stat(self.resolve(path))
             _require_file(found)
         return ObjectInfo(path.rsplit("/", 1)[-1], found.st_size, found.st_mtime_ns // 1_000_000)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
-        with os_errors("list", folder):
+        with os_errors("list", folder, self.root):
             found = list_files(self.resolve(folder), name)
         yield from found
 
     def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
         """Return what `list_after` yields, by names alone: each file would have to be asked."""
-        with os_errors("list", folder):
+        with os_errors("list", folder, self.root):
             names = list_names(self.resolve(folder), name)
         return zip(names, repeat(0), repeat(0), strict=False)
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, by name, ascending; links are left out."""
-        with os_errors("list", folder):
+        with os_errors("list", folder, self.root):
             found = list_below(self.resolve(folder))
         yield from found
 
@@ -134,10 +134,10 @@ class LocalStore(BasicStore):
         """Return a new file to be written in a `with`."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             self._folders.ensure(folder)
             descriptor = self.disk.create(target)
-        raw = Sink(self.disk, descriptor, path)
+        raw = Sink(self.disk, descriptor, path, self.root)
         try:
             try:
                 buffered = BufferedWriter(raw, BUFFER_BYTES)
@@ -147,9 +147,9 @@ class LocalStore(BasicStore):
                 raw.sync()
             finally:
                 raw.give_up()  # What is still buffered now is not wanted.
-                with os_errors("close", path):
+                with os_errors("close", path, self.root):
                     self.disk.close(descriptor)
-            with os_errors("write", path):
+            with os_errors("write", path, self.root):
                 self.disk.sync_folder(folder)
         except BaseException:
             forget(self.disk, target)
@@ -159,7 +159,7 @@ class LocalStore(BasicStore):
         """Write a whole new file, durably."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             self._folders.ensure(folder)
             write_whole(self.disk, target, data)
             try:
@@ -196,7 +196,7 @@ class LocalStore(BasicStore):
         """Write a file, replacing what was there; readers see the old bytes or the new ones."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("replace", path):
+        with os_errors("replace", path, self.root):
             self._folders.ensure(folder)
             fresh = temporary(target)
             write_whole(self.disk, fresh, data)

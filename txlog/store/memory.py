@@ -15,6 +15,7 @@ import pyarrow as pa
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.store.base import BasicStore, ObjectInfo, Put
 from txlog.store.oserrors import os_errors
+from txlog.store.paths import without_secrets
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.
 _lock = threading.RLock()
@@ -69,7 +70,9 @@ class MemoryStore(BasicStore):
     def _held(self, path: str) -> Any:
         held = _files().store.get(self._key(path))
         if held is None:
-            raise NotFoundError(path=path, reason="there is no such file")
+            raise NotFoundError(
+                path=path, reason="there is no such file", table=without_secrets(self.root)
+            )
         return held
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
@@ -104,12 +107,12 @@ class MemoryStore(BasicStore):
             self._put(path, data)
 
     def _require_free(self, path: str) -> None:
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             if self._key(path) in _files().store:
                 raise FileExistsError("File exists")
 
     def _put(self, path: str, data: bytes) -> None:
-        with os_errors("write", path):
+        with os_errors("write", path, self.root):
             _files().pipe_file(self._key(path), data)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:

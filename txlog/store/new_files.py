@@ -60,13 +60,13 @@ class NewFiles:
         """Return a new file to be written in a `with`; when that ends, its sync begins."""
         target = self._resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self._folders.root):
             for made, is_new in self._folders.make(folder).items():
                 self._made[made] = is_new or self._made.get(made, False)
             descriptor = self._disk.create(target)
         self._targets.append(target)
         self._filled[folder] = path
-        raw = Sink(self._disk, descriptor, path)
+        raw = Sink(self._disk, descriptor, path, self._folders.root)
         try:
             try:
                 buffered = BufferedWriter(raw, BUFFER_BYTES)
@@ -86,10 +86,10 @@ class NewFiles:
 
     def _sync(self, path: str, descriptor: int) -> None:
         try:
-            with os_errors("write", path):
+            with os_errors("write", path, self._folders.root):
                 self._disk.sync(descriptor)
         finally:
-            with os_errors("close", path):
+            with os_errors("close", path, self._folders.root):
                 self._disk.close(descriptor)
 
     def _finish(self) -> None:
@@ -108,7 +108,7 @@ class NewFiles:
         self._folders.remember(self._made)
 
     def _sync_folder(self, is_ours: bool, path: str, folder: str) -> None:
-        with os_errors("write", path):
+        with os_errors("write", path, self._folders.root):
             self._folders.sync(folder, is_ours=is_ours)
 
     def _remove(self) -> None:

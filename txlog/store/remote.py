@@ -162,11 +162,14 @@ class FsspecStore(BasicStore):
         except TxlogError:
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(path=shown, reason="there is no such file") from error
+            raise NotFoundError(
+                path=shown, reason="there is no such file", table=without_secrets(self.root)
+            ) from error
         except Exception as error:  # Backends raise errors of their own libraries.
             raise StoreError(
                 operation=operation,
                 path=shown,
+                table=without_secrets(self.root),
                 reason=f"{type(error).__name__}: {_without(str(error), self.options)}",
                 remedy="Check the address, the credentials and the connection, and try again",
             ) from error

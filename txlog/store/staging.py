@@ -52,7 +52,7 @@ class Staging:
         """
         target = self._resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self._folders.root):
             self._folders.ensure(folder)
             try:
                 created = self._linked(target, data, path)

@@ -36,7 +36,7 @@ class Table(About, Reading, Writing, Altering):
     ----------
     uri
         A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
-        taken literally, `file:` URIs are percent-decoded.
+        taken literally but for `~`, the user's home; `file:` URIs are percent-decoded.
     version
         Open this version. Default: the latest.
     timestamp
