@@ -15,7 +15,7 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (ARCHITECTURE in spec/architecture.md).
 ORDER = (
-    "errors", "effects", "version", "schema", "variant", "actions", "log",
+    "errors", "effects", "version", "cached", "threads", "schema", "variant", "actions", "log",
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "changes", "stream", "commit", "writing", "maintain",
@@ -74,6 +74,13 @@ def test_rooms_import_only_to_their_left(path: Path) -> None:
             assert room in ONLY_IN.get(top, {room}), f"{path} imports {top}"
             if room in PURE:
                 assert top not in IMPURE, f"{path} imports {top}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_no_property_holds_a_lock_that_a_fork_would_keep(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "functools":
+            assert "cached_property" not in {alias.name for alias in node.names}, path
 
 
 def run_python(code: str) -> str:

@@ -29,15 +29,23 @@ class TxlogError(Exception):
 
     reason: str = ""  # What is wrong, in one clause.
     remedy: str = ""  # What the caller can do, in one sentence.
+    table: str | None = None  # The root of the table that a relative `path` is in.
 
     def __str__(self) -> str:
         facts = ", ".join(
-            f"{f.name}={value!r}"
-            for f in fields(self)
-            if f.name not in _PROSE and (value := getattr(self, f.name)) not in (None, ())
+            f"{name}={value!r}"
+            for name in self._facts()
+            if (value := getattr(self, name)) not in (None, ())
         )
         body = f"[{self.code}] {self.reason or self.summary}" + (f" ({facts})" if facts else "")
         return f"{body}. {self.remedy}" if self.remedy else body
+
+    def _facts(self) -> list[str]:
+        names = [field.name for field in fields(self) if field.name not in _PROSE]
+        path = getattr(self, "path", None)
+        if self.table is not None and path is not None and path.startswith(self.table):
+            names.remove("table")  # The path says it.
+        return names
 
     def __reduce__(self) -> tuple[Callable[..., TxlogError], tuple[Any, ...]]:
         # Exception's own pickling replays positional args, and there are none here.
@@ -46,6 +54,22 @@ class TxlogError(Exception):
 
 def _restore(kind: type[TxlogError], state: dict[str, Any]) -> TxlogError:
     return kind(**state)
+
+
+class naming_table:  # noqa: N801  # Used as a function, like `contextlib.suppress`.
+    """Have every error of ours that leaves a `with` name the table, unless it names one."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TxlogError) and error.table is None:
+            error.table = self.root
 
 
 @dataclass(eq=False, kw_only=True)
@@ -142,6 +166,8 @@ class OutcomeUnknownError(TxlogError):
     path: str
     version: int | None = None
     txn_id: str | None = None
+    # True: the file is there and is ours; only whether it survives a crash is unknown.
+    visible: bool | None = None
 
 
 @dataclass(eq=False, kw_only=True)

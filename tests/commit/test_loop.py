@@ -24,6 +24,7 @@ from txlog.fragments.ids import ID_APP, ID_TAG
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import BasicStore
 from txlog.store.local import LocalStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create
@@ -224,7 +225,7 @@ def test_a_redo_comes_with_the_newest_snapshot(place: Context) -> None:
     assert done.snapshot.schema.names() == ["x", "y"]
 
 
-class _Busy:
+class _Busy(BasicStore):
     """A store in which another writer takes every version first."""
 
     def __init__(self, inner: LocalStore, others: Iterator[bytes]) -> None:

@@ -16,6 +16,7 @@ from txlog.effects import Effects
 from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
+from txlog.store.base import BasicStore
 from txlog.store.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.writing.arguments import as_schema
@@ -26,7 +27,7 @@ SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")
 
 
-class Flaky:
+class Flaky(BasicStore):
     """A store that goes wrong at commits, as told, and is sound when it is told nothing."""
 
     def __init__(self, inner: LocalStore | MemoryStore, *faults: str) -> None:

@@ -25,6 +25,7 @@ from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.maintain.compact import Limits, choose_groups
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
+from txlog.store.base import BasicStore
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 
@@ -341,7 +342,7 @@ def test_a_store_that_fails_leaves_no_file(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
     before = parquet_files(tmp_path)
 
-    class Failing:
+    class Failing(BasicStore):
         def __getattr__(self, name: str) -> Any:
             return getattr(table.store, name)
 

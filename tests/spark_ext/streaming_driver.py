@@ -27,6 +27,7 @@ from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.target import task_property
 from txlog.spark_ext.writer import StreamWriter, stream_writer
+from txlog.store.base import BasicStore
 from txlog.store.open import open_store
 
 SETTINGS = {
@@ -123,7 +124,7 @@ def die(*, whole: bool) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class CrashingStore:
+class CrashingStore(BasicStore):
     """A store around another one, with the points between the bytes of a commit."""
 
     def __init__(self, inner: Any, crash: Crash) -> None:

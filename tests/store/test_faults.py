@@ -39,13 +39,18 @@ def output(store: LocalStore) -> None:
         sink.write(DATA)
 
 
+def new_files(store: LocalStore) -> None:
+    with store.new_files() as open_output, open_output("_delta_log/0.json") as sink:
+        sink.write(DATA)
+
+
 def steps_of(function: Callable[[LocalStore], object], root: Path) -> list[str]:
     disk = BrokenDisk(0, Crash())
     function(LocalStore(str(root), disk=disk))
     return disk.steps
 
 
-@pytest.mark.parametrize("function", [put, replace, write_new, output])
+@pytest.mark.parametrize("function", [put, replace, write_new, output, new_files])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_an_error_at_any_step_leaves_all_or_nothing(
@@ -146,7 +151,7 @@ def test_a_link_that_landed_though_it_failed_is_created(tmp_path: Path, error: O
     ],
 )
 def test_an_error_says_what_to_do(tmp_path: Path, code: int, words: str) -> None:
-    store = LocalStore(str(tmp_path), disk=BrokenDisk(2, OSError(code, os.strerror(code))))
+    store = LocalStore(str(tmp_path), disk=BrokenDisk(1, OSError(code, os.strerror(code))))
     with pytest.raises(StoreError, match=words) as caught:
         put(store)
     assert caught.value.path == "_delta_log/0.json"

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
-from txlog.store.many import list_briefly, read_many
 from txlog.store.open import open_store
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
@@ -28,7 +27,7 @@ def test_whatever_size_was_told_the_bytes_are_those_of_the_file(
             Path(root, str(n)).write_bytes(data)
         asked = [(str(n), size) for n, (_, size) in enumerate(files)]
         for uri in (root, f"local://{root}"):
-            assert list(read_many(open_store(uri), asked)) == [data for data, _ in files]
+            assert list(open_store(uri).read_many(asked)) == [data for data, _ in files]
 
 
 def test_the_size_of_a_listing_is_of_the_right_kind(tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_the_size_of_a_listing_is_of_the_right_kind(tmp_path: Path) -> None:
     store.write_new("f/b", b"")
     told = [(f"f/{name}", size) for name, size, _ in store.list_after("f", "")]
     assert told == [("f/a", 4), ("f/b", 0)]
-    assert list(read_many(store, told)) == [b"0123", b""]
+    assert list(store.read_many(told)) == [b"0123", b""]
 
 
 @pytest.mark.parametrize("length", [511, 512, 513, 65535, 65536, 65537, 200_000])
@@ -46,7 +45,7 @@ def test_a_file_of_any_length_is_read_whole(tmp_path: Path, length: int, told: b
     data = bytes(range(256)) * (length // 256 + 1)
     (tmp_path / "a").write_bytes(data[:length])
     asked = [("a", length if told else 0)]
-    assert list(read_many(open_store(tmp_path), asked)) == [data[:length]]
+    assert list(open_store(tmp_path).read_many(asked)) == [data[:length]]
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -56,7 +55,7 @@ def test_a_file_that_comes_a_block_at_a_time_is_read_whole(
     read = os.read
     (tmp_path / "a").write_bytes(bytes(5000))
     monkeypatch.setattr(os, "read", lambda descriptor, most: read(descriptor, min(most, 4096)))
-    assert list(read_many(open_store(tmp_path), [("a", 5000 if told else 0)])) == [bytes(5000)]
+    assert list(open_store(tmp_path).read_many([("a", 5000 if told else 0)])) == [bytes(5000)]
 
 
 names = st.text("01ab.", min_size=1, max_size=3).filter(lambda name: name.strip("."))
@@ -73,7 +72,7 @@ def test_a_brief_listing_has_the_same_names(files: set[str], folders: set[str], 
         for uri in (root, f"local://{root}"):
             store = open_store(uri)
             listed = [info.name for info in store.list_after("f", since)]
-            assert [name for name, _, _ in list_briefly(store, "f", since)] == listed
+            assert [name for name, _, _ in store.list_briefly("f", since)] == listed
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
@@ -84,7 +83,7 @@ def test_a_brief_listing_has_links_to_files_alone(tmp_path: Path) -> None:
         (tmp_path / f"to-{target.removeprefix('to-')}").symlink_to(target)
     store = open_store(tmp_path)
     listed = [info.name for info in store.list_after("", "")]
-    assert [name for name, _, _ in list_briefly(store, "", "")] == listed
+    assert [name for name, _, _ in store.list_briefly("", "")] == listed
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 1 << 70])
@@ -95,7 +94,7 @@ def test_errors_are_those_of_reading_one(tmp_path: Path, path: str, size: int) -
     store = open_store(tmp_path)
     with pytest.raises((InvalidInputError, NotFoundError, StoreError)) as by_itself:
         store.read(path)
-    found = read_many(store, [("a", 1), (path, size)])
+    found = store.read_many([("a", 1), (path, size)])
     assert next(found) == b"x"
     with pytest.raises(TxlogError) as among_others:
         next(found)
@@ -108,7 +107,7 @@ def test_errors_are_those_of_reading_one(tmp_path: Path, path: str, size: int) -
 def test_a_pipe_is_no_file(tmp_path: Path, size: int) -> None:
     os.mkfifo(tmp_path / "p")
     with pytest.raises(StoreError, match="pipe"):
-        list(read_many(open_store(tmp_path), [("p", size)]))
+        list(open_store(tmp_path).read_many([("p", size)]))
 
 
 def test_a_file_that_cannot_be_opened_is_an_error(
@@ -121,4 +120,4 @@ def test_a_file_that_cannot_be_opened_is_an_error(
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StoreError, match="ulimit"):
-        list(read_many(open_store(tmp_path), [("a", 1)]))
+        list(open_store(tmp_path).read_many([("a", 1)]))

@@ -4,9 +4,19 @@ import importlib.util
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
-from txlog.errors import InvalidInputError, NotFoundError, StoreError, UnsupportedFeatureError
+import txlog
+from txlog.errors import (
+    DataFileError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    StoreError,
+    UnsupportedFeatureError,
+)
 from txlog.store.local import LocalStore
 from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, uri_of
 from txlog.store.remote import FsspecStore
@@ -38,7 +48,25 @@ def test_local_uris(uri: str, root: str) -> None:
 def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert open_store("t") == open_store(tmp_path / "t")
-    assert open_store("~").root == str(tmp_path / "~")
+    assert open_store("./~").root == str(tmp_path / "~")
+    assert open_store("a~").root == str(tmp_path / "a~")
+
+
+def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.chdir(work)
+    assert open_store("~").root == str(home)
+    assert open_store("~/a/../t").root == open_store(Path("~/t")).root == str(home / "t")
+    assert open_store(f"{tmp_path}/~").root == str(tmp_path / "~")
+    assert open_store("~no such user/t").root == str(work / "~no such user" / "t")
+    assert open_store("file:///~").root == "/~"
+    txlog.write("~/t", pa.table({"x": [1, 2]}))
+    assert txlog.Table(home / "t").count() == DeltaTable(home / "t").count() == 2
+    assert list(work.iterdir()) == []
 
 
 @pytest.mark.parametrize("uri", ["", " ", "a\0b", "file:///a%00b", "file://host/x", "file:x"])
@@ -161,3 +189,29 @@ def test_links_are_not_followed_when_deleting(tmp_path: Path) -> None:
     store.delete(["link", str(tmp_path / "t" / "a")])
     assert (outside / "f").read_bytes() == b"x"
     assert [path.name for path in (tmp_path / "t").iterdir()] == ["folder"]
+
+
+def test_errors_name_the_table_and_the_path_in_it(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1, 2]}))
+    log = tmp_path / "t" / "_delta_log"
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    file.rename(tmp_path / "away")
+    with pytest.raises(DataFileError) as missing:
+        table.to_arrow()
+    (tmp_path / "away").rename(file)
+    (log / f"{0:020d}.json").write_text("{}\n{")
+    with pytest.raises(LogCorruptError) as damaged:
+        txlog.Table(tmp_path / "t")
+    with pytest.raises(LogCorruptError) as history:
+        table.history()
+    with pytest.raises(NotFoundError) as absent:
+        open_store(tmp_path / "t").read("_delta_log/none")
+    for caught in (missing, damaged, history, absent):
+        assert caught.value.table == str(tmp_path / "t")
+        assert f"table={str(tmp_path / 't')!r}" in str(caught.value)
+    with pytest.raises(NotFoundError) as no_table:
+        txlog.Table(tmp_path / "none")
+    assert str(no_table.value).count(str(tmp_path / "none")) == 1
+    with pytest.raises(NotFoundError) as far:
+        open_store("memory://user:secret@host/t").read("x")
+    assert "secret" not in str(far.value)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import OutcomeUnknownError, TxlogError
-from txlog.store.attempts import attempts
 from txlog.store.disk import Disk
 from txlog.store.local import LocalStore
 from txlog.store.turns import Turn
@@ -26,7 +25,7 @@ def names(root: Path) -> list[str]:
 
 def lose_then_win(store: LocalStore, first: bytes = LONG, then: bytes = SHORT) -> None:
     """Find a name taken, and put other bytes under the next one."""
-    with attempts(store) as put:
+    with store.attempts() as put:
         assert put("log/0", first) == "exists"
         assert put("log/1", then) == "created"
 
@@ -67,7 +66,7 @@ def test_what_lands_is_the_last_attempt(
     root = tmp_path_factory.mktemp("t")
     for number in range(len(tries) - 1):
         LocalStore(str(root)).put_if_absent(f"log/{number}", b"theirs")
-    with attempts(LocalStore(str(root))) as put:
+    with LocalStore(str(root)).attempts() as put:
         answers = [put(f"log/{number}", data) for number, data in enumerate(tries)]
     assert answers == ["exists"] * (len(tries) - 1) + ["created"]
     found = [(root / "log" / str(number)).read_bytes() for number in range(len(tries))]
@@ -76,7 +75,7 @@ def test_what_lands_is_the_last_attempt(
 
 
 def test_nothing_stays_of_an_attempt_given_up(root: Path) -> None:
-    with attempts(LocalStore(str(root))) as put:
+    with LocalStore(str(root)).attempts() as put:
         assert put("log/0", LONG) == "exists"
         assert len(names(root)) == 2
     with pytest.raises(KeyboardInterrupt):
@@ -85,7 +84,7 @@ def test_nothing_stays_of_an_attempt_given_up(root: Path) -> None:
 
 
 def interrupted(store: LocalStore) -> None:
-    with attempts(store) as put:
+    with store.attempts() as put:
         put("log/0", LONG)
         raise KeyboardInterrupt
 
@@ -156,7 +155,7 @@ def test_a_file_with_another_name_is_not_written_over(root: Path) -> None:
 def test_a_file_that_somebody_tidied_up_is_written_again(
     root: Path, data: bytes, replaced: bool
 ) -> None:
-    with attempts(LocalStore(str(root))) as put:
+    with LocalStore(str(root)).attempts() as put:
         assert put("log/0", LONG) == "exists"
         for path in (root / "log").glob(".*"):
             path.unlink()
@@ -169,7 +168,7 @@ def test_a_file_that_somebody_tidied_up_is_written_again(
 def test_stores_around_a_store_see_every_attempt(root: Path) -> None:
     counting, faulty = CountingStore(LocalStore(str(root))), FaultyStore(LocalStore(str(root)))
     for store in (counting, faulty):
-        with attempts(store) as put:
+        with store.attempts() as put:
             assert put("log/0", b"x") == put("log/0", b"x") == "exists"
     assert counting.requests["put_if_absent"] == 2
     assert faulty.calls == [("put_if_absent", "log/0")] * 2
@@ -192,7 +191,7 @@ def test_a_turn_is_waited_for_but_not_for_long(tmp_path: Path) -> None:
 
 def test_who_has_landed_or_given_up_keeps_no_turn(root: Path) -> None:
     for landing in (True, False):
-        with attempts(LocalStore(str(root))) as put:
+        with LocalStore(str(root)).attempts() as put:
             put("log/0", LONG)
             if landing:
                 put("log/1", LONG)

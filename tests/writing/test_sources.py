@@ -15,6 +15,7 @@ from txlog.commit.context import Context
 from txlog.errors import StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
+from txlog.store.base import BasicStore
 from txlog.store.local import LocalStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create, write_new_table
@@ -122,7 +123,7 @@ def test_a_bad_row_late_in_the_stream_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-class _Full:
+class _Full(BasicStore):
     """A disk on which only so many files have room."""
 
     def __init__(self, inner: LocalStore, room: int) -> None:

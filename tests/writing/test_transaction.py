@@ -83,7 +83,7 @@ CHANGES = st.one_of(
 )
 
 
-@pytest.mark.spec("CON-20")
+@pytest.mark.spec("CON-21")
 @pytest.mark.parametrize("form", ["vectors", "rewritten", "tracked", "lance", "stamped"])
 @settings(max_examples=12)
 @given(changes=st.lists(CHANGES, min_size=1, max_size=5), meets_a_winner=st.booleans())
@@ -117,7 +117,7 @@ def test_together_is_as_one_after_the_other(
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.spec("CON-20")
+@pytest.mark.spec("CON-21")
 def test_it_is_one_version(tmp_path: Path) -> None:
     table = make(tmp_path / "t", "vectors")
     with table.transaction(user_metadata="monthly") as tx:
@@ -224,7 +224,7 @@ def test_rows_that_a_winner_adds_are_looked_at(tmp_path: Path) -> None:
     assert values(table) == [*range(20)]
 
 
-@pytest.mark.spec("CON-19")
+@pytest.mark.spec("CON-20")
 def test_a_recorded_transaction_does_nothing(tmp_path: Path) -> None:
     table = make(tmp_path / "t", "vectors")
 
@@ -244,7 +244,7 @@ def test_a_recorded_transaction_does_nothing(tmp_path: Path) -> None:
     assert files_of(table) == before
 
 
-@pytest.mark.spec("CON-19")
+@pytest.mark.spec("CON-20")
 def test_another_process_that_records_it_meanwhile_wins(tmp_path: Path) -> None:
     table = make(tmp_path / "t", "vectors")
     with table.transaction(txn=("job", 1)) as tx:
@@ -265,7 +265,7 @@ NOTHING_TO_DO: dict[str, Callable[[txlog.Table, Any], txlog.Outcome]] = {
 }
 
 
-@pytest.mark.spec("CON-19")
+@pytest.mark.spec("CON-20")
 @pytest.mark.parametrize("verb", NOTHING_TO_DO)
 def test_a_txn_is_recorded_even_if_nothing_changes(tmp_path: Path, verb: str) -> None:
     table = txlog.Table.create(

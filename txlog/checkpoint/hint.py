@@ -50,6 +50,15 @@ def read_hint(store: Store) -> Hint | None:
     return found
 
 
+def hinted_version(store: Store) -> int:
+    """Return the version of the hint; -1 if there is none that can be used."""
+    try:
+        found = decode_hint(store.read(HINT_PATH))
+    except TxlogError:
+        return -1
+    return -1 if found is None else found.version
+
+
 @lru_cache(maxsize=16)  # Every commit looks at it, and it is mostly the same.
 def decode_hint(data: bytes) -> Hint | None:
     """Return what the file says, or None: a hint is never worth an error."""

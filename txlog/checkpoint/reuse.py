@@ -14,11 +14,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import flat
-from txlog.checkpoint.footer import read_footer
+from txlog.checkpoint.opened import opened
 from txlog.errors import TxlogError
 from txlog.log.names import log_path
 from txlog.log.paths import canonical_keys, decode_path
@@ -122,21 +121,20 @@ def is_reusable(
         if store.info(path).size != sidecar.size_in_bytes:
             return False
         near = [key for key in keys if stamp.low <= key <= stamp.high]
-        return not near or not _holds_any(store, path, near)
+        return not near or not _holds_any(store, path, sidecar.size_in_bytes, near)
     except (TxlogError, pa.ArrowException, OSError, ValueError):
         return False  # Whoever reads it then, says what is wrong.
 
 
-def _holds_any(store: Store, path: str, keys: Sequence[str]) -> bool:
+def _holds_any(store: Store, path: str, size: int, keys: Sequence[str]) -> bool:
     """Return whether a sidecar has one of some paths; it reads no other column."""
     wanted = pa.array(keys, pa.string())
-    with store.open_input(path) as source:
-        file = pq.ParquetFile(source, metadata=read_footer(source), page_checksum_verification=True)
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group, columns=["add.path", "remove.path"])
+    with opened(store, path, size) as sidecar:
+        for group in sidecar.groups:
+            table = sidecar.file.read_row_group(group, columns=["add.path", "remove.path"])
             for column in table.columns:
-                found = pc.is_in(pc.struct_field(flat(column), "path"), value_set=wanted)
-                if pc.any(found).as_py():
+                known = pc.is_in(pc.struct_field(flat(column), "path"), value_set=wanted)
+                if pc.any(known).as_py():
                     return True
     return False
 

@@ -1,7 +1,7 @@
 """Versions of applications: what makes a write happen exactly once.
 
 A commit may record that it holds version n of an application. Whoever writes that version again
-finds it recorded, and changes nothing. Rules: spec/commit.md, CON-3 and CON-18; spec/streaming.md,
+finds it recorded, and changes nothing. Rules: spec/commit.md, CON-3 and CON-20; spec/streaming.md,
 STR-41, STR-42 and STR-49.
 """
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txlog.actions.ndjson import rows as log_rows
 from txlog.commit.attempt import prepare
 from txlog.commit.blind import passes_blindly
-from txlog.commit.encode import txn_id_of
 from txlog.commit.intent import Intent
 from txlog.commit.judge import Verdict, judge, refusal, worse
+from txlog.commit.landed import is_ours, require_landed
 from txlog.effects import Effects
 from txlog.errors import (
-    LogCorruptError,
     NotFoundError,
     OutcomeUnknownError,
     RetriesExhaustedError,
@@ -24,8 +22,7 @@ from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows, re
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.newer import newer_commits
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, moved
-from txlog.store.attempts import PutIfAbsent, attempts
-from txlog.store.base import Store
+from txlog.store.base import PutIfAbsent, Store
 
 DEADLINE_S = 120.0
 _AT_ONCE = 10  # Lost races, before it is waited: who waits loses to who has just begun.
@@ -88,7 +85,7 @@ def commit(
         An answer was lost and the commit cannot be read back: its data files must be kept.
     """
     store.require_writable()
-    with attempts(store) as put:
+    with store.attempts() as put:
         return _commit(store, put, base, intent, effects, deadline_s, rebase)
 
 
@@ -110,7 +107,9 @@ def _commit(
         attempt = prepare(store, snapshot, intent, txn_id, made_ms=made_ms, now_ms=effects.now_ms())
         held = _put(store, put, version, attempt.data, txn_id, effects)
         if held is None:
-            return Committed(_stamped(store, attempt.after, effects), intent, tried)
+            file_ms = require_landed(store, attempt.data, txn_id, version)
+            stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
+            return Committed(stamped, intent, tried)
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, held)
@@ -143,12 +142,8 @@ def _wait_s(attempts: int) -> float:
     return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * float(2 ** min(attempts, 12)))
 
 
-def _stamped(store: Store, after: Snapshot, effects: Effects) -> Snapshot:
-    """Give the new snapshot its file's own time; nothing may fail now that it has landed."""
-    try:
-        made_ms = store.info(log_path(commit_name(after.version))).modified_ms
-    except (StoreError, NotFoundError):
-        made_ms = effects.now_ms()
+def _stamped(after: Snapshot, made_ms: int) -> Snapshot:
+    """Return the new snapshot with the time of its file."""
     stamped = after.is_active("inCommitTimestamp")
     return moved(after, head_ms=made_ms, timestamp_ms=after.timestamp_ms if stamped else made_ms)
 
@@ -164,6 +159,9 @@ def _put(
             if put(path, data) == "created":
                 return None
         except OutcomeUnknownError as error:
+            if error.visible:  # To read it back would not show that it survives a crash.
+                error.version, error.txn_id = version, txn_id
+                raise
             lost = error
         except StoreError as error:
             if lost is None:
@@ -177,15 +175,8 @@ def _put(
             continue  # Not there: the same bytes may be put again.
         except StoreError as error:
             raise _unknown(path, version, txn_id) from (lost or error)
-        return None if _is_ours(held, txn_id, path) else held
+        return None if is_ours(held, txn_id, path) else held
     raise _unknown(path, version, txn_id)
-
-
-def _is_ours(data: bytes, txn_id: str, path: str) -> bool:
-    try:
-        return any(txn_id_of(row) == txn_id for row in log_rows(data, path=path))
-    except LogCorruptError:
-        return False
 
 
 def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:

@@ -113,7 +113,7 @@ def execute(
         The latest version that the caller knows.
     txn
         An application's version. If the table records it already, nothing is done. Otherwise it is
-        recorded, even if the operation has nothing to change (rule CON-19).
+        recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
         Text that the commit notes.
     deadline_s

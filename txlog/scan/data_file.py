@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from txlog.cached import cached_property
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import DataFile
@@ -22,7 +22,7 @@ from txlog.schema.arrow import arrow_type
 from txlog.stats.bounds import Bounds, merged
 from txlog.stats.read import row_group_bounds
 from txlog.stats.skip import keep
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.store.many import is_far
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
@@ -62,7 +62,7 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
         source = stack.enter_context(open_ranged(home, name, size))
         return pq.ParquetFile(source, pre_buffer=is_far(home), coerce_int96_timestamp_unit="us")
 
-    with blamed(file.path, version):
+    with naming(store), blamed(file.path, version):
         try:
             return opened(file.size or None)
         except (pa.ArrowException, OSError):

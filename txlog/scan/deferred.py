@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from operator import add
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import FILE_ROWS, flat
+from txlog.cached import cached_property
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of

@@ -6,15 +6,14 @@ Rules: spec/engine.md.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
 from txlog.store.base import Store
-from txlog.store.many import is_far, reads_at_once
+from txlog.store.many import is_far
+from txlog.threads import map_ahead
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,25 +46,14 @@ class Threads:
         if workers == 1:
             yield from map(function, items)
             return
-        with ThreadPoolExecutor(workers, thread_name_prefix="txlog") as pool:
-            waiting: deque[Future[Result]] = deque()
-            try:
-                for item in items:
-                    waiting.append(pool.submit(function, item))
-                    if len(waiting) > workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
+        yield from map_ahead(function, items, workers=workers, ahead=workers)
 
 
 def threads_for(store: Store) -> Threads:
     """Return an engine for a store: of one far away, threads wait more than they work."""
     if not is_far(store):
         return Threads()
-    return Threads(max(reads_at_once(store), os.cpu_count() or 1))
+    return Threads(max(store.reads_at_once, os.cpu_count() or 1))
 
 
 def is_in_process(engine: Engine) -> bool:

@@ -36,7 +36,6 @@ from txlog.scan.read import FragmentReader, read_fragment
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store
-from txlog.store.local import LocalStore
 from txlog.store.many import map_many
 from txlog.store.open import locate
 
@@ -95,7 +94,7 @@ def _local_path(store: Store, fragment: Fragment) -> str | None:
         home, name = locate(store, decode_path(fragment.files[0].path))
     except TxlogError:
         return None
-    return home.resolve(name) if isinstance(home, LocalStore) else None
+    return home.local_path(name)
 
 
 def _run_frames(store: Store, plan: ReadPlan, schema: pl.Schema, run: Run) -> list[pl.DataFrame]:

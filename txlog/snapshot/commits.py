@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -15,11 +15,12 @@ from txlog.actions.columns import decode_rows
 from txlog.actions.commit_info import CommitInfo
 from txlog.actions.ndjson import decode_action, rows, rows_of_all
 from txlog.actions.table import Metadata, Protocol
+from txlog.cached import cached_property
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log.names import LogFile
 from txlog.log.seal import COMMIT_MARK, is_broken
 from txlog.protocol.access import is_stamped
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.store.many import map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
@@ -71,11 +72,12 @@ def read_commit(store: Store, file: LogFile) -> Commit:
     LogCorruptError
         The file is missing or empty, a line is no JSON object, or an action breaks the protocol.
     """
-    try:
-        data = store.read(file.path) if file.content is None else file.content
-    except NotFoundError as error:
-        raise gone(file) from error
-    return parse_commit(data, file)
+    with naming(store):
+        try:
+            data = store.read(file.path) if file.content is None else file.content
+        except NotFoundError as error:
+            raise gone(file) from error
+        return parse_commit(data, file)
 
 
 def gone(file: LogFile) -> LogCorruptError:

@@ -18,12 +18,12 @@ from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.reconcile.distinct import Hashes, are_distinct, key_hashes
 from txlog.reconcile.files import FileState, newest, state_of
 from txlog.reconcile.overlay import Newer, left_of, newer_of, overlay
-from txlog.snapshot.ahead import read_ahead
 from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
+from txlog.threads import prefetch
 
 Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]
@@ -186,7 +186,7 @@ def _states(
     batches = file_batches(store, chosen, version, wanted, footers=snapshot.footers)
     # Not of all columns: of those, Arrow itself decodes several at a time.
     if wanted != Wanted() and has_large_checkpoint(snapshot):
-        batches = read_ahead(batches)
+        batches = prefetch(batches)
     with closing(batches):
         for source, batch in batches:
             if distinct:
@@ -214,6 +214,11 @@ def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
     """Return what is read of a snapshot, by way of other files of the log if some are damaged."""
+    with naming(store):
+        return _read_sound(store, snapshot, read)
+
+
+def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]) -> Result:
     names: list[str] = []
     current, again = snapshot, bool(snapshot.footers)
     while True:

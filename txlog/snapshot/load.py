@@ -26,8 +26,7 @@ from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
-from txlog.store.base import Store
-from txlog.store.many import list_briefly
+from txlog.store.base import Store, naming
 
 
 def list_log(
@@ -41,7 +40,7 @@ def list_log(
     first = f"{since:020d}"
     try:
         if briefly:
-            listed = list_briefly(store, LOG_FOLDER, first)
+            listed = store.list_briefly(LOG_FOLDER, first)
         else:
             listed = list(store.list_after(LOG_FOLDER, first))
     except StoreError as error:
@@ -122,6 +121,13 @@ def load_snapshot(
     UnsupportedFeatureError
         The table needs features that txlog lacks.
     """
+    with naming(store):
+        return _load_sound(store, version, unusable, catalog)
+
+
+def _load_sound(
+    store: Store, version: int | None, unusable: Sequence[str], catalog: CatalogCommits | None
+) -> Snapshot:
     if version is None and catalog is not None:
         version = catalog.latest_version
     hint = read_hint(store)
@@ -220,7 +226,7 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
 
 
 def _say(text: str) -> None:
-    warnings.warn(text, TxlogWarning, stacklevel=5)
+    warnings.warn(text, TxlogWarning, stacklevel=6)
 
 
 def warn_of_damage(damage: DamagedError) -> None:

@@ -11,7 +11,7 @@ from txlog.log.names import LogFile, commit_name, log_path
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
 from txlog.store.many import is_far
 
 
@@ -28,18 +28,23 @@ def refresh(store: Store, snapshot: Snapshot) -> Snapshot:
         The table is catalog-managed.
     """
     require_refreshable(snapshot)
-    if is_far(store):
-        return _refreshed_by_listing(store, snapshot)
+    with naming(store):
+        if is_far(store):
+            return _refreshed_by_listing(store, snapshot)
+        return _refreshed_by_looking(store, snapshot)
+
+
+def _refreshed_by_looking(store: Store, snapshot: Snapshot) -> Snapshot:
+    """Return the latest version, by a look at each commit that may follow."""
     if not _is_there(store, snapshot):
         return _reloaded(store, snapshot)
     newer = list(newer_commits(store, snapshot.version))
-    if newer:
-        return advance(snapshot, read_commits(store, newer))
+    latest = snapshot.version + len(newer)
     hint = read_hint(store)
-    if hint is not None and hint.version > snapshot.version:
+    if hint is not None and hint.version > latest:
         # The next commits were cleaned up: only a checkpoint leads on.
         return _reloaded(store, snapshot)
-    return snapshot
+    return advance(snapshot, read_commits(store, newer)) if newer else snapshot
 
 
 def _refreshed_by_listing(store: Store, snapshot: Snapshot) -> Snapshot:
@@ -53,11 +58,10 @@ def _refreshed_by_listing(store: Store, snapshot: Snapshot) -> Snapshot:
     if own is None or own.modified_ms != snapshot.head_ms:
         return _reloaded(store, snapshot)
     newer = _following(commits, snapshot.version)
-    if newer:
-        return advance(snapshot, read_commits(store, newer))
-    if any(file.kind == "checkpoint" and file.version > snapshot.version for file in files):
+    latest = snapshot.version + len(newer)
+    if any(file.kind == "checkpoint" and file.version > latest for file in files):
         return _reloaded(store, snapshot)  # The next commits were cleaned up.
-    return snapshot
+    return advance(snapshot, read_commits(store, newer)) if newer else snapshot
 
 
 def _following(commits: Mapping[int, LogFile], version: int) -> list[LogFile]:

@@ -17,7 +17,6 @@ from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, checked_rows, commit_of, gone, parse_many
 from txlog.store.base import Store
-from txlog.store.many import read_many
 
 _BYTES_AT_ONCE = 512 * 1024  # To be looked at together: more takes memory, and as long.
 _LARGE_BYTES = 256 * 1024  # Of one file: from then on, Arrow's JSON reader is faster.
@@ -133,7 +132,7 @@ def _batches(
 
 def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
     asked = [(file.path, file.size) for file in files if file.content is None]
-    found = read_many(store, asked)
+    found = store.read_many(asked)
     for file in files:
         if file.content is not None:
             yield file.content

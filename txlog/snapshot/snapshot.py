@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import empty_rows
 from txlog.actions.table import Metadata, Protocol
+from txlog.cached import cached_property
 from txlog.checkpoint.footer import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.rows import FEATURE

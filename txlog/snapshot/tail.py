@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.actions.base import texts_of
+from txlog.cached import cached_property
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.snapshot.commits import Commit, file_rows

@@ -6,7 +6,6 @@ Rules: spec/streaming.md, STR-1 to STR-14.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.cached import cached_property
 from txlog.changes.plan import ChangeFile
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression

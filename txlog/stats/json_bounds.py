@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
+from txlog.cached import cached_property
 from txlog.schema.batches import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known

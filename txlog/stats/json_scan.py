@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import orjson
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 
 from txlog.actions.stats_text import SECTIONS
 from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
+from txlog.cached import cached_property
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -268,12 +268,14 @@ class JsonScan:
     @cached_property
     def _opens(self) -> Places:
         """Where all braces are that open."""
-        return self._braces[self._bytes[self._braces] == _OPEN]
+        places: Places = self._braces[self._bytes[self._braces] == _OPEN]
+        return places
 
     @cached_property
     def _closes(self) -> Places:
         """Where all braces are that close."""
-        return self._braces[self._bytes[self._braces] == _CLOSE]
+        places: Places = self._braces[self._bytes[self._braces] == _CLOSE]
+        return places
 
     def _needle(self, section: str) -> bytes:
         return orjson.dumps(section) + self._colon + b"{"

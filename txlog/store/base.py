@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+
+from txlog.errors import naming_table
+from txlog.store.paths import without_secrets
+from txlog.threads import map_ahead
 
 Put = Literal["created", "exists"]
+PutIfAbsent: TypeAlias = Callable[[str, bytes], Put]
+OpenOutput: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
 class ObjectInfo(NamedTuple):
@@ -28,9 +34,17 @@ class Store(Protocol):
     Besides those named below, every method that touches the store raises `StoreError` (it failed,
     and nothing was done) and `InvalidInputError` (the path cannot be one).
 
-    A store of which each request takes its time has an attribute `reads_at_once`: how many reads
-    it does at a time best. Of it larger parts are read, several at a time.
+    A store of one's own inherits from `BasicStore`, which makes some of these methods of others.
     """
+
+    @property
+    def reads_at_once(self) -> int:
+        """How many reads it does at a time best.
+
+        It is more than 1 where each request takes its time. Then larger parts are read, several at
+        a time.
+        """
+        ...
 
     @property
     def root(self) -> str:
@@ -50,6 +64,14 @@ class Store(Protocol):
         """Return a whole file. Raises `NotFoundError`."""
         ...
 
+    def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+        """Yield whole files in the order given, each a path and the size that a listing told.
+
+        The size is 0 if no listing did. Errors are those of `read`, raised when the file's turn
+        comes.
+        """
+        ...
+
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading, to be used in a `with`. Raises `NotFoundError`.
 
@@ -66,6 +88,14 @@ class Store(Protocol):
         """
         ...
 
+    def new_files(self) -> AbstractContextManager[OpenOutput]:
+        """Return a `with` whose value opens new files, any number of them, as `open_output` does.
+
+        At the end of the `with` all of them are whole and durable. If an error ends it, or one file
+        cannot be made durable, all of them are removed.
+        """
+        ...
+
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file, durably. On an error nothing is left."""
         ...
@@ -78,11 +108,19 @@ class Store(Protocol):
         Raises
         ------
         OutcomeUnknownError
-            The file may or may not be there, or may not survive a crash: read it back.
+            The file may or may not be there: read it back. With `visible` it is there, but it may
+            not survive a crash, which reading it back does not tell.
         StoreError
             It failed, and the file is certainly not there.
         UnsupportedFeatureError
             The store has no atomic create; nothing was done.
+        """
+        ...
+
+    def attempts(self) -> AbstractContextManager[PutIfAbsent]:
+        """Return a `with` whose value is `put_if_absent`, to be called until a name is free.
+
+        A store may keep between the calls what it has written; nothing of it is left at the end.
         """
         ...
 
@@ -98,6 +136,13 @@ class Store(Protocol):
 
         Names compare by code points. Folders, and files in them, are left out. A folder that does
         not exist has no files. Nothing is read or raised before the first item is asked for.
+        """
+        ...
+
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+        """Return what `list_after` yields, but sizes and times may be 0 where they cost more.
+
+        Errors are raised before the first item.
         """
         ...
 
@@ -128,3 +173,63 @@ class Store(Protocol):
     def resolve(self, path: str) -> str:
         """Return the absolute path or URI of a file."""
         ...
+
+    def local_path(self, path: str) -> str | None:
+        """Return the path by which other libraries can open a file on a local disk; else None."""
+        ...
+
+
+def naming(store: Store) -> naming_table:
+    """Return a `with` whose errors name the table in a store, without secrets."""
+    return naming_table(without_secrets(store.root))
+
+
+class BasicStore:
+    """A base class of stores: the methods of `Store` that can be made of its other ones.
+
+    A store that can do better overrides them. A store around another one does not pass them on,
+    so that all that is asked for comes by the methods that it has.
+    """
+
+    reads_at_once: ClassVar[int] = 1
+
+    @contextmanager
+    def new_files(self: Store) -> Iterator[OpenOutput]:
+        """Open new files; each is durable when its own block ends."""
+        paths: list[str] = []
+
+        @contextmanager
+        def open_output(path: str) -> Iterator[Any]:
+            with self.open_output(path) as sink:
+                yield sink
+            paths.append(path)
+
+        try:
+            yield open_output
+        except BaseException:
+            self.delete(paths)
+            raise
+
+    @contextmanager
+    def attempts(self: Store) -> Iterator[PutIfAbsent]:
+        """Yield `put_if_absent`, to be called until a name is free."""
+        yield self.put_if_absent
+
+    def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+        """Return what `list_after` yields."""
+        return list(self.list_after(folder, name))
+
+    def read_many(self: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+        """Yield whole files, in the order given; from a store far away, several are on their way.
+
+        Each is held whole until its turn comes.
+        """
+        paths = [path for path, _ in files]
+        if self.reads_at_once < 2 or len(paths) < 2:
+            return map(self.read, paths)
+        workers = self.reads_at_once
+        return map_ahead(self.read, paths, workers=workers, ahead=2 * workers)
+
+    def local_path(self, path: str) -> str | None:
+        """Return None: the store is no local disk, or hides it."""
+        return None

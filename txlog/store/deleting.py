@@ -36,7 +36,7 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
         return real == top or real.startswith(top.rstrip("/") + "/")
 
     for path, target in paths:
-        with os_errors("delete", path):
+        with os_errors("delete", path, root):
             inside = is_inside(os.path.dirname(target))
         if not path or path.endswith(("/", "/.", "/..")) or not inside:
             raise InvalidInputError(
@@ -45,7 +45,7 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
     failed: TxlogError | None = None
     for path, target in paths:
         try:
-            with os_errors("delete", path), contextlib.suppress(FileNotFoundError):
+            with os_errors("delete", path, root), contextlib.suppress(FileNotFoundError):
                 disk.unlink(target)
         except TxlogError as error:
             failed = failed or error

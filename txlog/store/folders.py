@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from txlog.store.disk import Disk
@@ -29,6 +30,17 @@ class Folders:
         OSError
             One cannot be made, or one that was made cannot be synced.
         """
+        made = self.make(folder)
+        for parent, is_ours in parents_of(made).items():
+            self.sync(parent, is_ours=is_ours)
+        self.remember(made)
+
+    def make(self, folder: str) -> dict[str, bool]:
+        """Make a folder and those above it, as needed.
+
+        Returns those that are not known to be durable, each with whether it was made now. They are
+        when their parents were synced; then they are to be remembered.
+        """
         missing = []
         at = folder
         while (key := _key(at)) is None:
@@ -37,31 +49,50 @@ class Folders:
             if above == at:
                 break  # Not even the root of the file system: `make_folder` will say why.
             at = above
+        undurable = {}
         if key is not None and key not in self._durable:
-            self._sync_found(at)
+            while True:
+                undurable[at] = False
+                if at == self.root or not at.startswith(f"{self.root}/"):
+                    break
+                at = os.path.dirname(at)
         for path in reversed(missing):
             # Another writer may make it at the same time; syncing twice does no harm.
             with contextlib.suppress(FileExistsError):
                 self.disk.make_folder(path)
-            self.disk.sync_folder(os.path.dirname(path))
-            self._remember(path)
+            undurable[path] = True
+        return undurable
 
-    def _sync_found(self, folder: str) -> None:
-        at = folder
-        while True:
-            above = os.path.dirname(at)
-            # A folder above the table may be closed to us; then it is not ours to keep, either.
-            with contextlib.suppress(PermissionError):
-                self.disk.sync_folder(above)
-            self._remember(at)
-            if at == self.root or not at.startswith(f"{self.root}/"):
-                return
-            at = above
+    def sync(self, parent: str, *, is_ours: bool) -> None:
+        """Make the names in a folder durable; raises `OSError`.
+
+        A folder above the table may be closed to us. If we made nothing in it (`is_ours` is
+        false), it is not ours to sync, either.
+        """
+        try:
+            self.disk.sync_folder(parent)
+        except PermissionError:
+            if is_ours:
+                raise
+
+    def remember(self, folders: Iterable[str]) -> None:
+        """Take note that folders are durable."""
+        for folder in folders:
+            self._remember(folder)
 
     def _remember(self, folder: str) -> None:
         key = _key(folder)
         if key is not None:
             self._durable.add(key)
+
+
+def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
+    """Return the folders to sync for what `Folders.make` returned, with whether they must be."""
+    parents: dict[str, bool] = {}
+    for folder, is_new in made.items():
+        parent = os.path.dirname(folder)
+        parents[parent] = parents.get(parent, False) or is_new
+    return parents
 
 
 def _key(folder: str) -> tuple[str, int, int] | None:

@@ -9,28 +9,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedWriter
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.store.base import ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, PutIfAbsent
 from txlog.store.deleting import delete_below
 from txlog.store.disk import Disk
 from txlog.store.folders import Folders
 from txlog.store.listing import list_below, list_files, list_names
+from txlog.store.new_files import BUFFER_BYTES, NewFiles
 from txlog.store.oserrors import os_errors
 from txlog.store.paths import file_path, is_file_uri
 from txlog.store.sink import Sink
 from txlog.store.staging import Staging, forget, temporary, write_whole
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-_BUFFER_BYTES = 1 << 20
 _SHORT_BYTES = 64 * 1024
 _BLOCK_BYTES = 512
 
 
 @dataclass(frozen=True)
-class LocalStore:
+class LocalStore(BasicStore):
     """A folder of a local file system. Everything written is durable before a call returns.
 
     Notes
@@ -67,7 +68,7 @@ class LocalStore:
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        with os_errors("read", path):
+        with os_errors("read", path, self.root):
             # Not to wait forever for a writer, should it be a pipe.
             descriptor = os.open(self.resolve(path), _READ)
             try:
@@ -84,7 +85,7 @@ class LocalStore:
             finally:
                 os.close(descriptor)
 
-    def read_listed(self, files: Iterable[tuple[str, int]]) -> Iterator[bytes]:
+    def read_many(self, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         """Yield whole files in the order given, each a path and the size that a listing told.
 
         Errors are those of `read`, raised when the file's turn comes.
@@ -98,32 +99,33 @@ class LocalStore:
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         target = self.resolve(path)
-        with os_errors("open", path):
+        with os_errors("open", path, self.root):
             _require_file(os.stat(target))
             # Not mapped: a file that shrinks under a map kills the process.
             return pa.OSFile(target, "rb")
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""
-        with os_errors("look at", path):
+        with os_errors("look at", path, self.root):
             found = os.stat(self.resolve(path))
             _require_file(found)
         return ObjectInfo(path.rsplit("/", 1)[-1], found.st_size, found.st_mtime_ns // 1_000_000)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending."""
-        with os_errors("list", folder):
+        with os_errors("list", folder, self.root):
             found = list_files(self.resolve(folder), name)
         yield from found
 
-    def names_after(self, folder: str, name: str) -> list[str]:
-        """Return the names alone of what `list_after` yields, which is far cheaper here."""
-        with os_errors("list", folder):
-            return list_names(self.resolve(folder), name)
+    def list_briefly(self, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
+        """Return what `list_after` yields, by names alone: each file would have to be asked."""
+        with os_errors("list", folder, self.root):
+            names = list_names(self.resolve(folder), name)
+        return zip(names, repeat(0), repeat(0), strict=False)
 
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, by name, ascending; links are left out."""
-        with os_errors("list", folder):
+        with os_errors("list", folder, self.root):
             found = list_below(self.resolve(folder))
         yield from found
 
@@ -132,22 +134,22 @@ class LocalStore:
         """Return a new file to be written in a `with`."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             self._folders.ensure(folder)
             descriptor = self.disk.create(target)
-        raw = Sink(self.disk, descriptor, path)
+        raw = Sink(self.disk, descriptor, path, self.root)
         try:
             try:
-                buffered = BufferedWriter(raw, _BUFFER_BYTES)
+                buffered = BufferedWriter(raw, BUFFER_BYTES)
                 yield buffered
                 if not buffered.closed:
                     buffered.flush()
                 raw.sync()
             finally:
                 raw.give_up()  # What is still buffered now is not wanted.
-                with os_errors("close", path):
+                with os_errors("close", path, self.root):
                     self.disk.close(descriptor)
-            with os_errors("write", path):
+            with os_errors("write", path, self.root):
                 self.disk.sync_folder(folder)
         except BaseException:
             forget(self.disk, target)
@@ -157,7 +159,7 @@ class LocalStore:
         """Write a whole new file, durably."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             self._folders.ensure(folder)
             write_whole(self.disk, target, data)
             try:
@@ -168,18 +170,33 @@ class LocalStore:
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically, whole and durable; tell whether it was there before."""
-        with self.staging() as staging:
+        with self._staging() as staging:
             return staging.put(path, data, last=True)
 
-    def staging(self) -> Staging:
-        """Return a `put_if_absent` that keeps what it wrote for another attempt."""
+    @contextmanager
+    def attempts(self) -> Iterator[PutIfAbsent]:
+        """Yield a `put_if_absent` that keeps what it wrote for another attempt."""
+        with self._staging() as staging:
+            yield staging.put
+
+    def _staging(self) -> Staging:
         return Staging(self.disk, self._folders, self.resolve)
+
+    @contextmanager
+    def new_files(self) -> Iterator[OpenOutput]:
+        """Open new files: threads sync them, and each folder is synced once, at the end."""
+        with NewFiles(self.disk, self._folders, self.resolve) as files:
+            yield files.open
+
+    def local_path(self, path: str) -> str | None:
+        """Return the absolute path of a file."""
+        return self.resolve(path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there; readers see the old bytes or the new ones."""
         target = self.resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("replace", path):
+        with os_errors("replace", path, self.root):
             self._folders.ensure(folder)
             fresh = temporary(target)
             write_whole(self.disk, fresh, data)

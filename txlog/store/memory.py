@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,23 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.store.base import ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, Put
 from txlog.store.oserrors import os_errors
+from txlog.store.paths import without_secrets
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.
-_LOCK = threading.RLock()
+_lock = threading.RLock()
 _SCHEME = "memory://"
+
+
+def _after_fork() -> None:
+    """Make the lock anew: a thread that a forked process does not have may hold it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _files() -> Any:
@@ -27,7 +39,7 @@ def _files() -> Any:
 
 
 @dataclass(frozen=True)
-class MemoryStore:
+class MemoryStore(BasicStore):
     """A folder of fsspec's memory file system, which all threads of a process share.
 
     What it holds is seen by all readers of `memory://` in the process. A pickled store that is
@@ -52,13 +64,15 @@ class MemoryStore:
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
-        with _LOCK:
+        with _lock:
             return bytes(self._held(path).getvalue())
 
     def _held(self, path: str) -> Any:
         held = _files().store.get(self._key(path))
         if held is None:
-            raise NotFoundError(path=path, reason="there is no such file")
+            raise NotFoundError(
+                path=path, reason="there is no such file", table=without_secrets(self.root)
+            )
         return held
 
     def open_input(self, path: str, *, size: int | None = None) -> Any:
@@ -75,13 +89,13 @@ class MemoryStore:
 
     def write_new(self, path: str, data: bytes) -> None:
         """Write a whole new file."""
-        with _LOCK:
+        with _lock:
             self._require_free(path)
             self._put(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
         """Create a file, atomically; tell whether it was there before."""
-        with _LOCK:
+        with _lock:
             if self._key(path) in _files().store:  # Its `exists` looks at all files.
                 return "exists"
             self._put(path, data)
@@ -89,16 +103,16 @@ class MemoryStore:
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file, replacing what was there."""
-        with _LOCK:
+        with _lock:
             self._put(path, data)
 
     def _require_free(self, path: str) -> None:
-        with os_errors("create", path):
+        with os_errors("create", path, self.root):
             if self._key(path) in _files().store:
                 raise FileExistsError("File exists")
 
     def _put(self, path: str, data: bytes) -> None:
-        with os_errors("write", path):
+        with os_errors("write", path, self.root):
             _files().pipe_file(self._key(path), data)
 
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
@@ -110,7 +124,7 @@ class MemoryStore:
     def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
         """Yield all files below a folder, by name, ascending."""
         prefix = self._key(folder) + "/"
-        with _LOCK:
+        with _lock:
             found = [
                 _info(key.removeprefix(prefix), held)
                 for key, held in _files().store.items()
@@ -120,7 +134,7 @@ class MemoryStore:
 
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file."""
-        with _LOCK:
+        with _lock:
             return _info(path.rsplit("/", 1)[-1], self._held(path))
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -132,7 +146,7 @@ class MemoryStore:
                 raise InvalidInputError(
                     argument="paths", reason=f"{path!r} is not a file below the table's root"
                 )
-        with _LOCK:
+        with _lock:
             for key in keys:
                 _files().store.pop(key, None)
 

@@ -25,9 +25,9 @@ def open_store(
     Parameters
     ----------
     uri
-        A plain path is literal, whatever characters it has (`~` and `%` too), and made absolute
-        in the working folder of this moment. A `file:` URI is percent-decoded. `memory://` is
-        this process's memory; other schemes go to fsspec.
+        A plain path is made absolute in the working folder of this moment; `~` at its start is the
+        user's home, and all else is literal (`%` too). A `file:` URI is percent-decoded.
+        `memory://` is this process's memory; other schemes go to fsspec.
     storage_options
         Handed to fsspec, but for those that begin with `txlog.`.
 
@@ -48,7 +48,8 @@ def open_store(
     options = dict(storage_options or {})
     scheme = scheme_of(text)
     if scheme is None or scheme == "file":
-        plain = file_path(text, decode=True) if is_file_uri(text) else text
+        is_uri = is_file_uri(text)
+        plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
         return LocalStore(_absolute(plain), options)
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI has no NUL character")

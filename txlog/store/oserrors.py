@@ -32,13 +32,14 @@ REMEDIES = {
 }
 
 
-def store_error(error: OSError, operation: str, path: str) -> TxlogError:
+def store_error(error: OSError, operation: str, path: str, table: str | None = None) -> TxlogError:
     """Return our error for one of the operating system: `NotFoundError` or `StoreError`."""
     if isinstance(error, FileNotFoundError) and operation not in _MAKES:
-        return NotFoundError(path=path, reason="there is no such file")
+        return NotFoundError(path=path, reason="there is no such file", table=table)
     return StoreError(
         operation=operation,
         path=path,
+        table=table,
         reason=error.strerror or str(error) or type(error).__name__,
         remedy=REMEDIES.get(error.errno or 0, _DEFAULT),
     )
@@ -57,11 +58,12 @@ class os_errors:  # noqa: N801  # Used as a function: a class of its own costs a
         Anything else; its remedy is chosen by the errno.
     """
 
-    __slots__ = ("operation", "path")
+    __slots__ = ("operation", "path", "table")
 
-    def __init__(self, operation: str, path: str) -> None:
+    def __init__(self, operation: str, path: str, table: str | None = None) -> None:
         self.operation = operation
         self.path = path
+        self.table = table
 
     def __enter__(self) -> None:
         return None
@@ -70,9 +72,10 @@ class os_errors:  # noqa: N801  # Used as a function: a class of its own costs a
         if error is None or isinstance(error, TxlogError):  # Some of ours are OSErrors too.
             return
         if isinstance(error, OSError):
-            raise store_error(error, self.operation, self.path) from error
+            raise store_error(error, self.operation, self.path, self.table) from error
         if isinstance(error, ValueError):
             raise InvalidInputError(
                 argument="path",
+                table=self.table,
                 reason=f"{self.path!r} cannot be the path of a file: {error}",
             ) from error

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, NoReturn
 
 from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
 from txlog.store.backend import Backend, connect, info_of
-from txlog.store.base import ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, Put
 from txlog.store.paths import scheme_of, without_secrets
 from txlog.store.ranged import RangedFile
 
 
 @dataclass(frozen=True)
-class FsspecStore:
+class FsspecStore(BasicStore):
     """A folder of a file system of fsspec. It has no atomic create that txlog knows of.
 
     The connection is made at the first use, once for each process.
@@ -162,11 +162,14 @@ class FsspecStore:
         except TxlogError:
             raise
         except FileNotFoundError as error:
-            raise NotFoundError(path=shown, reason="there is no such file") from error
+            raise NotFoundError(
+                path=shown, reason="there is no such file", table=without_secrets(self.root)
+            ) from error
         except Exception as error:  # Backends raise errors of their own libraries.
             raise StoreError(
                 operation=operation,
                 path=shown,
+                table=without_secrets(self.root),
                 reason=f"{type(error).__name__}: {_without(str(error), self.options)}",
                 remedy="Check the address, the credentials and the connection, and try again",
             ) from error

@@ -16,11 +16,12 @@ class Sink(RawIOBase):
     would be mixed with errors of the caller's own.
     """
 
-    def __init__(self, disk: Disk, descriptor: int, path: str) -> None:
+    def __init__(self, disk: Disk, descriptor: int, path: str, root: str) -> None:
         super().__init__()
         self._disk = disk
         self._descriptor = descriptor
         self._path = path
+        self._root = root
         self._position = 0
         self._given_up = False
 
@@ -37,14 +38,14 @@ class Sink(RawIOBase):
         view = memoryview(data).cast("B")
         if self._given_up:
             return len(view)
-        with os_errors("write", self._path):
+        with os_errors("write", self._path, self._root):
             written = self._disk.write(self._descriptor, view)
         self._position += written
         return written
 
     def sync(self) -> None:
         """Wait until all is on the disk. Raises `StoreError`."""
-        with os_errors("write", self._path):
+        with os_errors("write", self._path, self._root):
             self._disk.sync(self._descriptor)
 
     def give_up(self) -> None:

@@ -52,7 +52,7 @@ class Staging:
         """
         target = self._resolve(path)
         folder = os.path.dirname(target)
-        with os_errors("create", path):
+        with os_errors("create", path, self._folders.root):
             self._folders.ensure(folder)
             try:
                 created = self._linked(target, data, path)
@@ -178,7 +178,7 @@ def _sync_created(disk: Disk, folder: str, path: str) -> None:
         disk.sync_folder(folder)
     except OSError as error:
         reason = f"the file was created, but may not survive a crash: {error.strerror}"
-        raise _unknown(path, reason) from error
+        raise _unknown(path, reason, visible=True) from error
 
 
 def _is_same_file(temporary: str, target: str, path: str) -> bool:
@@ -191,6 +191,6 @@ def _is_same_file(temporary: str, target: str, path: str) -> bool:
         raise _unknown(path, reason) from error
 
 
-def _unknown(path: str, reason: str) -> OutcomeUnknownError:
+def _unknown(path: str, reason: str, *, visible: bool | None = None) -> OutcomeUnknownError:
     remedy = "Look into the disk, and read the file back"
-    return OutcomeUnknownError(path=path, reason=reason, remedy=remedy)
+    return OutcomeUnknownError(path=path, reason=reason, remedy=remedy, visible=visible)

@@ -18,7 +18,6 @@ from txlog.schema.types import StructType
 from txlog.snapshot.checksum import ChecksumReport, verify_checksum
 from txlog.snapshot.history import history
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.times import made_ms
 from txlog.store.base import Store
 from txlog.table.handle import Handle
 from txlog.table_fragment import TableFragment
@@ -45,9 +44,7 @@ class About(Handle):
         A table that is opened at this time is at this version. Without in-commit timestamps, the
         log is listed when this is asked for first.
         """
-        if self._made_ms is None:
-            self._made_ms = made_ms(self._context.store, self._snapshot)
-        return self._made_ms
+        return self._open.made_ms()
 
     @property
     def schema(self) -> pa.Schema:
@@ -114,7 +111,8 @@ class About(Handle):
         StoreError
             The store failed.
         """
-        return verify_checksum(self._context.store, self._snapshot, self._files())
+        version = self._open
+        return verify_checksum(self._context.store, version.snapshot, version.files())
 
     def capabilities(self) -> dict[str, Capability]:
         """Return for each verb whether this version of the table lets it be done.
@@ -143,7 +141,10 @@ class About(Handle):
         alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
         further columns, their names; else null).
         """
-        return list_files(self._context.store, self._snapshot, lambda: self._files().live, columns)
+        version = self._open
+        return list_files(
+            self._context.store, version.snapshot, lambda: version.files().live, columns
+        )
 
     def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""
@@ -158,14 +159,14 @@ class About(Handle):
         return next(iter(self._fragments(fragment_id)), None)
 
     def _fragments(self, only: int | None) -> list[TableFragment]:
-        live = self._files().live
-        found = live_fragments(self._snapshot, live, only)
+        version = self._open
+        snapshot, live = version.snapshot, version.files().live
+        found = live_fragments(snapshot, live, only)
         paths = [file.path for fragment in found for file in fragment.files]
         places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
         rows_at = dict(zip(paths, places.to_pylist(), strict=True))
         return [
-            TableFragment(self._context, self._snapshot, live, rows_at, fragment)
-            for fragment in found
+            TableFragment(self._context, snapshot, live, rows_at, fragment) for fragment in found
         ]
 
     @property

@@ -9,27 +9,58 @@ from txlog.reconcile.files import FileState
 from txlog.snapshot.files import load_files
 from txlog.snapshot.newer import refresh
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.times import made_ms
+from txlog.store.base import Store
 from txlog.writing.checkpoint import checkpoint_if_due
 
 
+class OpenVersion:
+    """A snapshot, and what is read of it when it is first asked for.
+
+    One object holds both, so that threads that share a table never see the files of one version
+    beside the snapshot of another. Two threads that ask at once may both read; they get the same.
+    """
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._store = store
+        self._files: FileState | None = None
+        self._made_ms: int | None = None
+
+    def files(self) -> FileState:
+        """Return the live files and tombstones; errors as `load_files`."""
+        if self._files is None:
+            self._files = load_files(self._store, self.snapshot)
+        return self._files
+
+    def made_ms(self) -> int:
+        """Return when the version was made, as time travel counts it."""
+        if self._made_ms is None:
+            self._made_ms = made_ms(self._store, self.snapshot)
+        return self._made_ms
+
+
 class Handle:
-    """What all verbs of a table stand on: where it is, and the version that it is at."""
+    """What all verbs of a table stand on: where it is, and the version that it is at.
+
+    A method that needs more than one fact of the version takes `_open` once.
+    """
 
     _context: Context
     _outcome: Outcome | None
-    _snapshot: Snapshot
-    _file_state: FileState | None
-    _made_ms: int | None
+    _open: OpenVersion
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._open.snapshot
+
+    def _stand_at(self, snapshot: Snapshot) -> None:
+        self._open = OpenVersion(self._context.store, snapshot)
 
     def _move(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._file_state = None
-        self._made_ms = None
-
-    def _files(self) -> FileState:
-        if self._file_state is None:
-            self._file_state = load_files(self._context.store, self._snapshot)
-        return self._file_state
+        """Go on to a version; another thread may have gone further, and that stays so."""
+        if snapshot is not self._snapshot and snapshot.version >= self._snapshot.version:
+            self._stand_at(snapshot)
 
     def _latest(self) -> Snapshot:
         return refresh(self._context.store, self._snapshot)

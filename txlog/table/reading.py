@@ -43,10 +43,11 @@ class Reading(Handle):
         InvalidInputError
             A column is not in the table, or the predicate does not fit it.
         """
+        version = self._open
         plan = plan_snapshot(
             self._context.store,
-            self._snapshot,
-            lambda: self._files().live,
+            version.snapshot,
+            lambda: version.files().live,
             columns=columns,
             where=as_expression(where),
         )
@@ -109,9 +110,10 @@ class Reading(Handle):
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
+        version = self._open
         return take_rows(
             self._context.store,
-            lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
+            lambda chosen: plan_scan(version.snapshot, version.files().live, columns=chosen),
             addresses=row_addresses,
             row_ids=row_ids,
             columns=columns,

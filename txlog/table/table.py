@@ -38,7 +38,7 @@ class Table(About, Reading, Writing, Altering):
     ----------
     uri
         A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
-        taken literally, `file:` URIs are percent-decoded.
+        taken literally but for `~`, the user's home; `file:` URIs are percent-decoded.
     version
         Open this version. Default: the latest.
     timestamp
@@ -84,14 +84,14 @@ class Table(About, Reading, Writing, Altering):
         )
         self._context = context
         self._outcome: Outcome | None = None
-        self._move(snapshot)
+        self._stand_at(snapshot)
 
     @classmethod
     def _of(cls, context: Context, snapshot: Snapshot) -> Table:
         table = cls.__new__(cls)
         table._context = context
         table._outcome = None
-        table._move(snapshot)
+        table._stand_at(snapshot)
         return table
 
     @classmethod
@@ -109,7 +109,7 @@ class Table(About, Reading, Writing, Altering):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._context = state["context"]
         self._outcome = None
-        self._move(state["snapshot"])
+        self._stand_at(state["snapshot"])
 
     @staticmethod
     def exists(

@@ -272,5 +272,6 @@ class Writing(Handle):
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
-        checkpoint(self._context, self._snapshot)
-        return self._snapshot.version
+        snapshot = self._snapshot
+        checkpoint(self._context, snapshot)
+        return snapshot.version

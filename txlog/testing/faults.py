@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from txlog.errors import OutcomeUnknownError, StoreError, TxlogError
-from txlog.store.base import ObjectInfo, Put, Store
+from txlog.store.base import BasicStore, ObjectInfo, Put, Store
 
 FaultKind = Literal["lost_answer", "lost_request", "not_done", "exists_though_created"]
 
@@ -34,7 +34,7 @@ class Fault:
             raise ValueError(f"only a put can be answered so, not {self.operation}")
 
 
-class FaultyStore:
+class FaultyStore(BasicStore):
     """A store around another one, which fails by a plan; the same calls fail the same way.
 
     Parameters

@@ -21,14 +21,18 @@ class LatencyStore(WatchedStore):
     Attributes
     ----------
     reads_at_once
-        That of the store within; 16 if it says none.
+        That of the store within; 16 if that is near.
     """
 
     def __init__(self, inner: Store, delay_s: float = DELAY_S, *, effects: Effects = REAL) -> None:
         super().__init__(inner)
-        self.reads_at_once = int(getattr(inner, "reads_at_once", 16))
         self._delay_s = delay_s
         self._effects = effects
+
+    @property
+    def reads_at_once(self) -> int:  # type: ignore[override]
+        """How many reads it does at a time best."""
+        return self.inner.reads_at_once if self.inner.reads_at_once > 1 else 16
 
     def _requested(self, request: Request) -> None:
         if self._delay_s > 0:

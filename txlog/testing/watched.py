@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from io import RawIOBase
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from txlog.store.base import ObjectInfo, Put, Store
+from txlog.store.base import BasicStore, ObjectInfo, Put, Store
 
 RequestKind = Literal[
     "read", "info", "read_range", "list_after", "list_tree", "open_output", "write_new",
@@ -27,7 +27,7 @@ class Request(NamedTuple):
     size: int = 0  # Bytes of files, sent or received.
 
 
-class WatchedStore:
+class WatchedStore(BasicStore):
     """A store around another one; a subclass says what to do at each request.
 
     Requests are those that an object store would see. To open a file is to ask for its size, if
@@ -56,6 +56,11 @@ class WatchedStore:
             return found
         finally:
             self._requested(Request(kind, path, size))
+
+    @property
+    def reads_at_once(self) -> int:  # type: ignore[override]
+        """How many reads the store within does at a time best."""
+        return self.inner.reads_at_once
 
     @property
     def root(self) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
+from txlog.cached import cached_property
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
@@ -23,7 +23,7 @@ from txlog.schema.batches import gathered
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
 from txlog.stats.collect import StatsCollector
-from txlog.store.base import Store
+from txlog.store.base import OpenOutput, Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
 from txlog.writing.partitions import by_partition, partition_folder
 from txlog.writing.stats_columns import stats_leaves
@@ -153,21 +153,22 @@ def write_data_files(
     """Write rows as data files and return their `add` actions, with statistics.
 
     Memory is bounded by a few row groups. If anything fails, the files written so far are
-    deleted: nothing refers to them.
+    deleted: nothing refers to them. When this returns, all are durable, and so are their folders.
 
     Parameters
     ----------
     batches
         In the `row_schema` of `layout`, empty ones allowed.
     """
-    writer = _Writer(store, layout, effects)
-    try:
-        for batch in gathered(batches) if layout.partition_by else batches:
-            writer.write(batch)
-        return writer.finish()
-    except BaseException:
-        writer.discard()
-        raise
+    with store.new_files() as open_output:
+        writer = _Writer(open_output, layout, effects)
+        try:
+            for batch in gathered(batches) if layout.partition_by else batches:
+                writer.write(batch)
+            return writer.finish()
+        except BaseException:
+            writer.give_up()
+            raise
 
 
 def discard_files(store: Store, adds: Iterable[Add]) -> None:
@@ -200,8 +201,8 @@ class _OpenFile:
 class _Writer:
     """Spreads rows over files, one open file for each partition."""
 
-    def __init__(self, store: Store, layout: FileLayout, effects: Effects) -> None:
-        self._store = store
+    def __init__(self, open_output: OpenOutput, layout: FileLayout, effects: Effects) -> None:
+        self._open_output = open_output
         self._layout = layout
         self._effects = effects
         self._schema = arrow_schema(layout.stored_schema)
@@ -232,12 +233,11 @@ class _Writer:
             self._close(values)
         return self._adds
 
-    def discard(self) -> None:
+    def give_up(self) -> None:
         for file in self._open.values():
             # An error in the block tells the store to leave nothing behind.
             file.stack.__exit__(RuntimeError, RuntimeError("discarded"), None)
         self._open.clear()
-        discard_files(self._store, self._adds)
 
     def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
         held = self._open.pop(values, None)
@@ -252,7 +252,7 @@ class _Writer:
         folder = partition_folder(partition)
         path = f"{folder}/{name}" if folder else name
         stack = ExitStack()
-        sink = stack.enter_context(_output(self._store, path))
+        sink = stack.enter_context(self._open_output(path))
         only = self._layout.stats_columns
         stats = StatsCollector(self._layout.file_schema, indexed=-1, only=only)
         opened = _OpenFile(path, partition, sink, stack, stats)
@@ -316,11 +316,7 @@ class _Writer:
         file.writer.close()
         size = file.sink.tell()
         del self._open[values]
-        try:
-            file.stack.close()
-        except BaseException:
-            self._store.delete([file.path])
-            raise
+        file.stack.close()
         self._adds.append(
             Add(
                 path=encode_path(file.path),
@@ -383,7 +379,3 @@ def _require_partition_values(values: Sequence[str | None], layout: FileLayout) 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
     """Return a value of a type, of no meaning: Arrow itself puts it below a null struct."""
     return pa.array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]
-
-
-def _output(store: Store, path: str) -> AbstractContextManager[Any]:
-    return store.open_output(path)

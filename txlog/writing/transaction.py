@@ -2,7 +2,7 @@
 
 The intents are merged file by file into one, which is judged against winners as a whole: if a
 winner may have changed what one of the operations read, all of them are decided anew.
-Rules: spec/commit.md, CON-20.
+Rules: spec/commit.md, CON-21.
 """
 
 from __future__ import annotations

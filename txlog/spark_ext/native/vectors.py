@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from txlog.cached import cached_property
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import as_array
 from txlog.scan.deletions import load_deletions

@@ -1,0 +1,198 @@
+"""Many new files: all durable at the end, each folder synced once, or none of them there."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import txlog
+from txlog.commit.context import Context
+from txlog.errors import StoreError, TxlogError
+from txlog.scan.engine import Threads
+from txlog.store.base import Store
+from txlog.store.disk import Disk
+from txlog.store.local import LocalStore
+from txlog.store.open import open_store
+from txlog.testing import CountingStore, FaultyStore
+from txlog.writing.create import write_new_table
+from txlog.writing.options import WriteOptions
+
+PATHS = ["a", "p=1/a", "p=1/b", "p=2/q=1/a", "p=2/q=2/a", "p=2/a"]
+
+
+def write_files(store: Store, paths: Sequence[str], error: BaseException | None = None) -> None:
+    with store.new_files() as open_output:
+        for path in paths:
+            with open_output(path) as sink:
+                sink.write(b"x")
+        if error is not None:
+            raise error
+
+
+def open_descriptors() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+class Volatile(Disk):
+    """A disk that knows what a crash would take: bytes and names that were not synced."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.lock = threading.Lock()
+        self.files: dict[int, str] = {}
+        self.unsynced: set[str] = set()  # Files whose bytes are not on the disk.
+        self.unnamed: dict[str, set[str]] = {}  # Of a folder, the names that are not.
+        self.synced: list[str] = []
+
+    def create(self, path: str) -> int:
+        descriptor = super().create(path)
+        with self.lock:
+            self.files[descriptor] = path
+            self.unsynced.add(path)
+            self.unnamed.setdefault(str(Path(path).parent), set()).add(path)
+        return descriptor
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        with self.lock:
+            self.unsynced.discard(self.files[descriptor])
+
+    def make_folder(self, path: str) -> None:
+        super().make_folder(path)
+        with self.lock:
+            self.unnamed.setdefault(str(Path(path).parent), set()).add(path)
+
+    def sync_folder(self, path: str) -> None:
+        with self.lock:
+            names = self.unnamed.pop(path, set())
+            self.synced.append(path)
+        try:
+            super().sync_folder(path)
+        except OSError:
+            with self.lock:
+                self.unnamed[path] = names
+            raise
+
+    def link(self, source: str, target: str) -> None:
+        assert not self.volatile(), "a commit refers to files that may be lost"
+        super().link(source, target)
+
+    def volatile(self) -> set[str]:
+        """Return what a crash would take, but for temporary files."""
+        names = {name for names in self.unnamed.values() for name in names} | self.unsynced
+        return {name for name in names if not name.endswith(".tmp")}
+
+
+@given(st.lists(st.sampled_from(PATHS), unique=True), st.integers(1, 3))
+def test_all_is_durable_at_the_end(
+    tmp_path_factory: pytest.TempPathFactory, paths: list[str], times: int
+) -> None:
+    root = tmp_path_factory.mktemp("new")
+    disk = Volatile(root)
+    store = LocalStore(str(root / "t"), disk=disk)
+    for number in range(times):
+        del disk.synced[:]
+        with store.new_files() as open_output:
+            for path in paths:
+                with open_output(f"{path}{number}") as sink:
+                    sink.write(path.encode())
+        assert not disk.volatile()
+        assert len(set(disk.synced)) == len(disk.synced)
+        for path in paths:
+            assert store.read(f"{path}{number}") == path.encode()
+
+
+def files_below(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("make", [lambda s: s, FaultyStore, CountingStore])
+@pytest.mark.parametrize("root", ["memory://new_files", "local"])
+@pytest.mark.parametrize("error", [RuntimeError("mine"), KeyboardInterrupt()])
+def test_an_error_removes_all(
+    tmp_path: Path, make: Callable[..., LocalStore], root: str, error: BaseException
+) -> None:
+    store = make(open_store(tmp_path / "t" if root == "local" else root))
+    with pytest.raises(type(error)) as caught:
+        write_files(store, PATHS, error)
+    assert caught.value is error
+    assert list(store.list_tree("")) == []
+    write_files(store, ["a"])
+    assert store.read("a") == b"x"
+
+
+@pytest.mark.parametrize("name", ["sync", "close", "sync_folder", "make_folder", "create", "write"])
+@pytest.mark.parametrize("call", [1, 2, 5])
+def test_whatever_fails_no_file_stays(tmp_path: Path, name: str, call: int) -> None:
+    calls: list[object] = []
+    real = getattr(Disk, name)
+    lock = threading.Lock()
+
+    class Failing(Disk):
+        pass
+
+    def fail(self: Disk, *args: object) -> object:
+        with lock:
+            calls.append(args)
+            hit = len(calls) == call
+        result = real(self, *args) if not hit or name == "close" else None
+        if hit:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return result
+
+    setattr(Failing, name, fail)
+    store = LocalStore(str(tmp_path / "t"), disk=Failing())
+    before = open_descriptors()
+    with pytest.raises(StoreError, match="disk itself failed"):
+        write_files(store, PATHS)
+    assert files_below(tmp_path) == []
+    assert open_descriptors() <= before
+
+
+def test_a_partitioned_table_syncs_each_file_and_each_folder_once(tmp_path: Path) -> None:
+    rows = pa.table({"p": [number % 100 for number in range(300)], "x": list(range(300))})
+    disk = Volatile(tmp_path)
+    made: list[int] = []
+    sync = disk.sync
+
+    def counted(descriptor: int) -> None:
+        made.append(descriptor)
+        sync(descriptor)
+
+    disk.sync = counted  # type: ignore[method-assign]
+    place = Context(LocalStore(str(tmp_path / "t"), disk=disk), engine=Threads(1))
+    write_partitioned(place, rows)
+    data_folders = [path for path in disk.synced if "/p=" in path]
+    assert len(data_folders) == len(set(data_folders)) == 100
+    assert len(made) == 101  # The data files and the commit.
+    assert len(disk.synced) <= 100 + 5
+    assert txlog.Table(tmp_path / "t").count() == 300
+
+
+def write_partitioned(place: Context, rows: pa.Table) -> None:
+    write_new_table(
+        place, rows, partition_by=("p",), properties={}, name=None, description=None,
+        txn=None, options=WriteOptions(), allow_existing=False,
+    )  # fmt: skip
+
+
+def test_many_files_are_open_only_for_a_while(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    write_files(store, [f"f{number % 7}/{number}" for number in range(1500)])
+    assert len(files_below(tmp_path)) == 1500
+
+
+def test_a_name_that_is_taken_fails_and_stays(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.write_new("a", b"old")
+    with pytest.raises(TxlogError):
+        write_files(store, ["b", "a"])
+    assert [info.name for info in store.list_tree("")] == ["a"]
+    assert store.read("a") == b"old"

@@ -1,0 +1,77 @@
+"""A table that threads share: its version and its files go together."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.table import handle
+
+
+def xs(*values: int) -> pa.Table:
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+def test_files_that_are_read_while_the_table_moves_on_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path / "t", xs(*range(10)))
+    load_files = handle.load_files
+    calls = []
+
+    def load_and_append(*args: Any) -> Any:
+        state = load_files(*args)
+        if not calls:
+            calls.append(args)
+            table.append(xs(*range(20)))  # As another thread would.
+        return state
+
+    monkeypatch.setattr(handle, "load_files", load_and_append)
+    assert table.files().num_rows == 1  # Of the version that it was at when this began.
+    assert (table.version, table.count()) == (1, 30)
+    assert table.files().num_rows == len(table.fragments()) == 2
+    assert table.to_arrow().num_rows == 30
+
+
+def test_a_scan_keeps_to_the_version_that_it_was_planned_for(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(*range(10)))
+    scan = table.scan()
+    table.append(xs(*range(20)))
+    assert scan.to_arrow().num_rows == scan.count() == 10
+
+
+def test_a_table_never_moves_back(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(1))
+    older = table.snapshot
+    table.append(xs(2))
+    table._move(older)  # A thread that looked for the latest version before the append.
+    assert (table.version, table.count()) == (1, 2)
+
+
+def test_threads_share_a_table(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", xs(0))
+    wrong: list[object] = []
+    done = threading.Event()
+
+    def write() -> None:
+        for _ in range(40):
+            table.append(xs(1))
+        done.set()
+
+    def read() -> None:
+        while not done.is_set():
+            before = table.version
+            rows, after = table.to_arrow().num_rows, table.version
+            if not before + 1 <= rows <= after + 1:
+                wrong.append((before, rows, after))
+
+    threads = [threading.Thread(target=work) for work in (write, read, read, read)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert table.count() == 41

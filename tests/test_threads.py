@@ -1,0 +1,174 @@
+"""What threads do ahead is as it comes, in order, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.threads import map_ahead, prefetch
+
+
+def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
+    try:
+        yield from range(up_to)
+        raise ValueError("no more")
+    finally:
+        closed.append(True)
+
+
+def test_prefetching_yields_the_same_and_fails_where_that_does() -> None:
+    closed: list[bool] = []
+    numbers = prefetch(counted(3, closed))
+    assert [next(numbers), next(numbers), next(numbers)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="no more"):
+        next(numbers)
+    assert closed
+    with pytest.raises(ValueError, match="no more"):
+        next(prefetch(counted(0, closed)))
+    assert list(prefetch(one for one in ())) == []
+
+
+def test_who_stops_early_leaves_no_thread_and_no_generator() -> None:
+    closed: list[bool] = []
+    before = set(threading.enumerate())
+    numbers = prefetch(counted(9, closed))
+    assert next(numbers) == 0
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.name.startswith("txlog")
+    numbers.close()
+    assert closed
+    assert not thread.is_alive()
+
+
+def test_without_a_thread_it_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", refuse)
+    assert list(prefetch(number for number in range(4))) == [0, 1, 2, 3]
+
+
+def test_reading_goes_on_while_the_interpreter_ends() -> None:
+    code = """
+import atexit
+from txlog.threads import prefetch
+numbers = prefetch(number for number in range(5))
+first = next(numbers)
+atexit.register(lambda: print(first, *numbers, *prefetch(number for number in range(2))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == list("0123401")
+    assert not done.stderr
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=12),
+    st.integers(1, 4),
+    st.integers(0, 5),
+    st.integers(0, 9),
+)
+def test_a_map_is_as_without_threads(
+    sizes: list[int], workers: int, ahead: int, ahead_size: int
+) -> None:
+    running: list[int] = []
+    most = [0, 0]
+
+    def work(number: int) -> int:
+        running.append(number)
+        most[0] = max(most[0], len(running))
+        running.remove(number)
+        return number * 2
+
+    taken = 0
+    started: list[int] = []
+
+    def items() -> Generator[int, None, None]:
+        for number in range(len(sizes)):
+            started.append(number)
+            most[1] = max(most[1], len(started) - taken)
+            yield number
+
+    results = []
+    for result in map_ahead(
+        work, items(), workers=workers, ahead=ahead, size=lambda n: sizes[n], ahead_size=ahead_size
+    ):
+        results.append(result)
+        taken += 1
+    assert results == [2 * number for number in range(len(sizes))]
+    assert most[0] <= workers
+    assert most[1] <= ahead + 1
+
+
+def test_an_error_comes_when_its_turn_does() -> None:
+    def work(number: int) -> int:
+        if number == 2:
+            raise ValueError("two")
+        return number
+
+    results = map_ahead(work, range(9), workers=3, ahead=4)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ValueError, match="two"):
+        next(results)
+    assert list(results) == []
+
+
+def test_what_has_not_begun_is_dropped() -> None:
+    began: list[int] = []
+
+    def work(number: int) -> int:
+        began.append(number)
+        time.sleep(0.01)
+        return number
+
+    results = map_ahead(work, range(100), workers=1, ahead=50)
+    assert next(results) == 0
+    results.close()
+    assert len(began) < 50
+
+
+def test_a_call_is_made_once_though_no_further_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = ThreadPoolExecutor._adjust_thread_count
+    began: list[int] = []
+
+    def limited(pool: ThreadPoolExecutor) -> None:
+        if pool._threads:
+            raise RuntimeError("can't start new thread")
+        start(pool)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", limited)
+
+    def work(number: int) -> int:
+        began.append(number)
+        return number
+
+    assert list(map_ahead(work, range(50), workers=4, ahead=8)) == list(range(50))
+    assert sorted(began) == list(range(50))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_goes_on_without_the_threads() -> None:
+    code = """
+import os, signal
+from txlog.threads import map_ahead
+results = map_ahead(lambda number: number, range(20), workers=2, ahead=5)
+first = next(results)
+pid = os.fork()
+signal.alarm(20)
+assert [first, *results] == list(range(20))
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

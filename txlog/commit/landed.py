@@ -1,0 +1,184 @@
+"""Whether a commit that was put is a version of the table.
+
+A put-if-absent succeeds where no file is. That is the table's next version, or an old one whose
+commit was deleted when the log was cleaned up. In the second case a checkpoint of that version or
+a later one exists, so readers begin there and never see the commit. Rule: CON-19.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.actions.columns import flat
+from txlog.actions.ndjson import rows as log_rows
+from txlog.actions.table import Metadata, Protocol, Txn
+from txlog.checkpoint.hint import hinted_version
+from txlog.commit.encode import txn_id_of
+from txlog.errors import (
+    CommitConflictError,
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+)
+from txlog.log.names import LogFile, commit_name, log_path
+from txlog.reconcile.distinct import file_keys
+from txlog.reconcile.files import FileState
+from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_log, load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.store.many import is_far
+
+
+def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int | None:
+    """Return when the commit that was put as `version` was written, by the store's clock.
+
+    None means that the store did not say. Mostly this costs one look at the commit, one at the
+    commit before it and one at `_last_checkpoint`; of a store far away, one listing. If they say
+    that the log may have been cleaned up, the latest version is searched for what the commit did.
+    A commit that is not part of it is deleted, so that no reader ever meets it.
+
+    Raises
+    ------
+    CommitConflictError
+        The table had moved on, and the log was cleaned up. Nothing was committed.
+    OutcomeUnknownError
+        The log may have been cleaned up, and whether the table holds the commit cannot be told.
+    """
+    seen = _seen_far(store, version) if is_far(store) else _seen_near(store, version)
+    if seen.may_be_behind:
+        _search_latest(store, data, txn_id, version)
+    return seen.made_ms
+
+
+class _Seen(NamedTuple):
+    may_be_behind: bool  # Versions from the commit's own on may have been cleaned up.
+    made_ms: int | None
+
+
+def _seen_near(store: Store, version: int) -> _Seen:
+    behind = hinted_version(store) >= version or (version > 0 and _is_gone(store, version - 1))
+    try:
+        return _Seen(behind, store.info(log_path(commit_name(version))).modified_ms)
+    except (NotFoundError, StoreError):
+        return _Seen(behind, None)
+
+
+def _seen_far(store: Store, version: int) -> _Seen:
+    try:
+        files = list_log(store, since=max(0, version - 1))
+    except StoreError:  # It says nothing about the log.
+        return _Seen(False, None)
+    commits = {file.version: file.modified_ms for file in files if file.kind == "commit"}
+    covered = any(file.kind == "checkpoint" and file.version >= version for file in files)
+    behind = covered or (version > 0 and version - 1 not in commits)
+    return _Seen(behind, commits.get(version))
+
+
+def _is_gone(store: Store, version: int) -> bool:
+    try:
+        store.info(log_path(commit_name(version)))
+    except NotFoundError:
+        return True
+    except StoreError:  # It says nothing about the log.
+        return False
+    return False
+
+
+def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None:
+    """Raise unless the latest version holds what a commit did."""
+    path = log_path(commit_name(version))
+    try:
+        latest = load_snapshot(store)
+        commit = parse_commit(data, LogFile(commit_name(version), "commit", version))
+        landed = is_part_of(commit, latest, load_files(store, latest))
+        if landed is False:
+            _delete_stray(store, path, txn_id)
+    except TxlogError as error:
+        raise _unknown(path, version, txn_id) from error
+    if landed is None:
+        raise _unknown(path, version, txn_id)
+    if not landed:
+        raise CommitConflictError(
+            version=latest.version,
+            rule="CON-19",
+            path=path,
+            reason=f"the table had moved on from version {version - 1} to {latest.version}, and "
+            "the commits in between were cleaned up, so they cannot be compared with this one",
+            remedy="Nothing was committed. Refresh the table and run the operation again",
+        )
+
+
+def is_part_of(commit: Commit, latest: Snapshot, files: FileState) -> bool | None:
+    """Return whether the latest version holds what a commit did; None if that cannot be told.
+
+    Pure. Paths of new files are unique, so a file that the commit adds is live, or a tombstone if
+    a later commit removed it again.
+    """
+    rows = file_rows([commit])
+    adds, removes = rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"]))
+    if adds.num_rows:
+        known = pc.or_(_are_in(adds, files.live), _are_in(adds, files.tombstones))
+        return _all_or_none(known)
+    if removes.num_rows:
+        return not pc.any(_are_in(removes, files.live)).as_py()
+    actions = [action for _, action in commit.controls]
+    txns = [action for action in actions if isinstance(action, Txn)]
+    if txns:
+        return all(_recorded(latest, txn) for txn in txns)
+    metadata = [action for action in actions if isinstance(action, Metadata)]
+    protocol = [action for action in actions if isinstance(action, Protocol)]
+    if commit.version == 0 and metadata:
+        return metadata[0].id == latest.metadata.id
+    same = all(action == latest.metadata for action in metadata) and all(
+        action == latest.protocol for action in protocol
+    )
+    # A later commit may have changed them again.
+    return True if same and (metadata or protocol) else None
+
+
+def _recorded(latest: Snapshot, txn: Txn) -> bool:
+    version = latest.transaction_version(txn.app_id)
+    return version is not None and version >= txn.version
+
+
+def _are_in(rows: pa.Table, others: pa.Table) -> pa.Array:
+    """Return for each of `FILE_ROWS` whether its logical file is among others."""
+    return pc.is_in(file_keys(rows), value_set=flat(file_keys(others)))
+
+
+def _all_or_none(known: pa.Array) -> bool | None:
+    if pc.all(known).as_py():
+        return True
+    return None if pc.any(known).as_py() else False
+
+
+def _delete_stray(store: Store, path: str, txn_id: str) -> None:
+    """Delete our commit, so that nobody takes it for the version that was cleaned up."""
+    if is_ours(store.read(path), txn_id, path):
+        store.delete([path])
+
+
+def is_ours(data: bytes, txn_id: str, path: str) -> bool:
+    """Return whether the bytes of a commit carry our transaction id."""
+    try:
+        return any(txn_id_of(row) == txn_id for row in log_rows(data, path=path))
+    except LogCorruptError:
+        return False
+
+
+def _unknown(path: str, version: int, txn_id: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        path=path,
+        version=version,
+        txn_id=txn_id,
+        reason="the commit was put, but the log was cleaned up meanwhile, and whether the table "
+        "holds the commit cannot be told",
+        remedy="Open the table and look whether it holds what was written",
+    )

@@ -1,0 +1,119 @@
+"""Many new files of a local disk, made durable together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import BufferedWriter
+from typing import Any
+
+from txlog.errors import TxlogError
+from txlog.store.disk import Disk
+from txlog.store.folders import Folders, parents_of
+from txlog.store.oserrors import os_errors
+from txlog.store.sink import Sink
+from txlog.store.staging import forget
+from txlog.threads import Call, Workers
+
+BUFFER_BYTES = 1 << 20
+_SYNCS_AT_ONCE = 16  # A disk writes its journal once for many that wait for it.
+_WAITING = 64  # Files that are written and not synced yet; each is open.
+
+
+class NewFiles:
+    """New files of which each is synced by a thread, and each folder once, at the end.
+
+    To be used in a `with`. At its end all files and their folders are durable. If an error ends
+    it, or a sync fails, all files are removed.
+    """
+
+    def __init__(self, disk: Disk, folders: Folders, resolve: Callable[[str], str]) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._resolve = resolve
+        self._workers = Workers(_SYNCS_AT_ONCE)
+        self._syncs: deque[Call[None]] = deque()
+        self._targets: list[str] = []
+        self._made: dict[str, bool] = {}  # Folders, as `Folders.make` returns them.
+        self._filled: dict[str, str] = {}  # Folders with new files, with the path of one.
+
+    def __enter__(self) -> NewFiles:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._workers:
+            try:
+                if error is None:
+                    self._finish()
+            except BaseException:
+                self._remove()
+                raise
+            if error is not None:
+                self._remove()
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Any]:
+        """Return a new file to be written in a `with`; when that ends, its sync begins."""
+        target = self._resolve(path)
+        folder = os.path.dirname(target)
+        with os_errors("create", path, self._folders.root):
+            for made, is_new in self._folders.make(folder).items():
+                self._made[made] = is_new or self._made.get(made, False)
+            descriptor = self._disk.create(target)
+        self._targets.append(target)
+        self._filled[folder] = path
+        raw = Sink(self._disk, descriptor, path, self._folders.root)
+        try:
+            try:
+                buffered = BufferedWriter(raw, BUFFER_BYTES)
+                yield buffered
+                if not buffered.closed:
+                    buffered.flush()
+            finally:
+                raw.give_up()  # What is still buffered now is not wanted.
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._disk.close(descriptor)
+            forget(self._disk, target)
+            raise
+        self._syncs.append(self._workers.start(partial(self._sync, path), descriptor))
+        while len(self._syncs) > _WAITING:
+            self._syncs.popleft().result()
+
+    def _sync(self, path: str, descriptor: int) -> None:
+        try:
+            with os_errors("write", path, self._folders.root):
+                self._disk.sync(descriptor)
+        finally:
+            with os_errors("close", path, self._folders.root):
+                self._disk.close(descriptor)
+
+    def _finish(self) -> None:
+        while self._syncs:
+            self._syncs.popleft().result()
+        parents = parents_of(self._made)
+        # A folder that has both new folders and new files is synced once.
+        paths = {**dict.fromkeys(parents, next(iter(self._filled.values()), "")), **self._filled}
+        for folder, path in paths.items():
+            is_ours = folder in self._filled or parents[folder]
+            self._syncs.append(
+                self._workers.start(partial(self._sync_folder, is_ours, path), folder)
+            )
+        while self._syncs:
+            self._syncs.popleft().result()
+        self._folders.remember(self._made)
+
+    def _sync_folder(self, is_ours: bool, path: str, folder: str) -> None:
+        with os_errors("write", path, self._folders.root):
+            self._folders.sync(folder, is_ours=is_ours)
+
+    def _remove(self) -> None:
+        while self._syncs:  # Whatever they say, they close their files.
+            with contextlib.suppress(TxlogError):
+                self._syncs.popleft().result()
+        for target in self._targets:
+            forget(self._disk, target)

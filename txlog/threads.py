@@ -1,0 +1,139 @@
+"""Calls that run in a bounded number of threads, ahead of whoever wants their results."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import repeat
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Workers:
+    """A bounded number of threads, to be used in a `with`.
+
+    Threads start as they are needed. At the end of the `with` calls that have not begun are
+    dropped, those that run are awaited, and the threads are gone.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="txlog")
+        self._process = os.getpid()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=self.is_here)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the threads are of this process, and not of the one that it was forked from."""
+        return os.getpid() == self._process
+
+    def start(self, function: Callable[[Item], Result], item: Item) -> Call[Result]:
+        """Have a thread call a function; if no thread can be started, whoever asks calls it."""
+        call = Call(self, partial(function, item))
+        if self.is_here:
+            try:
+                self._pool.submit(call.run)
+            except RuntimeError:  # The interpreter is about to end, or no thread can be had.
+                return call
+            call.is_started = True
+        return call
+
+
+class Call(Generic[Result]):
+    """A call that a thread makes, or whoever asks for its result."""
+
+    def __init__(self, workers: Workers, function: Callable[[], Result]) -> None:
+        self.is_started = False
+        self._workers = workers
+        self._function = function
+        self._future: Future[Result] = Future()
+        self._claim = Lock()  # A thread may have taken a call of which the pool says it has not.
+
+    def run(self) -> None:
+        """Make the call, unless somebody else does."""
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._future.set_result(self._function())
+        except BaseException as error:
+            self._future.set_exception(error)
+
+    def result(self) -> Result:
+        """Return what the function returns, or raise what it raises."""
+        if not self._workers.is_here:  # In a forked process no thread would ever do it.
+            return self._function()
+        if not self.is_started:
+            self.run()
+        return self._future.result()
+
+
+def map_ahead(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    workers: int,
+    ahead: int,
+    size: Callable[[Item], int] | None = None,
+    ahead_size: int = 0,
+) -> Generator[Result, None, None]:
+    """Yield `function(item)` for each item, in order; an error is raised when its turn comes.
+
+    It must be closed, or read to its end: until then its threads live.
+
+    Parameters
+    ----------
+    workers
+        How many calls run at a time.
+    ahead
+        How many calls may have begun, or be done, beside the one whose result is wanted.
+    size, ahead_size
+        How large a result is, and how large together those may be that wait for their turn.
+    """
+    with Workers(workers) as threads:
+        waiting: deque[tuple[Call[Result], int]] = deque()
+        held = 0
+        for item in items:
+            weight = 0 if size is None else size(item)
+            while waiting and held + weight > ahead_size > 0:
+                call, freed = waiting.popleft()
+                held -= freed
+                yield call.result()
+            waiting.append((threads.start(function, item), weight))
+            held += weight
+            while len(waiting) > ahead:
+                call, freed = waiting.popleft()
+                held -= freed
+                yield call.result()
+        while waiting:
+            yield waiting.popleft()[0].result()
+
+
+def prefetch(
+    batches: Generator[Item, Any, Any],
+) -> Generator[Item, None, None]:
+    """Yield what a generator yields: a thread gets the next item while the caller uses this one.
+
+    It is for items whose making leaves the interpreter free, as decoding Parquet does. The
+    generator runs in that thread; its errors are raised when the item's turn comes. It is closed
+    when this is, once the item that it is at is done: whoever may stop early must close this.
+    """
+    end = object()
+    following = map_ahead(lambda _: next(batches, end), repeat(None), workers=1, ahead=1)
+    try:
+        for batch in following:
+            if batch is end:
+                return
+            yield batch  # type: ignore[misc]
+    finally:
+        following.close()
+        batches.close()
