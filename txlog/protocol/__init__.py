@@ -15,7 +15,13 @@ from txlog.protocol.access import (
     with_features,
 )
 from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
-from txlog.protocol.properties import Properties, split_features, validate_properties
+from txlog.protocol.properties import (
+    FEATURE_PREFIX,
+    Properties,
+    property_name,
+    split_features,
+    validate_properties,
+)
 from txlog.protocol.row_tracking import (
     PRESERVED_TAG,
     ROW_ID_COLUMN,
@@ -29,6 +35,7 @@ from txlog.protocol.row_tracking import (
 __all__ = [
     "CATALOG_MANAGED",
     "FEATURES",
+    "FEATURE_PREFIX",
     "PRESERVED_TAG",
     "ROW_ID_COLUMN",
     "ROW_TRACKING_DOMAIN",
@@ -42,6 +49,7 @@ __all__ = [
     "mark_domain",
     "merged_protocol",
     "new_protocol",
+    "property_name",
     "require_readable",
     "require_writable",
     "row_id_mark",

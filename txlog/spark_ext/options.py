@@ -40,12 +40,17 @@ UNKNOWN_TO_STREAMS = (
 _OF_WRITING = (
     "partitionBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema",
     "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata", "tableProperties",
+    "compression", "dataChange",
 )  # fmt: skip
+UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
+"""Options of delta-spark that txlog refuses: without them, other rows would be replaced."""
+
+_PROPERTY = "delta."  # How the options of a write begin that delta-spark takes for properties.
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
     *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *UNKNOWN_TO_STREAMS,
-    *_OF_WRITING,
+    *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
 """All options that mean something."""
 
@@ -71,6 +76,16 @@ def _meant(name: str) -> str | None:
     plain = re.sub(r"[\W_]", "", name)
     close = get_close_matches(plain, _FOLDED, n=1, cutoff=_ALIKE)
     return _SHORT.get(plain) or (_FOLDED[close[0]] if close else None)
+
+
+def _property_name(folded: str) -> str:
+    """Return a property's name as Delta spells it: Spark hands names of options in lower case."""
+    from txlog.protocol import FEATURE_PREFIX, FEATURES, property_name
+
+    if not folded.startswith(FEATURE_PREFIX):
+        return property_name(folded)
+    feature = folded.removeprefix(FEATURE_PREFIX)
+    return FEATURE_PREFIX + next((name for name in FEATURES if name.lower() == feature), feature)
 
 
 class Options:
@@ -234,13 +249,29 @@ class Options:
         return open_store(path, self.storage)
 
     def require_writing(self) -> None:
-        """Refuse options of reading: who writes through a view of some rows would write to all.
+        """Refuse options of reading, and those of delta-spark's writes that txlog has not.
+
+        Who writes through a view of some rows would write to all of them.
 
         Raises
         ------
         InvalidInputError
             Names the option.
         """
+        for name in UNKNOWN_TO_WRITES:
+            if self.text(name) is not None:
+                raise InvalidInputError(
+                    argument=name,
+                    reason="txlog does not replace the rows that match rows of the frame",
+                    remedy="Choose the rows with replaceWhere, or whole partitions with "
+                    "partitionOverwriteMode=dynamic",
+                )
+        if not self.flag("dataChange", default=True):
+            raise InvalidInputError(
+                argument="dataChange",
+                reason="a write of a frame changes rows: readers of changes must see them",
+                remedy="Leave it out; to rearrange rows only, call Table.compact",
+            )
         for name in _OF_READING:
             if self.text(name) is not None:
                 remedy = "Leave it out: the latest version is written to"
@@ -271,17 +302,44 @@ class Options:
         return None if app_id is None or version is None else (app_id, version)
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of a table to be made: a JSON object in `tableProperties`."""
+        """Return the properties of a table to be made.
+
+        They are a JSON object in `tableProperties`, and the options that begin with `delta.`, as
+        delta-spark has them.
+        """
+        single = {
+            _property_name(name): text
+            for name, text in self._raw.items()
+            if name.startswith(_PROPERTY)
+        }
         text = self.text("tableProperties")
         if text is None:
-            return {}
+            return single
         try:
-            found = orjson.loads(text)
+            properties = orjson.loads(text)
         except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
+            properties = None
+        if not isinstance(properties, dict):
             raise self._bad("tableProperties", "a JSON object of properties was expected")
-        return found
+        twice = sorted(properties.keys() & single.keys())
+        if twice:
+            raise InvalidInputError(
+                argument=twice[0],
+                reason="tableProperties has it too",
+                remedy="Pass it only once",
+            )
+        return properties | single
+
+    @property
+    def codec(self) -> str | None:
+        """The codec of the data files of a write, or None if the table decides."""
+        from txlog.protocol import validate_properties
+
+        text = self.text("compression")
+        if text is not None:
+            with spelled(properties="compression"):
+                validate_properties({"delta.parquet.compression.codec": text})
+        return text
 
     def write_options(self) -> WriteOptions:
         """Return how files are cut, and what to note in the commit."""

@@ -68,6 +68,7 @@ class WriteRequest:
     schema_mode: SchemaMode = None
     properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
     options: WriteOptions = field(default_factory=WriteOptions)
+    codec: str | None = None  # Of the files of this write. None: as the table says.
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,20 @@ def plan_target(
     return Target(
         store=store,
         request=request,
-        plan=plan_write(metadata, final, request.options, replaced=request.where),
+        plan=plan_write(
+            _compressed(metadata, request.codec), final, request.options, replaced=request.where
+        ),
         metadata=metadata,
         base=None if table is None else table.without_files(),
     )
+
+
+def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
+    """Return a table's metadata as if its property named a codec; only files are planned by it."""
+    if codec is None:
+        return metadata
+    changed = metadata.configuration | {"delta.parquet.compression.codec": codec}
+    return metadata.model_copy(update={"configuration": changed})
 
 
 def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:

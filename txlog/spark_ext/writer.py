@@ -81,6 +81,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         schema_mode=schema_mode,
         properties=options.properties(),
         options=options.write_options(),
+        codec=options.codec,
     )
     require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
     return request
