@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
+from pyspark.sql.types import StructField as Field
+from pyspark.sql.types import StructType as Struct
 
 import txlog
 from txlog.errors import SchemaMismatchError
@@ -64,7 +67,9 @@ def test_columns_that_become_nullable(tmp_path: Path) -> None:
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     made = txlog.write(tmp_path / "strict", pa.table({"x": [1]}, schema=strict))
     source = TxlogDataSource({"path": made.uri})
-    loaded = source.schema()
+    assert source.schema() == Struct([Field("x", LongType())])
+    # A caller, or the catalog, may have been stricter: Spark would take no null for granted.
+    loaded = Struct([Field("x", LongType(), nullable=False)])
     source.reader(loaded)
     made.overwrite(pa.table({"x": [None]}, pa.schema([("x", pa.int64())])),
                    schema_mode="overwrite")  # fmt: skip

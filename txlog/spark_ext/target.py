@@ -19,7 +19,7 @@ from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
 from txlog.expressions import Expression
 from txlog.snapshot import Snapshot
-from txlog.spark_ext.frame_schema import frame_schema, require_storable
+from txlog.spark_ext.types import frame_schema, require_storable
 from txlog.store import Store
 from txlog.write_table import WriteMode, require_same
 from txlog.writing import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from txlog.errors import InvalidInputError
-from txlog.spark_ext.catalog import path_in, table_location
+from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
 from txlog.spark_ext.delta.conditions import as_predicate, rows_found
@@ -87,10 +87,17 @@ class DeltaTable:
         """Return the table of a name in Spark's catalog, or of ``delta.`/path` ``.
 
         Errors as for `table_location`; a temporary view does not tell which table it is over.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The catalog has properties of Delta that the table has not: they have no effect.
         """
         of_type(str, tableOrViewName, "tableOrViewName")
-        location = table_location(sparkSession, tableOrViewName)
-        return cls(sparkSession, table(sparkSession, location))
+        entry = catalog_entry(sparkSession, tableOrViewName)
+        opened = table(sparkSession, entry.location)
+        require_in_log(entry, tableOrViewName, opened.snapshot)
+        return cls(sparkSession, opened)
 
     @classmethod
     def isDeltaTable(

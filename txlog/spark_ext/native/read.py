@@ -32,6 +32,7 @@ from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
+from txlog.spark_ext.types import read_schema
 from txlog.store import Store, open_store
 
 MANIFESTS = "spark.txlog.manifests"
@@ -115,7 +116,21 @@ def read(
         frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-    return reduce(DataFrame.unionAll, frames)
+        frames = [_typed(rows, plan) for rows in frames]  # A union has one collation.
+    return _typed(reduce(DataFrame.unionAll, frames), plan)
+
+
+def _typed(rows: DataFrame, plan: FilePlan) -> DataFrame:
+    """Return rows with the comments and collations that the columns of a plan have.
+
+    The predicate of the plan must have been applied before: it compares texts byte by byte.
+    """
+    wanted = read_schema(StructType(plan.columns))
+    text = wanted.json()  # Spark has collations in the metadata too.
+    # Field ids of inner fields are metadata of what was read. (To ask a frame for its own schema
+    # may be a request to a server.)
+    inner = plan.mapping_mode == "id" and text.count('"type":"struct"') > 1
+    return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
 def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
