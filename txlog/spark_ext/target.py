@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -30,6 +30,7 @@ from txlog.writing import (
     Place,
     QueryTransaction,
     SchemaMode,
+    StreamBatch,
     Transaction,
     WriteOptions,
     WritePlan,
@@ -99,6 +100,13 @@ class Target:
         if (partition_mode or "").lower() != "dynamic":
             return self
         return replace(self, request=replace(request, partition_mode="dynamic"))
+
+    def in_stream(self, query_id: str, epoch_id: int) -> Target:
+        """Return it as what a micro-batch of a query writes: its commit says so."""
+        mode: Literal["Append", "Complete"]
+        mode = "Complete" if self.request.mode == "overwrite" else "Append"
+        options = replace(self.request.options, stream_batch=StreamBatch(query_id, epoch_id, mode))
+        return replace(self, request=replace(self.request, options=options))
 
 
 def plan_target(

@@ -176,10 +176,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
         written = written_of(messages)
+        txn = self._transaction(written, batchId)
+        query_id = txn.query_id if isinstance(txn, QueryTransaction) else txn[0]
         commit_files(
-            self.target,
+            self.target.in_stream(query_id, batchId),
             adds_of(written),
-            self._transaction(written, batchId),
+            txn,
             written_for={held.written_for for held in written},
             may_make=batchId == 0,
         )

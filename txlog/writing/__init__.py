@@ -31,7 +31,7 @@ from txlog.writing.operation import (
     require_transaction,
     skip_recorded,
 )
-from txlog.writing.options import WriteOptions
+from txlog.writing.options import StreamBatch, WriteOptions
 from txlog.writing.overwrite import PartitionMode, commit_overwrite, overwrite, require_modes
 from txlog.writing.plan import WritePlan, plan_write, require_still_fits
 from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
@@ -58,6 +58,7 @@ __all__ = [
     "QueryTransaction",
     "RewritePlan",
     "SchemaMode",
+    "StreamBatch",
     "Transaction",
     "WriteOptions",
     "WritePlan",

@@ -109,7 +109,7 @@ def commit_append(
             return None
         require_fit(base)
         metadata = evolved(base, schema) if schema_mode == "merge" else None
-        return Intent(
+        intent = Intent(
             operation="WRITE",
             kind="append",
             read_version=base.version,
@@ -121,6 +121,7 @@ def commit_append(
             metrics=write_metrics(adds),
             user_metadata=options.user_metadata,
         )
+        return options.stated(intent)
 
     with discarding(discard):
         after, committed = run(place.store, snapshot, build, effects=place.effects)

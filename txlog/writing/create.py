@@ -260,7 +260,7 @@ def commit_new_table(
         user_metadata=options.user_metadata,
     )
     with discarding(lambda: discard_files(place.store, adds)):
-        outcome = commit(place.store, None, intent, effects=place.effects)
+        outcome = commit(place.store, None, options.stated(intent), effects=place.effects)
     if isinstance(outcome, Committed):
         return done(intent.operation, outcome.snapshot, outcome, skipped=False)
     discard_files(place.store, adds)

@@ -127,7 +127,7 @@ def commit_overwrite(
             if partition_mode == "dynamic":
                 rows = _in_partitions(rows, adds, base)
             gone = RowsGone(None, tuple(removes_of(rows, place.effects.now_ms())))
-        return Intent(
+        intent = Intent(
             operation="WRITE",
             read_version=base.version,
             # No predicate says which partitions a dynamic one replaces, so any file may matter: as
@@ -148,6 +148,7 @@ def commit_overwrite(
             metrics={**write_metrics(adds), "numRemovedFiles": len(gone.removes)},
             user_metadata=options.user_metadata,
         )
+        return options.stated(intent)
 
     def discard() -> None:
         discard_gone(place, gone)
