@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import txlog
-from txlog.spark_ext import java
+from txlog.spark_ext import sessions as java
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -16,6 +16,7 @@ from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureErr
 from txlog.expressions import Expression, quote_name
 from txlog.protocol import FEATURE_PREFIX, features_of, split_features
 from txlog.snapshot import Snapshot
+from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 
@@ -189,7 +190,8 @@ def register_table(spark: SparkSession, name: str, uri: str) -> None:
     """Put a table that exists into Spark's catalog, so that its location is found by its name."""
     location = uri.replace("\\", "\\\\").replace("'", "\\'")
     quoted = ".".join(map(quote_name, split_name(name)))
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
+    with format_known():
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
 
 
 def create_view(

@@ -26,6 +26,7 @@ from txlog.scan import (
 from txlog.schema import ArrayType, MapType, StructField, StructType
 from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
 from txlog.snapshot import load_files, snapshot_at
+from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame
@@ -215,7 +216,8 @@ def _by_python(
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:
         reader = reader.option("secretStorageOptions", _as_option(store.options))
-    return reader.load(store.root)
+    with format_known():
+        return reader.load(store.root)
 
 
 def _as_option(options: Mapping[str, Any]) -> str:
