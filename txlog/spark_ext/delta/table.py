@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from txlog.errors import InvalidInputError
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
@@ -124,30 +124,30 @@ class DeltaTable:
         )
 
     @classmethod
-    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
         """Begin a table that must not be there yet."""
-        return DeltaTableBuilder(session_of(sparkSession), "create")
+        return DeltaTableBuilder(session_of(sparkSession), "create", cls)
 
     @classmethod
     def createIfNotExists(
         cls,
         sparkSession: SparkSession | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[Self]:
         """Begin a table that is left as it is if it is there."""
-        return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists")
+        return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists", cls)
 
     @classmethod
-    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
         """Begin the new definition of a table that is there; its rows go."""
-        return DeltaTableBuilder(session_of(sparkSession), "replace")
+        return DeltaTableBuilder(session_of(sparkSession), "replace", cls)
 
     @classmethod
     def createOrReplace(
         cls,
         sparkSession: SparkSession | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[Self]:
         """Begin a table that takes the place of the one that is there, if any."""
-        return DeltaTableBuilder(session_of(sparkSession), "createOrReplace")
+        return DeltaTableBuilder(session_of(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
         """Return the table's rows as a frame, under the alias if there is one."""
