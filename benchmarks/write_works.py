@@ -46,7 +46,7 @@ def rows_of(number: int, rows: int = ROWS) -> pa.Table:
 def txlog_fragments(root: Path, first: int, count: int) -> list[Any]:
     """Return prepared fragments: what `write_fragments` gave, if each file had been written."""
     import txlog
-    from txlog.actions import Add
+    from txlog.actions.file import Add
 
     table = txlog.Table(root)
     row = {name: [None] for name in table.schema.names}

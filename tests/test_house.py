@@ -18,7 +18,7 @@ ORDER = (
     "errors", "effects", "version", "schema", "variant", "actions", "log",
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
-    "scan", "feed", "commit", "writing", "maintain",
+    "scan", "changes", "stream", "commit", "writing", "maintain",
     "table_fragment", "table", "write_table", "spark_ext", "cli", "testing",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.version import __version__
 
 if TYPE_CHECKING:
+    from txlog.changes.changes import Changes
     from txlog.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
@@ -28,17 +29,20 @@ if TYPE_CHECKING:
         TxlogWarning,
         UnsupportedFeatureError,
     )
-    from txlog.expressions import Expression, col, lit
-    from txlog.feed import Changes
-    from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
-    from txlog.log import CatalogCommits
-    from txlog.scan import Explanation, Scan
-    from txlog.snapshot import ChecksumReport
-    from txlog.table import Table
+    from txlog.expressions.tree import Expression, col, lit
+    from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+    from txlog.fragments.metadata import FragmentMetadata
+    from txlog.log.catalog import CatalogCommits
+    from txlog.scan.explanation import Explanation
+    from txlog.scan.scan import Scan
+    from txlog.snapshot.checksum import ChecksumReport
+    from txlog.table.table import Table
     from txlog.table_fragment import TableFragment
-    from txlog.variant import variant_to_json, variant_to_python
+    from txlog.variant.arrays import variant_to_json, variant_to_python
     from txlog.write_table import write, write_fragments
-    from txlog.writing import Capability, Operation, Outcome
+    from txlog.writing.capabilities import Capability
+    from txlog.writing.operation import Outcome
+    from txlog.writing.workers.operations import Operation
 
 __all__ = [
     "AlreadyExistsError",
@@ -84,39 +88,39 @@ __all__ = [
 _HOMES = {
     "AlreadyExistsError": "errors",
     "BadDeletionVectorError": "errors",
-    "Capability": "writing",
-    "CatalogCommits": "log",
-    "Changes": "feed",
-    "ChecksumReport": "snapshot",
+    "Capability": "writing.capabilities",
+    "CatalogCommits": "log.catalog",
+    "Changes": "changes.changes",
+    "ChecksumReport": "snapshot.checksum",
     "CommitConflictError": "errors",
-    "DataFile": "fragments",
+    "DataFile": "fragments.fragment",
     "DataFileError": "errors",
-    "DeletionFile": "fragments",
+    "DeletionFile": "fragments.fragment",
     "EngineError": "errors",
-    "Explanation": "scan",
-    "Expression": "expressions",
-    "Fragment": "fragments",
-    "FragmentMetadata": "fragments",
+    "Explanation": "scan.explanation",
+    "Expression": "expressions.tree",
+    "Fragment": "fragments.fragment",
+    "FragmentMetadata": "fragments.metadata",
     "InternalError": "errors",
     "InvalidInputError": "errors",
     "LogCorruptError": "errors",
     "NotFoundError": "errors",
-    "Operation": "writing",
-    "Outcome": "writing",
+    "Operation": "writing.workers.operations",
+    "Outcome": "writing.operation",
     "OutcomeUnknownError": "errors",
     "RetriesExhaustedError": "errors",
-    "Scan": "scan",
+    "Scan": "scan.scan",
     "SchemaMismatchError": "errors",
     "StoreError": "errors",
-    "Table": "table",
+    "Table": "table.table",
     "TableFragment": "table_fragment",
     "TxlogError": "errors",
     "TxlogWarning": "errors",
     "UnsupportedFeatureError": "errors",
-    "col": "expressions",
-    "lit": "expressions",
-    "variant_to_json": "variant",
-    "variant_to_python": "variant",
+    "col": "expressions.tree",
+    "lit": "expressions.tree",
+    "variant_to_json": "variant.arrays",
+    "variant_to_python": "variant.arrays",
     "write": "write_table",
     "write_fragments": "write_table",
 }

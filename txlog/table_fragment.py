@@ -7,13 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.expressions import Expression, as_expression
-from txlog.fragments import DataFile, DeletionFile, Fragment, FragmentMetadata
-from txlog.scan import Scan, plan_fragments, take_offsets
-from txlog.schema import arrow_schema
-from txlog.snapshot import Snapshot
-from txlog.writing import (
-    Place,
+from txlog.expressions.sql import as_expression
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.plan import plan_fragments
+from txlog.scan.scan import Scan
+from txlog.scan.take import take_offsets
+from txlog.schema.arrow import arrow_schema
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.operation import Place
+from txlog.writing.workers.fragments import (
     delete_from_fragment,
     fragment_metadata,
     merge_into_fragment,

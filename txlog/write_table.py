@@ -9,28 +9,23 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.errors import CommitConflictError, InvalidInputError
-from txlog.expressions import as_expression
-from txlog.fragments import FragmentMetadata
-from txlog.protocol import features_of, split_features
-from txlog.scan import Engine, threads_for
-from txlog.snapshot import Snapshot, load_snapshot
-from txlog.store import open_store
-from txlog.table import Table, Where
-from txlog.writing import (
-    AppTransaction,
-    PartitionMode,
-    Place,
-    SchemaMode,
-    already_exists,
-    as_names,
-    existing,
-    require_additive,
-    require_transaction,
-    skip_recorded,
-    write_new_fragments,
-    write_new_table,
-    write_options,
-)
+from txlog.expressions.sql import as_expression
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.protocol.access import features_of
+from txlog.protocol.properties import split_features
+from txlog.scan.engine import Engine, threads_for
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.open import open_store
+from txlog.table.reading import Where
+from txlog.table.table import Table
+from txlog.writing.append import require_additive
+from txlog.writing.arguments import as_names, write_options
+from txlog.writing.create import already_exists, existing, write_new_table
+from txlog.writing.data import SchemaMode
+from txlog.writing.operation import AppTransaction, Place, require_transaction, skip_recorded
+from txlog.writing.overwrite import PartitionMode
+from txlog.writing.workers.fragments import write_new_fragments
 
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
 

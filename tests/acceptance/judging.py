@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from corpus import Case, columns_sha256, rows_sha256
 
 import txlog
-from txlog.log import decode_path
-from txlog.protocol import CATALOG_MANAGED
-from txlog.snapshot import load_files
-from txlog.stats import num_records
+from txlog.log.paths import decode_path
+from txlog.protocol.features import CATALOG_MANAGED
+from txlog.snapshot.files import load_files
+from txlog.stats.files import num_records
 
 Verdict = Literal["right", "wrong", "refused", "error"]
 

@@ -11,9 +11,9 @@ import pytest
 from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
-from txlog.snapshot import load_files
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
-from txlog.store import open_store
+from txlog.snapshot.files import load_files
+from txlog.store.open import open_store
 
 # The fields of each checksum that are wrong, and why; all others agree.
 WRONG: dict[tuple[str, int], set[str]] = {

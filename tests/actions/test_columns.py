@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import FILE_ROWS, Add, Remove, decode, decode_rows, rows
-from txlog.actions.columns import FIELDS
+from txlog.actions.columns import FIELDS, FILE_ROWS, decode_rows
+from txlog.actions.file import Add, Remove
+from txlog.actions.ndjson import decode, rows
 from txlog.errors import LogCorruptError
 
 longs = st.integers(-(2**63), 2**63 - 1)

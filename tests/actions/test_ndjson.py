@@ -1,7 +1,10 @@
 import orjson
 import pytest
 
-from txlog.actions import ACTIONS, Add, CommitInfo, Metadata, Protocol, decode, encode
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add
+from txlog.actions.ndjson import ACTIONS, decode, encode
+from txlog.actions.table import Metadata, Protocol
 from txlog.errors import LogCorruptError
 
 ADD = {

@@ -9,9 +9,8 @@ from corpus import NEEDS_CORPUS, ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.checkpoint import Hint, encode_hint, read_hint
-from txlog.checkpoint.hint import HINT_PATH, checksum, decode_hint
-from txlog.store import open_store
+from txlog.checkpoint.hint import HINT_PATH, Hint, checksum, decode_hint, encode_hint, read_hint
+from txlog.store.open import open_store
 
 
 def test_the_example_of_the_protocol() -> None:

@@ -13,16 +13,22 @@ from corpus import NEEDS_CORPUS, Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import FILE_ROWS, Protocol, Sidecar, Txn, decode_action
-from txlog.checkpoint import read_controls, read_files
+from txlog.actions.checkpoint import Sidecar
+from txlog.actions.columns import FILE_ROWS
+from txlog.actions.ndjson import decode_action
+from txlog.actions.table import Protocol, Txn
+from txlog.checkpoint.controls import read_controls
 from txlog.checkpoint.opened import KEYS
+from txlog.checkpoint.read import read_files
 from txlog.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
-from txlog.log import LogFile, choose_segment, log_path, parse_name
-from txlog.reconcile import reconcile_files
-from txlog.snapshot import load_files, load_snapshot
+from txlog.log.names import LogFile, log_path, parse_name
+from txlog.log.segment import choose_segment
+from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.commits import file_rows, read_commits
-from txlog.snapshot.load import list_log
-from txlog.store import Store, open_store
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_log, load_snapshot
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 CHECKPOINTED = [
     case

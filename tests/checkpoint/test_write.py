@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import FILE_ROWS, Action, DomainMetadata, Metadata, Protocol, Txn, decode_rows
-from txlog.checkpoint import (
-    Hint,
-    checkpoint_rows,
-    encode_checkpoint,
-    read_controls,
-    read_files,
-    read_hint,
-    row_group_states,
-)
-from txlog.checkpoint import write_checkpoint as write
-from txlog.log import LogFile, log_path, parse_name
-from txlog.reconcile import Controls, FileState, TableState
-from txlog.store import Store, open_store
+from txlog.actions.base import Action
+from txlog.actions.columns import FILE_ROWS, decode_rows
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.checkpoint.controls import read_controls
+from txlog.checkpoint.hint import Hint, read_hint
+from txlog.checkpoint.read import read_files
+from txlog.checkpoint.write import checkpoint_rows, encode_checkpoint, row_group_states
+from txlog.checkpoint.write import write_checkpoint as write
+from txlog.log.names import LogFile, log_path, parse_name
+from txlog.reconcile.files import FileState
+from txlog.reconcile.state import TableState
+from txlog.reconcile.table import Controls
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 PROTOCOL = Protocol(
     min_reader_version=3, min_writer_version=7, reader_features=["a"], writer_features=["a", "b"]

@@ -10,16 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Add, DeletionVectorDescriptor, Txn
-from txlog.commit import Committed, Intent, commit
+from txlog.actions.file import Add, DeletionVectorDescriptor
+from txlog.actions.table import Txn
 from txlog.commit.attempt import unparsed
 from txlog.commit.encode import encode_commit
-from txlog.log import LogFile, commit_name
-from txlog.scan import Threads
-from txlog.snapshot import Snapshot, load_snapshot
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
+from txlog.log.names import LogFile, commit_name
+from txlog.scan.engine import Threads
 from txlog.snapshot.commits import parse_commit
-from txlog.store import Disk, LocalStore
-from txlog.writing import Place, append, as_schema, create
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.disk import Disk
+from txlog.store.local import LocalStore
+from txlog.writing.append import append
+from txlog.writing.arguments import as_schema
+from txlog.writing.create import create
+from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

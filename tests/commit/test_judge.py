@@ -8,27 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import (
-    Action,
-    Add,
-    CommitInfo,
-    DeletionVectorDescriptor,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Remove,
-    Txn,
-    empty_rows,
-    encode,
-)
-from txlog.commit import Intent, Reads, Verdict, judge
+from txlog.actions.base import Action
+from txlog.actions.columns import empty_rows
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.ndjson import encode
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.commit.blind import passes_blindly
-from txlog.commit.intent import Isolation
-from txlog.expressions import Expression, bind, parse_sql
-from txlog.fragments import FIELDS_TAG, ID_APP
-from txlog.log import LogFile, Segment, commit_name
-from txlog.reconcile import Controls
-from txlog.schema import PrimitiveType, StructField, StructType, schema_json
+from txlog.commit.intent import Intent, Isolation, Reads
+from txlog.commit.judge import Verdict, judge
+from txlog.expressions.bind import bind
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.ids import ID_APP
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.log.names import LogFile, commit_name
+from txlog.log.segment import Segment
+from txlog.reconcile.table import Controls
+from txlog.schema.json import schema_json
+from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.snapshot import make_snapshot
 

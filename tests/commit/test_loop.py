@@ -10,16 +10,26 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.actions import Add, DomainMetadata, encode
-from txlog.commit import Committed, Intent, Redo, commit, run
+from txlog.actions.file import Add
+from txlog.actions.ndjson import encode
+from txlog.actions.table import DomainMetadata
 from txlog.commit.encode import encode_commit
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, Redo, commit, run
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, RetriesExhaustedError
-from txlog.fragments import ID_APP, ID_TAG
-from txlog.scan import Threads
-from txlog.snapshot import Snapshot, load_snapshot
-from txlog.store import LocalStore
-from txlog.writing import Place, WriteOptions, append, as_schema, create, delete, overwrite
+from txlog.fragments.ids import ID_APP, ID_TAG
+from txlog.scan.engine import Threads
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.local import LocalStore
+from txlog.writing.append import append
+from txlog.writing.arguments import as_schema
+from txlog.writing.create import create
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
+from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

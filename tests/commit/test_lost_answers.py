@@ -12,11 +12,17 @@ from hypothesis import strategies as st
 import txlog
 from txlog.effects import Effects
 from txlog.errors import OutcomeUnknownError, StoreError
-from txlog.scan import Threads
-from txlog.snapshot import load_snapshot
-from txlog.store import LocalStore, MemoryStore
-from txlog.writing import Place, append, as_schema, create, delete, overwrite, write_new_table
+from txlog.scan.engine import Threads
+from txlog.snapshot.load import load_snapshot
+from txlog.store.local import LocalStore
+from txlog.store.memory import MemoryStore
+from txlog.writing.append import append
+from txlog.writing.arguments import as_schema
+from txlog.writing.create import create, write_new_table
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import overwrite
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")

@@ -9,30 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import (
-    Action,
-    Add,
-    CommitInfo,
-    DeletionVectorDescriptor,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Remove,
-    Txn,
-    empty_rows,
-    encode,
-)
-from txlog.commit import Intent, Kind, Reads, Verdict, judge
+from txlog.actions.base import Action
+from txlog.actions.columns import empty_rows
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.ndjson import encode
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.commit.blind import passes_blindly
+from txlog.commit.intent import Intent, Kind, Reads
+from txlog.commit.judge import Verdict, judge
 from txlog.commit.table import TABLE
 from txlog.commit.winner import Effect
-from txlog.expressions import Expression, bind, parse_sql
-from txlog.log import LogFile, Segment, commit_name
-from txlog.reconcile import Controls
-from txlog.schema import PrimitiveType, StructField, StructType, schema_json
-from txlog.snapshot import Snapshot
+from txlog.expressions.bind import bind
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression
+from txlog.log.names import LogFile, commit_name
+from txlog.log.segment import Segment
+from txlog.reconcile.table import Controls
+from txlog.schema.json import schema_json
+from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
-from txlog.snapshot.snapshot import make_snapshot
+from txlog.snapshot.snapshot import Snapshot, make_snapshot
 
 LONG = PrimitiveType("long")
 SCHEMA = StructType(

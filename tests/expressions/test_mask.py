@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError
-from txlog.expressions import (
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.evaluate import mask
+from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.tree import (
     And,
     Column,
     Comparison,
@@ -24,15 +27,11 @@ from txlog.expressions import (
     Literal,
     Not,
     Or,
-    bind,
     col,
-    columns_of,
     lit,
-    mask,
-    parse_sql,
-    to_sql,
 )
-from txlog.schema import DecimalType, PrimitiveType, StructField, StructType, arrow_schema
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
 
 UTC = dt.UTC
 NAN = math.nan

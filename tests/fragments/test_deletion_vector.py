@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from txlog.actions import DeletionVectorDescriptor
+from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError
-from txlog.fragments import (
+from txlog.fragments.deletion_vector import (
     block_range,
     decode_vector,
     encode_file,

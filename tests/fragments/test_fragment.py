@@ -10,19 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Add, decode_rows, empty_rows
-from txlog.commit import Committed, Intent, commit
+from txlog.actions.columns import decode_rows, empty_rows
+from txlog.actions.file import Add
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
 from txlog.effects import REAL
-from txlog.fragments import (
-    ID_APP,
-    ID_TAG,
-    PROVISIONAL,
-    fragment_ids,
-    fragments_of,
-    highest_id,
-    single_files,
-    valid_id,
-)
+from txlog.fragments.fragment import fragments_of
+from txlog.fragments.ids import ID_APP, ID_TAG, PROVISIONAL, fragment_ids, highest_id, valid_id
+from txlog.fragments.rows import single_files
 
 INVALID = ["", "-1", "+1", "01", "00", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "a", "١",
            str(PROVISIONAL), str(2**31), str(2**64), "9" * 30]  # fmt: skip

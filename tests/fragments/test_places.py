@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.actions import FILE_ROWS, decode_rows
-from txlog.fragments import PROVISIONAL, fragment_ids, provisional_ids
+from txlog.actions.columns import FILE_ROWS, decode_rows
+from txlog.fragments.ids import PROVISIONAL, fragment_ids, provisional_ids
 from txlog.fragments.places import places_of
 
 PATHS = st.one_of(

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
-from txlog.fragments import decode_deletions, encode_deletions, parse_deletion_name
+from txlog.fragments.deletion_file import decode_deletions, encode_deletions, parse_deletion_name
 
 ROWS = 200_000
 SETS = {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError
-from txlog.log import canonical_keys, decode_path, encode_path
+from txlog.log.paths import canonical_keys, decode_path, encode_path
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.log import choose_segment, parse_name
+from txlog.log.names import parse_name
+from txlog.log.segment import choose_segment
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

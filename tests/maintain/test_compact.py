@@ -14,16 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Add, DeletionVectorDescriptor
-from txlog.commit import Intent, commit
+from txlog.actions.file import Add, DeletionVectorDescriptor
+from txlog.commit.intent import Intent
+from txlog.commit.loop import commit
 from txlog.effects import REAL
 from txlog.errors import DataFileError, InvalidInputError, StoreError, UnsupportedFeatureError
-from txlog.fragments import DataFile, DeletionFile, Fragment
-from txlog.maintain import compact
-from txlog.maintain.compact import Limits, choose_groups
-from txlog.scan import Threads
-from txlog.snapshot import load_snapshot
-from txlog.writing import Place, append, delete
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.maintain.compact import Limits, choose_groups, compact
+from txlog.scan.engine import Threads
+from txlog.snapshot.load import load_snapshot
+from txlog.writing.append import append
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 

@@ -8,9 +8,9 @@ from deltalake import DeltaTable
 
 import txlog
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.maintain import replace_table
-from txlog.schema import from_arrow
-from txlog.writing import Place
+from txlog.maintain.replace import replace_table
+from txlog.schema.arrow import from_arrow
+from txlog.writing.operation import Place
 
 NEW = from_arrow(pa.schema([("b", pa.string())]))
 

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import DomainMetadata, Metadata, Protocol
-from txlog.commit import Intent, commit
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
+from txlog.commit.intent import Intent
+from txlog.commit.loop import commit
 from txlog.effects import REAL
 from txlog.errors import (
     DataFileError,
@@ -28,12 +29,16 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.fragments import ID_APP
-from txlog.maintain import restore
-from txlog.protocol import features_of, merged_protocol
-from txlog.snapshot import load_files, load_snapshot
+from txlog.fragments.ids import ID_APP
+from txlog.maintain.restore import restore
+from txlog.protocol.access import features_of, merged_protocol
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing import Place, adds_of, append, delete
+from txlog.writing.append import append
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
+from txlog.writing.vectors import adds_of
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 

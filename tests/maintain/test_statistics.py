@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.errors import DataFileError, InvalidInputError
-from txlog.maintain import compute_statistics
-from txlog.snapshot import load_snapshot
+from txlog.maintain.statistics import compute_statistics
+from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing import Place, append, delete
+from txlog.writing.append import append
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(

@@ -10,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.maintain import compact, compute_statistics, restore
-from txlog.snapshot import Snapshot, load_snapshot
-from txlog.writing import Done, Place, append, delete, overwrite
+from txlog.maintain.compact import compact
+from txlog.maintain.restore import restore
+from txlog.maintain.statistics import compute_statistics
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.append import append
+from txlog.writing.delete import delete
+from txlog.writing.operation import Done, Place
+from txlog.writing.overwrite import overwrite
 
 Rows = frozenset[int]
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])

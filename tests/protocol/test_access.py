@@ -2,20 +2,18 @@
 
 import pytest
 
-from txlog.actions import Format, Metadata, Protocol
+from txlog.actions.table import Format, Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.protocol import (
-    CATALOG_MANAGED,
-    FEATURES,
-    Feature,
-    Properties,
+from txlog.protocol.access import (
     features_of,
     new_protocol,
     require_readable,
     require_writable,
     supports,
 )
-from txlog.schema import ArrayType, MapType, PrimitiveType, StructField, StructType
+from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
+from txlog.protocol.properties import Properties
+from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
 
 LONG = StructType((StructField("a", PrimitiveType("long")),))
 NTZ = PrimitiveType("timestamp_ntz")

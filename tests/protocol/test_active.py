@@ -2,9 +2,10 @@
 
 import pytest
 
-from txlog.actions import Protocol
-from txlog.protocol import Properties, is_active
+from txlog.actions.table import Protocol
+from txlog.protocol.access import is_active
 from txlog.protocol.features import ACTIVATION, FEATURES
+from txlog.protocol.properties import Properties
 
 VALUES = {"columnMapping": "name"}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from txlog.errors import InvalidInputError
-from txlog.protocol import Properties, validate_properties
+from txlog.protocol.properties import Properties, validate_properties
 
 DAY_MS = 86_400_000
 

@@ -4,8 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.reconcile import are_distinct
-from txlog.reconcile.distinct import text_hashes
+from txlog.reconcile.distinct import are_distinct, text_hashes
 
 texts = st.text(alphabet="ab/é", max_size=5) | st.text(alphabet="ab", min_size=30, max_size=45)
 

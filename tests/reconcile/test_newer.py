@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.log import canonical_key
+from txlog.log.paths import canonical_key
 from txlog.reconcile.newer import newer_of, untouched
 
 NAMES = (

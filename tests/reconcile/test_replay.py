@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions import (
-    Action,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Txn,
-    decode_rows,
-    empty_rows,
-)
+from txlog.actions.base import Action
+from txlog.actions.columns import decode_rows, empty_rows
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError
-from txlog.reconcile import ActionBatch, FileState, overlay, reconcile_files, replay
+from txlog.reconcile.files import FileState, overlay, reconcile_files
+from txlog.reconcile.state import ActionBatch, replay
 
 Key = tuple[str, str | None]
 

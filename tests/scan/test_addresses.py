@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog import Expression, col
-from txlog.expressions import as_expression, bind, mask
-from txlog.scan import scan_schema
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import mask
+from txlog.expressions.sql import as_expression
+from txlog.scan.plan import scan_schema
 
 COLUMNS = ["_fragid", "_rowaddr", "_rowid"]
 IDS = st.integers(-1, 6)

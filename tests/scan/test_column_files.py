@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import txlog
-from txlog.fragments import encode_vector, inline_descriptor
+from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
 
 FEATURES = ["deletionVectors", "txlog.fragments"]
 KINDS = {"x": "long", "y": "string", "z": "double"}

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog import TxlogError, col
-from txlog.fragments import Fragment
-from txlog.scan import DeferredPlan
+from txlog.fragments.fragment import Fragment
+from txlog.scan.deferred import DeferredPlan
 from txlog.scan.listing import FILES
 
 LARGE = "txlog.snapshot.files._LARGE_BYTES"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.scan import limited
 from txlog.scan.read import FragmentReader
+from txlog.scan.shares import limited
 
 
 def add(table: txlog.Table, name: str, values: list[int]) -> None:

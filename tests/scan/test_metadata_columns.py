@@ -11,7 +11,7 @@ import pytest
 
 import txlog
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.fragments import PROVISIONAL
+from txlog.fragments.ids import PROVISIONAL
 from txlog.testing import unsealed
 
 ID_COLUMN, VERSION_COLUMN = "_row-id-col-1f", "_row-commit-version-col-1f"

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.errors import DataFileError, InvalidInputError, TxlogWarning, UnsupportedFeatureError
-from txlog.expressions import And, Expression, IsNull, Not, Or, col, lit
-from txlog.scan import Scan, frames
+from txlog.expressions.tree import And, Expression, IsNull, Not, Or, col, lit
+from txlog.scan import frames
+from txlog.scan.scan import Scan
 
 NAN = math.nan
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {

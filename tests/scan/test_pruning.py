@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog import Expression, col
-from txlog.expressions import bind, mask
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import mask
 
 SCHEMA = pa.schema(
     [

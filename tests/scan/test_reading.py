@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.scan import Threads, read_fragment
-from txlog.schema import MapType, PrimitiveType, StructField, StructType
+from txlog.scan.engine import Threads
+from txlog.scan.read import read_fragment
+from txlog.schema.types import MapType, PrimitiveType, StructField, StructType
 
 DATA = pa.table({"x": list(range(10)), "t": [str(x) for x in range(10)], "p": ["a", "b"] * 5})
 
@@ -355,6 +356,6 @@ def test_mapped_columns_are_read_by_name_or_id(tmp_path: Path, mode: str) -> Non
 
 
 def _schema_text(schema: StructType) -> str:
-    from txlog.schema import schema_json
+    from txlog.schema.json import schema_json
 
     return schema_json(schema)

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.fragments import DataFile, Fragment
-from txlog.scan import RowRange, Scan, read_fragment, row_ranges
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.scan.ranges import RowRange
+from txlog.scan.read import read_fragment
+from txlog.scan.scan import Scan
+from txlog.scan.shares import row_ranges
 
 
 def rows_of(scan: Scan, ranges: list[RowRange | None]) -> pa.Table:

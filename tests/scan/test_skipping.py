@@ -24,7 +24,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import txlog
-from txlog.expressions import (
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import mask
+from txlog.expressions.sql import parse_sql, to_sql
+from txlog.expressions.tree import (
     And,
     Column,
     Comparison,
@@ -35,13 +38,10 @@ from txlog.expressions import (
     Literal,
     Not,
     Or,
-    bind,
-    mask,
-    parse_sql,
-    to_sql,
 )
-from txlog.fragments import encode_vector, inline_descriptor
-from txlog.store import Store, open_store
+from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 Path = tuple[str, ...]
 

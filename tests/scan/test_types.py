@@ -11,7 +11,7 @@ import pytest
 
 import txlog
 from txlog import variant_to_json, variant_to_python
-from txlog.variant import encode_variant
+from txlog.variant.builder import encode_variant
 
 FEATURES = ("deletionVectors", "variantType", "variantShredding")
 

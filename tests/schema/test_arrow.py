@@ -6,18 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError
-from txlog.schema import (
+from txlog.schema.arrow import arrow_schema, from_arrow
+from txlog.schema.types import (
+    PRIMITIVES,
     ArrayType,
     DecimalType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
-    arrow_schema,
-    from_arrow,
     type_name,
 )
-from txlog.schema.types import PRIMITIVES
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)
 # `void` and `variant` are read, but no Arrow type is written as them.

@@ -6,18 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError
-from txlog.schema import (
+from txlog.schema.json import parse_schema, schema_json
+from txlog.schema.types import (
+    PRIMITIVES,
     ArrayType,
     DecimalType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
-    parse_schema,
-    schema_json,
     type_name,
 )
-from txlog.schema.types import PRIMITIVES
 
 texts = st.text(st.characters(codec="utf-8"), max_size=8)
 json_values = st.recursive(

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from txlog.errors import UnsupportedFeatureError
-from txlog.schema import ArrayType, MapType, PrimitiveType, StructField, StructType
+from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
 from txlog.schema.widening import is_widening, require_known_changes
 
 PLAIN = (

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import txlog
 from txlog.actions.checksum import VersionChecksum
 from txlog.errors import LogCorruptError
-from txlog.snapshot import load_files, load_snapshot
 from txlog.snapshot.checksum import (
     ChecksumReport,
     Comparison,
@@ -26,7 +25,10 @@ from txlog.snapshot.checksum import (
     read_checksum,
     verify_checksum,
 )
-from txlog.store import Store, open_store
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 Json = dict[str, Any]
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
-from txlog.snapshot import load_files, load_snapshot
-from txlog.store import Store, open_store
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 Files = dict[str, bytes]
 LOG = "_delta_log/"

@@ -17,16 +17,12 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
-from txlog.snapshot import (
-    Snapshot,
-    advance,
-    load_files,
-    load_snapshot,
-    read_commits,
-    refresh,
-)
-from txlog.snapshot.load import list_log
-from txlog.store import open_store
+from txlog.snapshot.commits import read_commits
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_log, load_snapshot
+from txlog.snapshot.newer import refresh
+from txlog.snapshot.snapshot import Snapshot, advance
+from txlog.store.open import open_store
 from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]

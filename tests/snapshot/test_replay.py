@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.log import LogFile, commit_name
+from txlog.log.names import LogFile, commit_name
 from txlog.snapshot import commits, replay
 from txlog.snapshot.replay import DamagedError, read_deltas
-from txlog.store import Store, open_store
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 TORN = b'{"add":{"path":'
 

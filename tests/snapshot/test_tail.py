@@ -10,12 +10,16 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.actions import Action, Add, Remove, empty_rows, encode
-from txlog.fragments import ID_TAG, highest_id
-from txlog.log import LogFile, canonical_key, canonical_keys, commit_name
-from txlog.snapshot import Commit, Tail, file_rows
+from txlog.actions.base import Action
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add, Remove
+from txlog.actions.ndjson import encode
+from txlog.fragments.ids import ID_TAG, highest_id
+from txlog.log.names import LogFile, commit_name
+from txlog.log.paths import canonical_key, canonical_keys
 from txlog.snapshot import tail as tail_module
-from txlog.snapshot.commits import parse_commit
+from txlog.snapshot.commits import Commit, file_rows, parse_commit
+from txlog.snapshot.tail import Tail
 
 paths = st.sampled_from(["a", "b", "b%20c", "b c", "./a", "file:/x", "/x", "é"])
 tags = st.sampled_from([None, {}, {ID_TAG: "7"}, {ID_TAG: "12"}, {ID_TAG: "012"}, {"other": "99"}])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.snapshot import load_snapshot, parse_timestamp, pick_version, version_at
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.travel import parse_timestamp, pick_version, version_at
 from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from txlog.fragments import ID_APP
+from txlog.fragments.ids import ID_APP
 
 
 def actions(table: Path, version: int) -> list[dict[str, Any]]:

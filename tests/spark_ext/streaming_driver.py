@@ -27,7 +27,7 @@ from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.target import task_property
 from txlog.spark_ext.writer import StreamWriter, stream_writer
-from txlog.store import open_store
+from txlog.store.open import open_store
 
 SETTINGS = {
     "spark__master": "local[2]",

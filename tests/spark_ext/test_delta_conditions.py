@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.schema import StructField, StructType, from_arrow
+from txlog.schema.arrow import from_arrow
+from txlog.schema.types import StructField, StructType
 from txlog.spark_ext.delta.conditions import as_predicate
 
 if TYPE_CHECKING:

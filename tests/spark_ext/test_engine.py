@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import txlog
-from txlog.scan import Threads
+from txlog.scan.engine import Threads
 from txlog.spark_ext import SparkEngine, table
 
 if TYPE_CHECKING:

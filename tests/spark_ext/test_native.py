@@ -19,7 +19,7 @@ import pytest
 from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
-from txlog.expressions import quote_name
+from txlog.expressions.sql import quote_name
 from txlog.spark_ext import DeltaTable, create_view, read
 from txlog.spark_ext.native import columns as native_columns
 from txlog.spark_ext.native import lookup

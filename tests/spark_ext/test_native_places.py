@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from txlog.log import decode_path, encode_path
+from txlog.log.paths import decode_path, encode_path
 from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
 from txlog.spark_ext.native.places import (
     FRAGMENT_COLUMN,
@@ -21,7 +21,7 @@ from txlog.spark_ext.native.places import (
     volume_of,
 )
 from txlog.spark_ext.native.vectors import Vectors, deletion_words
-from txlog.store import open_store
+from txlog.store.open import open_store
 
 STEPS = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
 FOLDERS = (

@@ -20,8 +20,8 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.fragments import DataFile, Fragment
-from txlog.scan import ReadPlan
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.scan.plan import ReadPlan
 from txlog.spark_ext.reader import FragmentPartition
 from txlog.spark_ext.shares import task_shares
 from txlog.spark_ext.source import TxlogDataSource

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.schema import from_arrow
-from txlog.stats import StatsCollector, stats_json
-from txlog.stats.collect import upper_prefix
+from txlog.schema.arrow import from_arrow
+from txlog.stats.collect import StatsCollector, stats_json, upper_prefix
 
 
 def written(column: pa.Array) -> tuple[object, object, object]:

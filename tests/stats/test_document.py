@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txlog.actions import decode_rows
-from txlog.schema import from_arrow
-from txlog.stats import lacking, leaf_types, with_columns
+from txlog.actions.columns import decode_rows
+from txlog.schema.arrow import from_arrow
+from txlog.stats.collect import leaf_types
+from txlog.stats.document import lacking, with_columns
 
 LEAVES = leaf_types(
     from_arrow(

@@ -6,9 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txlog.expressions import bind, col, columns_of, parse_sql
-from txlog.schema import PrimitiveType, StructField, StructType
-from txlog.stats import always, file_bounds, json_bounds, keep, num_records
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import col
+from txlog.schema.types import PrimitiveType, StructField, StructType
+from txlog.stats.files import file_bounds, num_records
+from txlog.stats.json_bounds import json_bounds
+from txlog.stats.skip import always, keep
 
 KINDS = {"f": "double", "flag": "boolean", "raw": "binary", "i": "integer", "short": "float"}
 SCHEMA = StructType(tuple(StructField(n, PrimitiveType(kind)) for n, kind in KINDS.items()))

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.schema import DecimalType, PrimitiveType, StructField, StructType
-from txlog.stats import Bounds, json_bounds, parsed_bounds
+from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
+from txlog.stats.bounds import Bounds
+from txlog.stats.json_bounds import json_bounds, parsed_bounds
 from txlog.stats.json_texts import Texts
 from txlog.stats.json_values import plain_values
 from txlog.stats.read import bound_type

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type
-from txlog.stats import format_partition_values, parse_partition_values
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import DataType, DecimalType, PrimitiveType
+from txlog.stats.partition import format_partition_values, parse_partition_values
 
 VALUES: dict[DataType, st.SearchStrategy[object]] = {
     PrimitiveType("string"): st.text(),

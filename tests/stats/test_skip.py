@@ -18,19 +18,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.expressions import Expression, bind, col, columns_of, mask, parse_sql
-from txlog.schema import PrimitiveType, StructField, StructType, arrow_schema, from_arrow
-from txlog.stats import (
-    Bounds,
-    StatsCollector,
-    always,
-    json_bounds,
-    keep,
-    num_records,
-    row_group_bounds,
-    stats_json,
-    struct_bounds,
-)
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.evaluate import mask
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression, col
+from txlog.schema.arrow import arrow_schema, from_arrow
+from txlog.schema.types import PrimitiveType, StructField, StructType
+from txlog.stats.bounds import Bounds
+from txlog.stats.collect import StatsCollector, stats_json
+from txlog.stats.files import num_records
+from txlog.stats.json_bounds import json_bounds
+from txlog.stats.read import row_group_bounds, struct_bounds
+from txlog.stats.skip import always, keep
 
 ARROW = pa.schema(
     [

@@ -12,10 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.schema import StructField, StructType, from_arrow
-from txlog.stats import stats_type, typed_partition_values, typed_stats
+from txlog.schema.arrow import from_arrow
+from txlog.schema.types import StructField, StructType
 from txlog.stats import typed as typed_module
-from txlog.stats.typed import _read_plainly, _read_quickly
+from txlog.stats.typed import (
+    _read_plainly,
+    _read_quickly,
+    stats_type,
+    typed_partition_values,
+    typed_stats,
+)
 
 SCHEMA = from_arrow(
     pa.schema(

@@ -15,7 +15,8 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.store import Disk, LocalStore
+from txlog.store.disk import Disk
+from txlog.store.local import LocalStore
 from txlog.testing import Fault, FaultyStore
 
 DATA = b"whole" * 100

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError
-from txlog.store import list_briefly, open_store, read_many
+from txlog.store.many import list_briefly, read_many
+from txlog.store.open import open_store
 
 held = st.lists(st.tuples(st.binary(max_size=6), st.integers(0, 8)), max_size=5)
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, UnsupportedFeatureError
-from txlog.store import ALLOWED_SCHEMES, FsspecStore, LocalStore, locate, open_store, uri_of
+from txlog.store.local import LocalStore
+from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, uri_of
+from txlog.store.remote import FsspecStore
 
 ODD = "a b%20c#d?é😀"
 

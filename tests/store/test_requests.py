@@ -15,8 +15,10 @@ import pytest
 
 import txlog
 from txlog.effects import Effects
-from txlog.scan import Threads
-from txlog.store import Store, open_ranged, open_store
+from txlog.scan.engine import Threads
+from txlog.store.base import Store
+from txlog.store.open import open_store
+from txlog.store.ranged import open_ranged
 from txlog.testing import CountingStore, LatencyStore, Request, StoreContract, open_table, unsealed
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])

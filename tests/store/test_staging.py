@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import OutcomeUnknownError, TxlogError
-from txlog.store import Disk, LocalStore, attempts
+from txlog.store.attempts import attempts
+from txlog.store.disk import Disk
+from txlog.store.local import LocalStore
 from txlog.store.turns import Turn
 from txlog.testing import CountingStore, FaultyStore
 

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from corpus import NEEDS_CORPUS, Case, cases, rows_sha256
 
-from txlog.variant import unshred, variant_to_json
+from txlog.variant.arrays import variant_to_json
+from txlog.variant.shredding import unshred
 
 pytestmark = NEEDS_CORPUS
 TABLES = {case.name: case for case in cases() if "variant" in case.index["types"].split(",")}

@@ -13,13 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from txlog.errors import InvalidInputError, TxlogError
-from txlog.variant import (
-    decode_variant,
-    encode_variant,
-    unshred,
-    variant_to_json,
-    variant_to_python,
-)
+from txlog.variant.arrays import decode_variant, variant_to_json, variant_to_python
+from txlog.variant.builder import encode_variant
+from txlog.variant.shredding import unshred
 
 NO_NAMES = b"\x01\x00\x00"
 

@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import DataFileError, TxlogError
-from txlog.schema import PrimitiveType, arrow_type
-from txlog.variant import encode_variant, unshred, variant_to_json, variant_to_python
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import PrimitiveType
+from txlog.variant.arrays import variant_to_json, variant_to_python
+from txlog.variant.builder import encode_variant
+from txlog.variant.shredding import unshred
 
 TYPE = arrow_type(PrimitiveType("variant"))
 NO_NAMES = b"\x01\x00\x00"

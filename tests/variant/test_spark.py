@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from txlog.variant import encode_variant, unshred, variant_to_json
+from txlog.variant.arrays import variant_to_json
+from txlog.variant.builder import encode_variant
+from txlog.variant.shredding import unshred
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import txlog
-from txlog.schema import from_arrow
-from txlog.writing import WriteOptions
+from txlog.schema.arrow import from_arrow
+from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_append, plan_write
 
 ROWS = pa.table({"x": pa.array([1, 2], pa.int64()), "p": ["a", "b"]})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.store import open_store
+from txlog.store.open import open_store
 from txlog.testing import unsealed
 
 DATA = pa.table({"a": pa.array([1, 2], pa.int64())})

@@ -10,9 +10,11 @@ import pytest
 
 import txlog
 from txlog import col
-from txlog.commit import Intent, run
+from txlog.commit.intent import Intent
+from txlog.commit.loop import run
 from txlog.errors import CommitConflictError, SchemaMismatchError
-from txlog.writing import Place, replace_columns
+from txlog.writing.columns import replace_columns
+from txlog.writing.operation import Place
 
 FEATURE = {"delta.feature.txlog.fragments": "supported"}
 

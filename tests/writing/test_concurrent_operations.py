@@ -21,19 +21,16 @@ import pytest
 
 import txlog
 from txlog.errors import CommitConflictError, TxlogError
-from txlog.maintain import compact, restore
-from txlog.snapshot import Snapshot
-from txlog.writing import (
-    Place,
-    WriteOptions,
-    add_columns,
-    add_features,
-    append,
-    delete,
-    drop_columns,
-    overwrite,
-    replace_columns,
-)
+from txlog.maintain.compact import compact
+from txlog.maintain.restore import restore
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.append import append
+from txlog.writing.columns import add_columns, drop_columns, replace_columns
+from txlog.writing.delete import delete
+from txlog.writing.features import add_features
+from txlog.writing.operation import Place
+from txlog.writing.options import WriteOptions
+from txlog.writing.overwrite import overwrite
 
 # The serial model -----------------------------------------------------------------------------
 

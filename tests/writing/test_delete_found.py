@@ -8,8 +8,9 @@ from pyroaring import BitMap64
 
 import txlog
 from txlog.errors import InternalError
-from txlog.snapshot import Snapshot
-from txlog.writing import FindRows, Place, delete_found
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.delete import FindRows, delete_found
+from txlog.writing.operation import Place
 
 
 @pytest.fixture(params=["true", "false"], ids=["vectors", "rewritten"])

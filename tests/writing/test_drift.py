@@ -8,12 +8,16 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.actions import Metadata
-from txlog.commit import Committed, Intent, commit
+from txlog.actions.table import Metadata
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
 from txlog.effects import REAL
-from txlog.schema import PrimitiveType, StructField, StructType, schema_json
-from txlog.snapshot import load_snapshot
-from txlog.writing import Place, append, overwrite
+from txlog.schema.json import schema_json
+from txlog.schema.types import PrimitiveType, StructField, StructType
+from txlog.snapshot.load import load_snapshot
+from txlog.writing.append import append
+from txlog.writing.operation import Place
+from txlog.writing.overwrite import overwrite
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 

@@ -8,11 +8,11 @@ import pytest
 
 import txlog
 from txlog.errors import UnsupportedFeatureError
-from txlog.schema import PrimitiveType, StructField, StructType
-from txlog.schema.types import LONG
-from txlog.store import open_store
-from txlog.writing import Place, create
+from txlog.schema.types import LONG, PrimitiveType, StructField, StructType
+from txlog.store.open import open_store
+from txlog.writing.create import create
 from txlog.writing.encoding import dictionary_columns, leaf_columns
+from txlog.writing.operation import Place
 
 COUNT = 20_000
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.fragments import decode_deletions, parse_deletion_name
+from txlog.fragments.deletion_file import decode_deletions, parse_deletion_name
 
 LANCE = {"txlog.deletionFormat": "lance"}
 ROWS = 20_000

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.schema import from_arrow
-from txlog.stats import format_partition_values
+from txlog.schema.arrow import from_arrow
+from txlog.stats.partition import format_partition_values
 from txlog.writing import files
 from txlog.writing.partitions import by_partition
 

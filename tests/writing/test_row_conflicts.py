@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.snapshot import Snapshot
-from txlog.writing import Done, Place
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.delete import RowsGone, delete, take_rows, united_with
+from txlog.writing.operation import Done, Place
 
 ROWS = 20
 

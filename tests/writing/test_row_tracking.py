@@ -18,13 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.commit.row_ids import RowIds, with_row_ids
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.fragments import FIELDS_TAG
-from txlog.snapshot import load_snapshot
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
-from txlog.writing import Place, append, delete
+from txlog.writing.append import append
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])
 TRACKING = {"delta.enableRowTracking": "true"}

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.schema import ArrayType, PrimitiveType, StructField, StructType
-from txlog.writing import as_schema
+from txlog.schema.types import ArrayType, PrimitiveType, StructField, StructType
+from txlog.writing.arguments import as_schema
 
 LONG = PrimitiveType("long")
 SCHEMA = pa.schema(

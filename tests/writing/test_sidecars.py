@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 from pyspark import cloudpickle
 
 import txlog
-from txlog.checkpoint import Source, choose_parts
-from txlog.scan import Threads
+from txlog.checkpoint.read import Source
+from txlog.checkpoint.sidecars import choose_parts
+from txlog.scan.engine import Threads
 
 V2 = {
     "delta.feature.v2Checkpoint": "supported",

@@ -19,15 +19,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions import Metadata, Protocol, Sidecar, encode
-from txlog.checkpoint import choose_merged, is_reusable, layout_of, read_stamp
-from txlog.checkpoint.reuse import STAMP_TAG, Stamp
+from txlog.actions.checkpoint import Sidecar
+from txlog.actions.ndjson import encode
+from txlog.actions.table import Metadata, Protocol
+from txlog.checkpoint.reuse import (
+    STAMP_TAG,
+    Stamp,
+    choose_merged,
+    is_reusable,
+    layout_of,
+    read_stamp,
+)
 from txlog.effects import Effects
-from txlog.log import commit_name, log_path
-from txlog.reconcile import file_keys, reconcile_files
-from txlog.snapshot import file_rows, list_commits, load_files, load_snapshot, read_commits
-from txlog.store import MemoryStore, open_store
-from txlog.writing import Place, checkpoint
+from txlog.log.names import commit_name, log_path
+from txlog.reconcile.files import reconcile_files
+from txlog.reconcile.keys import file_keys
+from txlog.snapshot.commits import file_rows, read_commits
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.store.memory import MemoryStore
+from txlog.store.open import open_store
+from txlog.writing.checkpoint import checkpoint
+from txlog.writing.operation import Place
 
 VERB = import_module("txlog.writing.checkpoint")
 DAY_MS = 86_400_000

@@ -11,10 +11,15 @@ import pytest
 
 import txlog
 from txlog.errors import StoreError
-from txlog.scan import Threads
-from txlog.snapshot import load_snapshot
-from txlog.store import LocalStore
-from txlog.writing import Place, WriteOptions, append, as_schema, create, delete, write_new_table
+from txlog.scan.engine import Threads
+from txlog.snapshot.load import load_snapshot
+from txlog.store.local import LocalStore
+from txlog.writing.append import append
+from txlog.writing.arguments import as_schema
+from txlog.writing.create import create, write_new_table
+from txlog.writing.delete import delete
+from txlog.writing.operation import Place
+from txlog.writing.options import WriteOptions
 
 DATA = pa.table({"x": [1, 2, 3], "t": ["a", None, "ü"], "f": [0.5, None, 2.0]})
 

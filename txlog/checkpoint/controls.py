@@ -7,12 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import Action, Metadata, Protocol, decode_action, rows
+from txlog.actions.base import Action
+from txlog.actions.ndjson import decode_action, rows
+from txlog.actions.table import Metadata, Protocol
 from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import KEYS, REMEDY, Opened, named, opened
 from txlog.errors import LogCorruptError
-from txlog.log import LogFile
-from txlog.store import Store, map_many
+from txlog.log.names import LogFile
+from txlog.store.base import Store
+from txlog.store.many import map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384

@@ -9,11 +9,11 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import DELETION_VECTOR, FILE_ROWS
-from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
 from txlog.checkpoint.opened import KEYS, Opened
-from txlog.schema import arrow_type, from_arrow
-from txlog.stats import format_partition_values, with_json_stats
+from txlog.schema.arrow import arrow_type, from_arrow
+from txlog.stats.partition import format_partition_values
+from txlog.stats.struct_texts import with_json_stats
 
 _BATCH_ROWS = 16_384  # At least.
 _MOST = 8  # So many times as many, of narrow rows.

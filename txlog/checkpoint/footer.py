@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txlog.log import FOOTER_MARK, is_broken
-from txlog.store import TAIL_BYTES
+from txlog.log.seal import FOOTER_MARK, is_broken
+from txlog.store.ranged import TAIL_BYTES
 
 FOOTER_END = 8  # The footer's length, and the magic.
 _MAGIC = b"PAR1"

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import orjson
 
 from txlog.errors import TxlogError, TxlogWarning
-from txlog.log import log_path
-from txlog.store import Store
+from txlog.log.names import log_path
+from txlog.store.base import Store
 
 HINT_PATH = log_path("_last_checkpoint")
 

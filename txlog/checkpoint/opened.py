@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 
 from txlog.checkpoint.footer import Footers, read_footer
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.store import Store, is_far, locate, open_ranged
+from txlog.store.base import Store
+from txlog.store.many import is_far
+from txlog.store.open import locate
+from txlog.store.ranged import open_ranged
 
 # Of each action that a checkpoint may hold, a field that it always has.
 KEYS = {

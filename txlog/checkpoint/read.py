@@ -8,13 +8,17 @@ from itertools import chain
 
 import pyarrow as pa
 
-from txlog.actions import Sidecar, decode_rows, empty_rows, rows
+from txlog.actions.checkpoint import Sidecar
+from txlog.actions.columns import decode_rows, empty_rows
+from txlog.actions.ndjson import rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.opened import Opened, named, opened
-from txlog.log import LogFile, decode_path, log_path
-from txlog.reconcile import once
-from txlog.store import Store, is_far, map_many
+from txlog.log.names import LogFile, log_path
+from txlog.log.paths import decode_path
+from txlog.reconcile.files import once
+from txlog.store.base import Store
+from txlog.store.many import is_far, map_many
 
 _ROW_BYTES = 100  # About, of one file action.
 

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txlog.actions import Sidecar, flat
+from txlog.actions.checkpoint import Sidecar
+from txlog.actions.columns import flat
 from txlog.checkpoint.footer import read_footer
 from txlog.errors import TxlogError
-from txlog.log import canonical_keys, decode_path, log_path
-from txlog.store import Store
+from txlog.log.names import log_path
+from txlog.log.paths import canonical_keys, decode_path
+from txlog.store.base import Store
 
 STAMP_TAG = "txlog.part"
 _FORMAT = 1  # Of sidecars: another one when ours change, so that older ones are written anew.

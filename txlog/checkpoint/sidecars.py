@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.actions import Sidecar
+from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import STRING_MAP
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.read import Source
 from txlog.checkpoint.reuse import Stamp, stamp_for
 from txlog.checkpoint.write import SCHEMA, encode_groups, leave_hint
-from txlog.log import log_path
-from txlog.store import Store
+from txlog.log.names import log_path
+from txlog.store.base import Store
 
 PART_ROWS = 50_000  # File actions of one sidecar: so few that one is written again quickly.
 

@@ -18,27 +18,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txlog.actions import (
-    DELETION_VECTOR,
-    FILE_ROWS,
-    Action,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Txn,
-    empty_rows,
-)
-from txlog.actions.columns import FIELDS, STRING_MAP
+from txlog.actions.base import Action
+from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows
 from txlog.actions.ndjson import NAMES
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.footer import FOOTER_END, footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.errors import NotFoundError
-from txlog.log import BLANK, FOOTER_MARK, LOG_FOLDER, log_path, parse_name, sealed
-from txlog.reconcile import Controls, FileState
-from txlog.schema import StructField, arrow_type
-from txlog.stats import typed_partition_values, typed_stats, with_json_stats
-from txlog.store import Store
+from txlog.log.names import LOG_FOLDER, log_path, parse_name
+from txlog.log.seal import BLANK, FOOTER_MARK, sealed
+from txlog.reconcile.files import FileState
+from txlog.reconcile.table import Controls
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import StructField
+from txlog.stats.struct_texts import with_json_stats
+from txlog.stats.typed import typed_partition_values, typed_stats
+from txlog.store.base import Store
 
 _STRINGS = pa.list_(pa.field("element", pa.string()))
 _TYPES: dict[str, pa.DataType] = {

@@ -11,8 +11,8 @@ import typer
 
 from txlog.cli.output import error_text, print_json, print_table, print_text
 from txlog.errors import TxlogError
-from txlog.table import Table
-from txlog.writing import Outcome
+from txlog.table.table import Table
+from txlog.writing.operation import Outcome
 
 app = typer.Typer(
     name="txlog",

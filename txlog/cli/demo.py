@@ -23,7 +23,7 @@ from rich.table import Table as Grid
 from txlog.cli.flights import first_days, whole_year
 from txlog.cli.output import console
 from txlog.errors import AlreadyExistsError, UnsupportedFeatureError
-from txlog.table import Table
+from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txlog.actions import Metadata
+from txlog.actions.table import Metadata
 from txlog.errors import LogCorruptError
-from txlog.schema import StructField, StructType, parse_schema
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructField, StructType
 
 _SYSTEM = "delta."
 # Counts the columns that a mapped table ever had: no column comes without it.

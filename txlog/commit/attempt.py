@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txlog.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Txn
-from txlog.checkpoint import Wanted
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.encode import Encoded, encode_commit
 from txlog.commit.intent import Intent
 from txlog.commit.row_ids import RowIds, highest_row_id
-from txlog.fragments import ID_APP, highest_id
-from txlog.log import LogFile, Segment, commit_name
-from txlog.protocol import (
-    ROW_TRACKING_DOMAIN,
-    Properties,
-    gives_row_ids,
-    is_active,
-    is_stamped,
-    row_id_mark,
-)
-from txlog.reconcile import controls_of
-from txlog.snapshot import (
-    Commit,
-    Snapshot,
-    advance,
-    advance_lazily,
-    file_rows,
-    fold_files,
-    load_files,
-)
-from txlog.snapshot.commits import FEW_FILES, commit_of, parse_commit
-from txlog.snapshot.snapshot import make_snapshot
-from txlog.store import Store
+from txlog.fragments.ids import ID_APP, highest_id
+from txlog.log.names import LogFile, commit_name
+from txlog.log.segment import Segment
+from txlog.protocol.access import is_active, is_stamped
+from txlog.protocol.properties import Properties
+from txlog.protocol.row_tracking import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
+from txlog.reconcile.table import controls_of
+from txlog.snapshot.commits import FEW_FILES, Commit, commit_of, file_rows, parse_commit
+from txlog.snapshot.files import fold_files, load_files
+from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot
+from txlog.store.base import Store
 
 _CONTROLS = (Protocol, Metadata, Txn, DomainMetadata)
 _PLAIN = frozenset({CommitInfo, Txn, Add})

@@ -5,11 +5,12 @@ What it says is what `judge` says; whatever it cannot tell is left to that.
 
 from __future__ import annotations
 
-from txlog.actions import Txn
+from txlog.actions.table import Txn
 from txlog.commit.intent import Intent
-from txlog.fragments import FIELDS_TAG, ID_APP
-from txlog.log import canonical_key
-from txlog.snapshot import Commit
+from txlog.fragments.ids import ID_APP
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.log.paths import canonical_key
+from txlog.snapshot.commits import Commit
 
 _MANY = 64  # Files, of which columns are cheaper to look at.
 

@@ -7,12 +7,16 @@ from typing import Any
 
 import orjson
 
-from txlog.actions import Action, Add, CommitInfo, Txn, as_rows, encode_rows
+from txlog.actions.base import Action
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.file import Add
+from txlog.actions.ndjson import as_rows, encode_rows
+from txlog.actions.table import Txn
 from txlog.commit.intent import Intent
 from txlog.commit.row_ids import RowIds, with_row_ids
-from txlog.fragments import ID_APP, ID_TAG, valid_id
-from txlog.log import BLANK, COMMIT_MARK, seal_of, sealed
-from txlog.protocol import PRESERVED_TAG, mark_domain
+from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
+from txlog.log.seal import BLANK, COMMIT_MARK, seal_of, sealed
+from txlog.protocol.row_tracking import PRESERVED_TAG, mark_domain
 from txlog.version import __version__
 
 

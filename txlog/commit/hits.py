@@ -11,18 +11,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, Remove
+from txlog.actions.file import Add, Remove
 from txlog.commit.alteration import schema_of, tightens
 from txlog.commit.intent import Intent
 from txlog.commit.table import When
 from txlog.commit.winner import Change, Effect, keys_of
 from txlog.errors import TxlogError
-from txlog.expressions import columns_of
-from txlog.fragments import FEATURE, FIELDS_TAG, ID_TAG, tagged_ids, valid_id
-from txlog.log import canonical_keys
-from txlog.protocol import features_of
-from txlog.snapshot import Snapshot
-from txlog.stats import EVERYTHING, Known, file_bounds, keep
+from txlog.expressions.bind import columns_of
+from txlog.fragments.ids import ID_TAG, tagged_ids, valid_id
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.log.paths import canonical_keys
+from txlog.protocol.access import features_of
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.bounds import EVERYTHING, Known
+from txlog.stats.files import file_bounds
+from txlog.stats.skip import keep
 
 
 @dataclass(frozen=True, slots=True)

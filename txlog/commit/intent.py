@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from txlog.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
-from txlog.expressions import Expression
+from txlog.actions.file import Add, Remove
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.expressions.tree import Expression
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txlog.actions import DomainMetadata, Txn
+from txlog.actions.table import DomainMetadata, Txn
 from txlog.commit.hits import Hit, find_hit
 from txlog.commit.intent import Intent
 from txlog.commit.table import TABLE, Outcome, When
 from txlog.commit.winner import Change, Effect, changes_of
 from txlog.errors import CommitConflictError
-from txlog.fragments import ID_APP
-from txlog.snapshot import Commit, Snapshot
+from txlog.fragments.ids import ID_APP
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.snapshot import Snapshot
 
 _SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txlog.actions import rows as log_rows
+from txlog.actions.ndjson import rows as log_rows
 from txlog.commit.attempt import prepare
 from txlog.commit.blind import passes_blindly
 from txlog.commit.encode import txn_id_of
@@ -19,18 +19,13 @@ from txlog.errors import (
     RetriesExhaustedError,
     StoreError,
 )
-from txlog.log import commit_name, log_path
-from txlog.snapshot import (
-    Snapshot,
-    advance,
-    advance_lazily,
-    load_snapshot,
-    newer_commits,
-    read_commit,
-)
-from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
-from txlog.snapshot.snapshot import moved
-from txlog.store import PutIfAbsent, Store, attempts
+from txlog.log.names import commit_name, log_path
+from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows, read_commit
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.newer import newer_commits
+from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, moved
+from txlog.store.attempts import PutIfAbsent, attempts
+from txlog.store.base import Store
 
 DEADLINE_S = 120.0
 _AT_ONCE = 10  # Lost races, before it is waited: who waits loses to who has just begun.

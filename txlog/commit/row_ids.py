@@ -13,10 +13,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.errors import LogCorruptError
-from txlog.fragments import FIELDS_TAG
-from txlog.stats import num_records
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.stats.files import num_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Metadata, Protocol, empty_rows, flat
+from txlog.actions.columns import empty_rows, flat
+from txlog.actions.table import Metadata, Protocol
 from txlog.commit.alteration import is_additive, new_columns, schema_of
-from txlog.fragments import FIELDS_TAG, tag_texts, tagged_ids
-from txlog.log import canonical_keys
-from txlog.snapshot import Commit, Snapshot
+from txlog.fragments.ids import tag_texts, tagged_ids
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.log.paths import canonical_keys
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.snapshot import Snapshot
 
 
 class Effect(StrEnum):

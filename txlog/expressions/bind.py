@@ -25,9 +25,15 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.schema import DataType, DecimalType, PrimitiveType, StructType, type_name
-from txlog.schema.moments import parse_date, parse_moment
-from txlog.schema.types import WHOLE_NUMBERS
+from txlog.schema.timestamps import parse_date, parse_moment
+from txlog.schema.types import (
+    WHOLE_NUMBERS,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructType,
+    type_name,
+)
 
 BOOLEAN = PrimitiveType("boolean")
 DOUBLE = PrimitiveType("double")

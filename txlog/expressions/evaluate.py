@@ -24,7 +24,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.schema import arrow_type
+from txlog.schema.arrow import arrow_type
 
 
 def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:

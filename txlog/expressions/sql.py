@@ -23,10 +23,29 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.schema import DecimalType, PrimitiveType, type_name
+from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # The parser underlines for terminals.
 _DEEPEST = 200  # Parentheses and NOTs within each other.
+
+
+def as_expression(where: str | Expression | None) -> Expression | None:
+    """Return a predicate as an expression: SQL text is parsed, None stays None.
+
+    Raises
+    ------
+    InvalidInputError
+        The text is no SQL predicate, or the argument is neither text nor an expression.
+    """
+    if where is None or isinstance(where, Expression):
+        return where
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidInputError(
+            argument="where",
+            reason=f"{where!r} is no predicate",
+            remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
+        )
+    return parse_sql(where)
 
 
 def parse_sql(text: str) -> Expression:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError
-from txlog.schema import DataType
+from txlog.schema.types import DataType
 
 Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
 Operator = OneOf["+", "-", "*", "/", "%"]

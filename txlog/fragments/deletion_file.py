@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, cast
 import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
-from txlog.actions import DeletionVectorDescriptor
+from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, InvalidInputError
 from txlog.fragments.positions import as_array, as_bitmap
 

@@ -10,7 +10,7 @@ import zlib
 
 from pyroaring import BitMap64
 
-from txlog.actions import DeletionVectorDescriptor
+from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError
 from txlog.fragments import z85
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import DeletionVectorDescriptor
+from txlog.actions.file import DeletionVectorDescriptor
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import FragmentRows, column_files_of

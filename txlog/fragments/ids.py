@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.fragments.places import places_of
 
 ID_TAG = "txlog.fragmentId"

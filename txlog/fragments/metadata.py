@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from txlog.actions import Add, decode_action
+from txlog.actions.file import Add
+from txlog.actions.ndjson import decode_action
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.fragment import DataFile, DeletionFile
 from txlog.fragments.rows import FIELDS_TAG

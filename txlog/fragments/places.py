@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from txlog.actions import WORD_BYTES, text_bytes, words_of
+from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 """Which bits of a word are its first bytes, so many."""

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import text_bytes
+from txlog.actions.text_bytes import text_bytes
 from txlog.errors import LogCorruptError
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")

@@ -12,28 +12,25 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add
-from txlog.commit import Intent, run
+from txlog.actions.file import Add
+from txlog.commit.intent import Intent
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import Fragment
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
 from txlog.maintain.partitions import require_partition_columns
-from txlog.scan import FragmentReader, files_at, map_all, plan_scan
-from txlog.snapshot import Snapshot, load_files
-from txlog.writing import (
-    Done,
-    Place,
-    RewritePlan,
-    WriteOptions,
-    discard_files,
-    discarding,
-    done,
-    plan_rewrite,
-    removes_of,
-    require_movable,
-    require_table_writable,
-    rewrite,
-)
+from txlog.scan.engine import map_all
+from txlog.scan.files import files_at
+from txlog.scan.plan import plan_scan
+from txlog.scan.read import FragmentReader
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.files import discard_files, discarding
+from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.options import WriteOptions
+from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
+from txlog.writing.vectors import removes_of
 
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, columns_of
-from txlog.snapshot import Snapshot
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.snapshot.snapshot import Snapshot
 
 
 def require_partition_columns(where: Expression | None, snapshot: Snapshot) -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txlog.actions import DomainMetadata, Metadata
-from txlog.commit import Intent, Reads, run
+from txlog.actions.table import DomainMetadata, Metadata
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError
 from txlog.maintain.restore import CLUSTERING, OF_THE_LOG, STAMPS
-from txlog.protocol import Properties, merged_protocol, require_writable
-from txlog.schema import StructType
-from txlog.snapshot import Snapshot, load_files
-from txlog.writing import (
-    Done,
-    Place,
-    create_intent,
-    done,
-    new_metadata,
-    removes_of,
-    require_table_writable,
-)
+from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.properties import Properties
+from txlog.schema.types import StructType
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.create import create_intent, new_metadata
+from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.vectors import removes_of
 
 
 def replace_table(

@@ -11,27 +11,29 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, DomainMetadata, Metadata, flat
-from txlog.commit import Intent, Reads, run
+from txlog.actions.columns import flat
+from txlog.actions.file import Add
+from txlog.actions.table import DomainMetadata, Metadata
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.loop import run
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError
-from txlog.fragments import FEATURE, FIELDS_TAG, tag_texts
-from txlog.log import decode_path
-from txlog.protocol import merged_protocol, require_writable
-from txlog.reconcile import file_keys
-from txlog.scan import deletion_place
-from txlog.snapshot import Snapshot, load_files, load_snapshot, parse_timestamp, version_at
-from txlog.stats import num_records
-from txlog.store import Store, locate
-from txlog.writing import (
-    Done,
-    Place,
-    WriteOptions,
-    adds_of,
-    done,
-    removes_of,
-    require_table_writable,
-    with_counts,
-)
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.log.paths import decode_path
+from txlog.protocol.access import merged_protocol, require_writable
+from txlog.reconcile.keys import file_keys
+from txlog.scan.deletions import deletion_place
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.travel import parse_timestamp, version_at
+from txlog.stats.files import num_records
+from txlog.store.base import Store
+from txlog.store.open import locate
+from txlog.writing.features import with_counts
+from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.options import WriteOptions
+from txlog.writing.vectors import adds_of, removes_of
 
 STAMPS = "delta.enableInCommitTimestamps"
 # These tell of the log, not of the rows: they stay as they are.

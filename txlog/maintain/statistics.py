@@ -12,34 +12,31 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, empty_rows
-from txlog.commit import Intent, run
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add
+from txlog.commit.intent import Intent
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import FIELDS_TAG, Fragment, FragmentRows
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FIELDS_TAG, FragmentRows
 from txlog.maintain.partitions import require_partition_columns
-from txlog.scan import (
-    BATCH_ROWS,
-    FragmentReader,
-    ReadPlan,
-    as_fragments,
-    is_legacy,
-    plan_files,
-    plan_scan,
-)
-from txlog.schema import DataType, StructType
-from txlog.snapshot import Snapshot, load_files
-from txlog.stats import (
-    StatsCollector,
-    footer_extents,
-    lacking,
-    leaf_types,
-    stats_json,
-    with_columns,
-)
+from txlog.scan.calendar import is_legacy
+from txlog.scan.files import as_fragments
+from txlog.scan.plan import ReadPlan, plan_files, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.types import DataType, StructType
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.bounds import Path
-from txlog.store import Store
-from txlog.writing import Done, Place, WriteOptions, adds_of, done, require_table_writable
+from txlog.stats.collect import StatsCollector, leaf_types, stats_json
+from txlog.stats.document import lacking, with_columns
+from txlog.stats.footer import footer_extents
+from txlog.store.base import Store
+from txlog.writing.operation import Done, Place, done, require_table_writable
+from txlog.writing.options import WriteOptions
+from txlog.writing.vectors import adds_of
 
 _DEADLINE_S = 3600.0  # What was computed stays right, so conflicts are worth another try.
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from txlog.actions import Metadata, Protocol
+from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
 from txlog.protocol.properties import Properties
-from txlog.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from txlog.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 _READERS = (1, 2, 3)
 _WRITERS = (1, 2, 3, 4, 5, 6, 7)

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from txlog.actions import DomainMetadata, Protocol
+from txlog.actions.table import DomainMetadata, Protocol
 from txlog.errors import LogCorruptError
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions import WORD_BYTES, TextBytes, text_bytes, words_of
+from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
 
 _WORDS = 4
 _PRIME = np.uint64(0x9E3779B97F4A7C15)

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.errors import LogCorruptError
-from txlog.log import commit_name
+from txlog.log.names import commit_name
 from txlog.reconcile.keys import are_different, file_keys
 from txlog.reconcile.newer import Newer, newer_of, untouched
 

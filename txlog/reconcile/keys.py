@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.log import canonical_keys
+from txlog.log.paths import canonical_keys
 from txlog.reconcile.distinct import Hashes, are_distinct, text_hashes
 
 _NOTHING = np.zeros(0, np.uint64)

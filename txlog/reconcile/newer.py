@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from txlog.actions import WORD_BYTES, flat, text_bytes, words_of
-from txlog.log import canonical_keys
+from txlog.actions.columns import flat
+from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.log.paths import canonical_keys
 from txlog.reconcile.keys import file_keys
 
 _ODD_ENDS = np.frombuffer(b"/.", np.uint8)

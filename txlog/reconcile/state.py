@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Action, empty_rows
+from txlog.actions.base import Action
+from txlog.actions.columns import empty_rows
 from txlog.reconcile.files import FileState, reconcile_files
 from txlog.reconcile.table import Controls, controls_of
 

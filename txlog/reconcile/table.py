@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from txlog.actions import Action, DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.base import Action
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError
-from txlog.log import commit_name
+from txlog.log.names import commit_name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema.moments import DAY_US, days_of
+from txlog.schema.timestamps import DAY_US, days_of
 
 CUTOVER = -141_427  # 1582-10-15, in days since the epoch: the first day that both have.
 

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import DataFileError
-from txlog.schema import (
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import (
+    MONTH_INTERVALS,
     ArrayType,
     DataType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
-    arrow_type,
 )
-from txlog.schema.types import MONTH_INTERVALS
-from txlog.variant import unshred
+from txlog.variant.shredding import unshred
 
 _FIELD_ID = b"PARQUET:field_id"
 

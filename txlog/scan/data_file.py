@@ -11,16 +11,21 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from txlog.errors import DataFileError, NotFoundError, TxlogError
-from txlog.expressions import columns_of
-from txlog.fragments import DataFile
-from txlog.log import decode_path
+from txlog.expressions.bind import columns_of
+from txlog.fragments.fragment import DataFile
+from txlog.log.paths import decode_path
 from txlog.scan.calendar import is_legacy, rebased
 from txlog.scan.metadata_columns import metadata_bounds
 from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange, overlaps
-from txlog.schema import arrow_type
-from txlog.stats import Bounds, keep, merged, row_group_bounds
-from txlog.store import Store, is_far, locate, open_ranged
+from txlog.schema.arrow import arrow_type
+from txlog.stats.bounds import Bounds, merged
+from txlog.stats.read import row_group_bounds
+from txlog.stats.skip import keep
+from txlog.store.base import Store
+from txlog.store.many import is_far
+from txlog.store.open import locate
+from txlog.store.ranged import open_ranged
 
 
 @contextmanager

@@ -10,19 +10,15 @@ from operator import add
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import FILE_ROWS, flat
-from txlog.checkpoint import STRUCTS, Source, Wanted, united
-from txlog.expressions import Expression, columns_of
-from txlog.fragments import (
-    FEATURE,
-    Fragment,
-    deleted_counts,
-    fragment_ids,
-    fragments_of,
-    provisional_ids,
-    single_files,
-)
-from txlog.reconcile import are_different, file_keys
+from txlog.actions.columns import FILE_ROWS, flat
+from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
+from txlog.checkpoint.read import Source
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.ids import fragment_ids, provisional_ids
+from txlog.fragments.rows import FEATURE, deleted_counts, single_files
+from txlog.reconcile.keys import are_different, file_keys
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
     FilePlan,
@@ -33,16 +29,10 @@ from txlog.scan.plan import (
     plan_rows,
     read_plan,
 )
-from txlog.snapshot import (
-    ANYWHERE,
-    Snapshot,
-    TwiceError,
-    fold_files,
-    has_large_checkpoint,
-    load_files,
-)
-from txlog.stats import num_records, physical_path
-from txlog.store import Store
+from txlog.snapshot.files import ANYWHERE, TwiceError, fold_files, has_large_checkpoint, load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import num_records, physical_path
+from txlog.store.base import Store
 
 NARROW = ("path", "size", "dv_id")
 _BESIDES = ("deletion_vector", "tags")  # They are always there.

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from txlog.actions import DeletionVectorDescriptor
+from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, NotFoundError
-from txlog.fragments import (
-    DELETIONS_FOLDER,
-    Fragment,
+from txlog.fragments.deletion_file import DELETIONS_FOLDER, decode_deletions
+from txlog.fragments.deletion_vector import (
     block_range,
-    decode_deletions,
     decode_vector,
     inline_vector,
     logged_path,
     vector_in_block,
 )
-from txlog.log import decode_path, require_inside
-from txlog.store import TAIL_BYTES, Store, is_far, locate
+from txlog.fragments.fragment import Fragment
+from txlog.log.paths import decode_path, require_inside
+from txlog.store.base import Store
+from txlog.store.many import is_far
+from txlog.store.open import locate
+from txlog.store.ranged import TAIL_BYTES
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
-from txlog.store import Store, is_far, reads_at_once
+from txlog.store.base import Store
+from txlog.store.many import is_far, reads_at_once
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -7,15 +7,11 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.fragments import (
-    FEATURE,
-    Fragment,
-    fragment_rows,
-    fragments_of,
-    single_files,
-)
-from txlog.snapshot import Snapshot
-from txlog.stats import num_records, physical_rows
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.rows import FEATURE, fragment_rows, single_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import num_records
+from txlog.stats.fragments import physical_rows
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:

@@ -12,9 +12,11 @@ import polars as pl
 import pyarrow as pa
 
 from txlog.errors import TxlogError
-from txlog.expressions import Expression, columns_of
-from txlog.fragments import Fragment, alive_mask
-from txlog.log import decode_path
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.positions import alive_mask
+from txlog.log.paths import decode_path
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, is_in_process
@@ -31,8 +33,12 @@ from txlog.scan.polars_sources import (
     runs_of,
 )
 from txlog.scan.read import FragmentReader, read_fragment
-from txlog.schema import PrimitiveType, arrow_type
-from txlog.store import LocalStore, Store, locate, map_many
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import PrimitiveType
+from txlog.store.base import Store
+from txlog.store.local import LocalStore
+from txlog.store.many import map_many
+from txlog.store.open import locate
 
 _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a call has its price.
 

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.checkpoint import Wanted
+from txlog.checkpoint.file_rows import Wanted
 from txlog.errors import InvalidInputError
-from txlog.fragments import FEATURE, FragmentRows, deleted_counts, fragment_rows
+from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.scan.plan import column_names
-from txlog.snapshot import Snapshot, fold_files, has_large_checkpoint
-from txlog.stats import num_records
-from txlog.store import Store
+from txlog.snapshot.files import fold_files, has_large_checkpoint
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import num_records
+from txlog.store.base import Store
 
 FILES = pa.schema(
     [

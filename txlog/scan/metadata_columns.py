@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.fragments import Fragment
-from txlog.protocol import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.schema import PrimitiveType, StructField, StructType
-from txlog.snapshot import Snapshot
-from txlog.stats import ColumnBounds
+from txlog.fragments.fragment import Fragment
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.schema.types import PrimitiveType, StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.bounds import ColumnBounds
 
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"

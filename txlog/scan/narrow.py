@@ -8,11 +8,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.expressions import Expression, columns_of
-from txlog.fragments import FragmentRows
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.rows import FragmentRows
 from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
-from txlog.snapshot import Snapshot
-from txlog.stats import Bounds, ColumnBounds, Known, always, fragment_bounds, keep, merged
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.bounds import Bounds, ColumnBounds, Known, merged
+from txlog.stats.fragments import fragment_bounds
+from txlog.stats.skip import always, keep
 
 
 @dataclass(frozen=True)

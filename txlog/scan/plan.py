@@ -9,10 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import empty_rows
+from txlog.actions.columns import empty_rows
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, bind, columns_of, to_sql
-from txlog.fragments import FEATURE, Fragment, FragmentRows, fragment_rows, fragments_of
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.rows import FEATURE, FragmentRows, fragment_rows
 from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
@@ -22,9 +25,10 @@ from txlog.scan.metadata_columns import (
     visible_metadata,
 )
 from txlog.scan.narrow import Narrowed, narrowed
-from txlog.schema import StructField, StructType, arrow_schema
-from txlog.snapshot import Snapshot
-from txlog.stats import physical_rows, require_same_counts, require_same_partitions
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.fragments import physical_rows, require_same_counts, require_same_partitions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from operator import and_, or_
 
 import polars as pl
 
-from txlog.expressions import (
+from txlog.expressions.tree import (
     And,
     Column,
     Comparison,
@@ -20,7 +20,7 @@ from txlog.expressions import (
     Not,
     Or,
 )
-from txlog.schema import DataType, PrimitiveType
+from txlog.schema.types import DataType, PrimitiveType
 
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
 _FLOATS = frozenset({"float", "double"})

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txlog.fragments import Fragment
+from txlog.fragments.fragment import Fragment
 from txlog.scan.calendar import is_legacy
 from txlog.scan.columns import find_column
 from txlog.scan.plan import ReadPlan
-from txlog.schema import DecimalType, PrimitiveType, StructField, arrow_type
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import DecimalType, PrimitiveType, StructField
 
 # Of these, row groups' statistics mean the same to all: no NaN, no order of text, no cut values.
 ORDERED = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"})

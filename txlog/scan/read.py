@@ -13,17 +13,21 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from txlog.errors import DataFileError, TxlogWarning
-from txlog.expressions import Expression, columns_of, is_true
-from txlog.fragments import DataFile, Fragment, alive_mask, as_bitmap
+from txlog.expressions.bind import columns_of
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.scan.columns import conform, find_column
 from txlog.scan.data_file import OpenFile, open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
 from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange, common, zipped
-from txlog.schema import StructField, arrow_type
-from txlog.stats import parse_partition_values
-from txlog.store import Store
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import StructField
+from txlog.stats.partition import parse_partition_values
+from txlog.store.base import Store
 
 BATCH_ROWS = 131_072
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import Fragment
-from txlog.log import decode_path
+from txlog.fragments.fragment import Fragment
+from txlog.log.paths import decode_path
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.explanation import Explanation
@@ -20,7 +20,9 @@ from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
-from txlog.store import Store, is_far, map_many, uri_of
+from txlog.store.base import Store
+from txlog.store.many import is_far, map_many
+from txlog.store.open import uri_of
 
 if TYPE_CHECKING:
     import polars as pl

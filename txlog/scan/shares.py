@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from txlog.fragments import Fragment
+from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan
 from txlog.scan.ranges import RowRange

@@ -11,14 +11,15 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.fragments import Fragment, alive_mask, as_bitmap
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.scan.scan import Scan
-from txlog.store import Store
+from txlog.store.base import Store
 
 PlanOf = Callable[[list[str] | None], ScanPlan]
 

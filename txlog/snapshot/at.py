@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from txlog.errors import InvalidInputError
-from txlog.log import CatalogCommits
+from txlog.log.catalog import CatalogCommits
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.travel import OutOfRange, parse_timestamp, version_at
-from txlog.store import Store
+from txlog.store.base import Store
 
 
 def snapshot_at(

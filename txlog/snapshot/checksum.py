@@ -14,14 +14,15 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import DomainMetadata, Metadata, Protocol, Txn
 from txlog.actions.checksum import VersionChecksum, decode_checksum
+from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.fragments import deleted_counts
-from txlog.log import canonical_keys, log_path
-from txlog.reconcile import FileState
+from txlog.fragments.rows import deleted_counts
+from txlog.log.names import log_path
+from txlog.log.paths import canonical_keys
+from txlog.reconcile.files import FileState
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store.base import Store
 
 # Deleted rows of a file at which each bin of the histogram begins.
 _DELETED_BINS = (0, 1, *(10**power for power in range(1, 8)), 2**31 - 1)

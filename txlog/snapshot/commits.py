@@ -10,20 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import (
-    Action,
-    CommitInfo,
-    Metadata,
-    Protocol,
-    decode_action,
-    decode_rows,
-    rows,
-    rows_of_all,
-)
+from txlog.actions.base import Action
+from txlog.actions.columns import decode_rows
+from txlog.actions.commit_info import CommitInfo
+from txlog.actions.ndjson import decode_action, rows, rows_of_all
+from txlog.actions.table import Metadata, Protocol
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.log import COMMIT_MARK, LogFile, is_broken
-from txlog.protocol import is_stamped
-from txlog.store import Store, map_many
+from txlog.log.names import LogFile
+from txlog.log.seal import COMMIT_MARK, is_broken
+from txlog.protocol.access import is_stamped
+from txlog.store.base import Store
+from txlog.store.many import map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)

@@ -10,27 +10,21 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.checkpoint import Footers, Source, Wanted, file_batches, read_files, sources_of
+from txlog.checkpoint.file_rows import Wanted
+from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.fragments import FEATURE, require_fragments_feature
-from txlog.reconcile import (
-    FileState,
-    Hashes,
-    Newer,
-    are_distinct,
-    key_hashes,
-    left_of,
-    newer_of,
-    newest,
-    overlay,
-    state_of,
-)
+from txlog.fragments.rows import FEATURE, require_fragments_feature
+from txlog.reconcile.distinct import Hashes, are_distinct
+from txlog.reconcile.files import FileState, left_of, newest, overlay, state_of
+from txlog.reconcile.keys import key_hashes
+from txlog.reconcile.newer import Newer, newer_of
 from txlog.snapshot.ahead import read_ahead
 from txlog.snapshot.allocator import keep_freed_memory
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.replay import DamagedError
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store.base import Store
 
 Result = TypeVar("Result")
 Select = Callable[[pa.Table], pa.Table]

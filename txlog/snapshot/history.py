@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txlog.log import LogFile
+from txlog.log.names import LogFile
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.times import file_times
-from txlog.store import Store
+from txlog.store.base import Store
 
 
 def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[dict[str, Any]]:

@@ -6,32 +6,28 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from txlog.actions import Action, Sidecar
-from txlog.checkpoint import HINT_PATH, Footers, Hint, read_controls, read_hint
+from txlog.actions.base import Action
+from txlog.actions.checkpoint import Sidecar
+from txlog.checkpoint.controls import read_controls
+from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.hint import HINT_PATH, Hint, read_hint
 from txlog.errors import (
     LogCorruptError,
     NotFoundError,
     StoreError,
     TxlogWarning,
 )
-from txlog.log import (
-    LOG_FOLDER,
-    CatalogCommits,
-    LogFile,
-    Segment,
-    choose_segment,
-    incomplete_checkpoints,
-    log_path,
-    parse_name,
-    ratified,
-)
-from txlog.protocol import is_stamped
-from txlog.reconcile import Controls, controls_of
+from txlog.log.catalog import CatalogCommits, ratified
+from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
+from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
+from txlog.protocol.access import is_stamped
+from txlog.reconcile.table import Controls, controls_of
 from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.replay import DamagedError, read_deltas
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
-from txlog.store import Store, list_briefly
+from txlog.store.base import Store
+from txlog.store.many import list_briefly
 
 
 def list_log(

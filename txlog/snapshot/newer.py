@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import count, takewhile
 
-from txlog.checkpoint import read_hint
+from txlog.checkpoint.hint import read_hint
 from txlog.errors import CommitConflictError, NotFoundError, UnsupportedFeatureError
-from txlog.log import LogFile, commit_name, log_path
+from txlog.log.names import LogFile, commit_name, log_path
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.store import Store, is_far
+from txlog.store.base import Store
+from txlog.store.many import is_far
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:

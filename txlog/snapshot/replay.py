@@ -8,13 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import Action, decode_rows, empty_rows
+from txlog.actions.base import Action
+from txlog.actions.columns import decode_rows, empty_rows
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
-from txlog.log import LogFile
-from txlog.reconcile import reconcile_files
+from txlog.log.names import LogFile
+from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.collector import collector_paused
 from txlog.snapshot.commits import Commit, commit_of, gone, parse_many
-from txlog.store import Store, read_many
+from txlog.store.base import Store
+from txlog.store.many import read_many
 
 _BYTES_AT_ONCE = 512 * 1024  # To be looked at together: more takes memory, and as long.
 

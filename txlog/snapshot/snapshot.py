@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.actions import Metadata, Protocol, Sidecar, empty_rows
-from txlog.checkpoint import Footers
+from txlog.actions.checkpoint import Sidecar
+from txlog.actions.columns import empty_rows
+from txlog.actions.table import Metadata, Protocol
+from txlog.checkpoint.footer import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.fragments import FEATURE
-from txlog.log import CatalogCommits, LogFile, Segment
-from txlog.protocol import (
-    CATALOG_MANAGED,
-    Properties,
-    features_of,
-    is_active,
-    require_readable,
-    supports,
-)
-from txlog.reconcile import Controls, controls_of
-from txlog.schema import StructType, parse_schema
+from txlog.fragments.rows import FEATURE
+from txlog.log.catalog import CatalogCommits
+from txlog.log.names import LogFile
+from txlog.log.segment import Segment
+from txlog.protocol.access import features_of, is_active, require_readable, supports
+from txlog.protocol.features import CATALOG_MANAGED
+from txlog.protocol.properties import Properties
+from txlog.reconcile.table import Controls, controls_of
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.snapshot.tail import Tail

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.base import texts_of
-from txlog.fragments import ID_TAG, highest_id, valid_id
-from txlog.log import canonical_key, canonical_keys
+from txlog.fragments.ids import ID_TAG, highest_id, valid_id
+from txlog.log.paths import canonical_key, canonical_keys
 from txlog.snapshot.commits import Commit, file_rows
 
 _UNFOLDED = 512  # Parts, before they are made one: each asking then costs little more.

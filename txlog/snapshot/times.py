@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from txlog.log import LogFile
+from txlog.log.names import LogFile
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store import Store
+from txlog.store.base import Store
 
 
 def ascending(stamps: Iterable[int]) -> Iterator[int]:

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.log import LogFile
-from txlog.schema.moments import format_moment, parse_moment
+from txlog.log.names import LogFile
+from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.times import ascending, stamped_from
-from txlog.store import Store
+from txlog.store.base import Store
 
 OutOfRange = Literal["error", "nearest"]
 

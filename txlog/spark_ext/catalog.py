@@ -13,9 +13,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions import Expression, quote_name
-from txlog.protocol import FEATURE_PREFIX, features_of, split_features
-from txlog.snapshot import Snapshot
+from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import Expression
+from txlog.protocol.access import features_of
+from txlog.protocol.properties import FEATURE_PREFIX, split_features
+from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path

@@ -10,17 +10,24 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions import Expression
-from txlog.feed import ChangeFile, feed_range, feed_read_plan, plan_feed, read_changes
-from txlog.scan import ReadPlan, RowRange
-from txlog.schema import StructType, arrow_schema, parse_schema
-from txlog.snapshot import Snapshot, load_snapshot
+from txlog.changes.changes import feed_read_plan, plan_feed
+from txlog.changes.plan import ChangeFile
+from txlog.changes.read import read_changes
+from txlog.changes.versions import feed_range
+from txlog.expressions.tree import Expression
+from txlog.scan.plan import ReadPlan
+from txlog.scan.ranges import RowRange
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructType
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.reader import as_spark_expects
 from txlog.spark_ext.shares import task_shares
 from txlog.spark_ext.spelled import spelled
-from txlog.store import Store
+from txlog.store.base import Store
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",

@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 
 from txlog.effects import REAL
 from txlog.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
-from txlog.scan import Threads
-from txlog.table import Table
+from txlog.scan.engine import Threads
+from txlog.table.table import Table
 
 if TYPE_CHECKING:
     import os

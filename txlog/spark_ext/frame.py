@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression
+from txlog.expressions.sql import as_expression
+from txlog.expressions.tree import Expression
 from txlog.spark_ext.batches import batches_by_rows
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.target import (
@@ -24,21 +25,19 @@ from txlog.spark_ext.target import (
     transaction_in,
     write_task,
 )
-from txlog.store import open_store
+from txlog.store.open import open_store
 from txlog.write_table import WriteMode, require_mode
-from txlog.writing import (
+from txlog.writing.arguments import as_names, write_options
+from txlog.writing.create import already_exists, existing
+from txlog.writing.data import SchemaMode
+from txlog.writing.operation import (
     AppTransaction,
     Outcome,
-    PartitionMode,
-    SchemaMode,
     Transaction,
-    already_exists,
-    as_names,
-    existing,
     require_transaction,
     skip_recorded,
-    write_options,
 )
+from txlog.writing.overwrite import PartitionMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

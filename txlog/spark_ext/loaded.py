@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from txlog.changes.forms import tightened
 from txlog.errors import SchemaMismatchError
-from txlog.feed import tightened
-from txlog.schema import StructType, type_name
+from txlog.schema.types import StructType, type_name
 
 
 def require_loaded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txlog.errors import InvalidInputError
-from txlog.schema.moments import format_moment
+from txlog.schema.timestamps import format_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,9 @@ from txlog.errors import InvalidInputError
 from txlog.spark_ext.spelled import spelled
 
 if TYPE_CHECKING:
-    from txlog.store import Store
-    from txlog.writing import AppTransaction, WriteOptions
+    from txlog.store.base import Store
+    from txlog.writing.operation import AppTransaction
+    from txlog.writing.options import WriteOptions
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
@@ -80,7 +81,8 @@ def _meant(name: str) -> str | None:
 
 def _property_name(folded: str) -> str:
     """Return a property's name as Delta spells it: Spark hands names of options in lower case."""
-    from txlog.protocol import FEATURE_PREFIX, FEATURES, property_name
+    from txlog.protocol.features import FEATURES
+    from txlog.protocol.properties import FEATURE_PREFIX, property_name
 
     if not folded.startswith(FEATURE_PREFIX):
         return property_name(folded)
@@ -164,7 +166,7 @@ class Options:
 
     def moment(self, name: str) -> int | None:
         """Return an option's time in milliseconds since the epoch, or None."""
-        from txlog.snapshot import parse_timestamp
+        from txlog.snapshot.travel import parse_timestamp
 
         text = self.text(name)
         with spelled(timestamp=name):
@@ -244,7 +246,7 @@ class Options:
             )
         if path == self.text("location"):
             path = plain_path(path)
-        from txlog.store import open_store
+        from txlog.store.open import open_store
 
         return open_store(path, self.storage)
 
@@ -333,7 +335,7 @@ class Options:
     @property
     def codec(self) -> str | None:
         """The codec of the data files of a write, or None if the table decides."""
-        from txlog.protocol import validate_properties
+        from txlog.protocol.properties import validate_properties
 
         text = self.text("compression")
         if text is not None:
@@ -343,7 +345,7 @@ class Options:
 
     def write_options(self) -> WriteOptions:
         """Return how files are cut, and what to note in the commit."""
-        from txlog.writing import WriteOptions
+        from txlog.writing.options import WriteOptions
 
         return WriteOptions(
             max_rows_per_file=self.number("maxRecordsPerFile", least=1),

@@ -14,24 +14,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions import Expression
-from txlog.fragments import Fragment
-from txlog.scan import (
-    BATCH_ROWS,
-    ReadPlan,
-    RowRange,
-    ScanPlan,
-    first_rows,
-    limited,
-    plan_snapshot,
-    read_fragment,
-    scan_schema,
-)
-from txlog.schema import arrow_schema, parse_schema
-from txlog.snapshot import Snapshot, load_files
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.scan.deferred import plan_snapshot
+from txlog.scan.plan import ReadPlan, ScanPlan, scan_schema
+from txlog.scan.ranges import RowRange
+from txlog.scan.read import BATCH_ROWS, read_fragment
+from txlog.scan.scan import first_rows
+from txlog.scan.shares import limited
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.json import parse_schema
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.shares import task_shares
-from txlog.store import Store
+from txlog.store.base import Store
 
 _COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from txlog.fragments import Fragment
-from txlog.scan import RowRange, packed, row_ranges
+from txlog.fragments.fragment import Fragment
+from txlog.scan.ranges import RowRange
+from txlog.scan.shares import packed, row_ranges
 
 _OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.
 _LEAST_BYTES = 32 * 1024 * 1024  # A task with less takes longer to start than to read.

@@ -14,14 +14,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions import as_expression
-from txlog.schema import StructType
+from txlog.expressions.sql import as_expression
+from txlog.schema.types import StructType
 from txlog.spark_ext.options import OF_CHANGES, Options
 from txlog.spark_ext.types import read_schema
 
 if TYPE_CHECKING:
-    from txlog.snapshot import Snapshot
-    from txlog.store import Store
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
 
 # Spark starts a process for each step of a job, and each imports this module. So what only some of
 # them need is imported where they do.
@@ -80,7 +80,7 @@ class TxlogDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
-        from txlog.scan import choose_columns, scan_schema
+        from txlog.scan.plan import choose_columns, scan_schema
 
         columns = self._options.columns()
         if self._options.reads_changes:
@@ -93,8 +93,8 @@ class TxlogDataSource(DataSource):
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
-        from txlog.feed import feed_read_plan
-        from txlog.snapshot import snapshot_at
+        from txlog.changes.changes import feed_read_plan
+        from txlog.snapshot.at import snapshot_at
         from txlog.spark_ext.changes import feed_of
 
         options = self._options
@@ -160,7 +160,7 @@ class TxlogDataSource(DataSource):
         return stream_writer(self._options, schema, overwrite)
 
     def _snapshot(self) -> tuple[Store, Snapshot]:
-        from txlog.snapshot import snapshot_at
+        from txlog.snapshot.at import snapshot_at
 
         options = self._options
         store = options.store()

@@ -20,25 +20,22 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
+from txlog.changes.plan import ChangeFile
 from txlog.errors import InvalidInputError
-from txlog.expressions import as_expression
-from txlog.feed import (
-    MAX_FILES,
-    UNDECIDED,
-    ChangeFile,
-    ChangePolicy,
-    Limits,
-    StreamOptions,
-    TableStream,
-)
-from txlog.fragments import Fragment
-from txlog.schema import StructType, arrow_schema, parse_schema
+from txlog.expressions.sql import as_expression
+from txlog.fragments.fragment import Fragment
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructType
 from txlog.spark_ext.changes import ChangesPartition, change_partitions, read_changes_of
 from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.options import UNKNOWN_TO_STREAMS, Options
 from txlog.spark_ext.reader import FragmentPartition, read_partition
 from txlog.spark_ext.shares import task_shares
-from txlog.store import Store
+from txlog.store.base import Store
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import UNDECIDED, Limits
+from txlog.stream.stream import MAX_FILES, StreamOptions, TableStream
 
 _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
 

@@ -14,44 +14,35 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions import Add, Metadata
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
-from txlog.expressions import Expression
-from txlog.snapshot import Snapshot
+from txlog.expressions.tree import Expression
+from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.types import frame_schema, require_storable
-from txlog.store import Store
+from txlog.store.base import Store
 from txlog.write_table import WriteMode, require_same
-from txlog.writing import (
+from txlog.writing.append import commit_append
+from txlog.writing.checkpoint import maintain
+from txlog.writing.create import already_exists, commit_new_table, existing, new_metadata
+from txlog.writing.data import SchemaMode, target_schema
+from txlog.writing.files import discard_files, discarding
+from txlog.writing.operation import (
     AppTransaction,
     Done,
     Outcome,
-    PartitionMode,
     Place,
     QueryTransaction,
-    SchemaMode,
-    StreamBatch,
     Transaction,
-    WriteOptions,
-    WritePlan,
-    already_exists,
-    commit_append,
-    commit_new_table,
-    commit_overwrite,
-    discard_files,
-    discarding,
     done,
-    existing,
-    maintain,
-    new_metadata,
-    plan_write,
-    require_modes,
     require_shared,
-    require_still_fits,
     require_table_writable,
     skip_recorded,
-    target_schema,
 )
+from txlog.writing.options import StreamBatch, WriteOptions
+from txlog.writing.overwrite import PartitionMode, commit_overwrite, require_modes
+from txlog.writing.plan import WritePlan, plan_write, require_still_fits
 
 QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"

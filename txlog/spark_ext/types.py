@@ -8,17 +8,18 @@ from collections.abc import Iterable, Iterator
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.schema import (
+from txlog.schema.json import parse_schema, schema_json
+from txlog.schema.types import (
+    MONTH_INTERVALS,
+    TIME_INTERVALS,
+    TYPE_CHANGES,
     ArrayType,
     DataType,
     MapType,
     PrimitiveType,
     StructField,
     StructType,
-    parse_schema,
-    schema_json,
 )
-from txlog.schema.types import MONTH_INTERVALS, TIME_INTERVALS, TYPE_CHANGES
 
 _CAST = "Cast the column to a type that Delta has, or drop it"
 # What the metadata of a column says of the files and rules of the table that it was read from.

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.errors import InvalidInputError
-from txlog.expressions import as_expression
+from txlog.expressions.sql import as_expression
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.spelled import spelled
 from txlog.spark_ext.target import (
@@ -31,15 +31,15 @@ from txlog.spark_ext.target import (
     write_task,
 )
 from txlog.write_table import require_mode
-from txlog.writing import (
+from txlog.writing.create import existing
+from txlog.writing.data import SchemaMode
+from txlog.writing.operation import (
     AppTransaction,
-    PartitionMode,
     QueryTransaction,
-    SchemaMode,
     Transaction,
-    existing,
     require_transaction,
 )
+from txlog.writing.overwrite import PartitionMode
 
 
 @dataclass

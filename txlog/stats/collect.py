@@ -14,8 +14,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema import DataType, DecimalType, PrimitiveType, StructType
-from txlog.schema.moments import DAY_US, days_of, format_date, format_moment
+from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from txlog.stats.bounds import Path
 
 STRING_PREFIX = 32  # Characters of a text that its bounds keep.

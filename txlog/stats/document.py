@@ -11,8 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
-from txlog.schema import DataType
+from txlog.actions.columns import flat
+from txlog.schema.types import DataType
 from txlog.stats.bounds import Path, value_at
 from txlog.stats.collect import has_bounds, put
 from txlog.stats.files import num_records

@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
-from txlog.expressions import Expression, columns_of
-from txlog.schema import DataType, StructField, StructType
+from txlog.actions.columns import flat
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.schema.types import DataType, StructField, StructType
 from txlog.stats.bounds import ALL, EVERYTHING, Bounds, ColumnBounds, Known, Path, merged
 from txlog.stats.json_bounds import json_bounds, json_counts
 from txlog.stats.maps import entries

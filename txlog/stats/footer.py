@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txlog.schema import DataType, DecimalType, PrimitiveType, arrow_type
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import DataType, DecimalType, PrimitiveType
 from txlog.stats.bounds import Path
 from txlog.stats.collect import Extent, has_bounds
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import LogCorruptError
-from txlog.expressions import Expression, columns_of
-from txlog.fragments import FragmentRows
-from txlog.schema import StructType
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.rows import FragmentRows
+from txlog.schema.types import StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.stats.files import file_bounds, num_records, partition_texts
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions import WORD_BYTES, text_bytes, words_of
+from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]

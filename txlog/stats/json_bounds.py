@@ -16,8 +16,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema import DataType, StructType
 from txlog.schema.batches import gathered
+from txlog.schema.types import DataType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
 from txlog.stats.haystack import Mask
 from txlog.stats.json_texts import NAMES, Found, Texts

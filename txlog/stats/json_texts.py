@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.actions import words_of
+from txlog.actions.text_bytes import words_of
 from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
 OBJECTS = ("minValues", "maxValues", "nullCount")

@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema import DataType, PrimitiveType
+from txlog.schema.types import DataType, PrimitiveType
 from txlog.stats.read import (
     LAST_ODD_OFFSET_US,
     TRUNCATED_US,

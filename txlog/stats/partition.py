@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.schema import (
+from txlog.schema.arrow import arrow_type
+from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
+from txlog.schema.types import (
+    WHOLE_NUMBERS,
     DataType,
     DecimalType,
     PrimitiveType,
     StructField,
-    arrow_type,
     type_name,
 )
-from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
-from txlog.schema.types import WHOLE_NUMBERS
 from txlog.stats.maps import are_there, encoded, entries
 
 _INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)

@@ -16,10 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txlog.actions import flat
-from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
-from txlog.schema.moments import parse_date, parse_moment
-from txlog.schema.types import WHOLE_NUMBERS
+from txlog.actions.columns import flat
+from txlog.schema.arrow import arrow_type
+from txlog.schema.timestamps import parse_date, parse_moment
+from txlog.schema.types import (
+    WHOLE_NUMBERS,
+    DataType,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path
 
 TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.

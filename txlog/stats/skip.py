@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.expressions import (
+from txlog.expressions.tree import (
     And,
     Column,
     Comparison,
@@ -23,7 +23,7 @@ from txlog.expressions import (
     Not,
     Or,
 )
-from txlog.schema import arrow_type
+from txlog.schema.arrow import arrow_type
 from txlog.stats.bounds import ALL, Bounds, ColumnBounds
 
 _TRUE = Literal(True)

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.schema.moments import format_date, format_moment
+from txlog.schema.timestamps import format_date, format_moment
 
 
 def with_json_stats(rows: pa.Table) -> pa.Table:

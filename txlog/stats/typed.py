@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.errors import LogCorruptError
-from txlog.schema import DataType, DecimalType, PrimitiveType, StructField, StructType, arrow_type
-from txlog.schema.moments import parse_date, parse_moment
+from txlog.schema.arrow import arrow_type
+from txlog.schema.timestamps import parse_date, parse_moment
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
 from txlog.stats.bounds import Path, value_at
 from txlog.stats.partition import logged_partition_values, parse_partition_values
 from txlog.stats.read import child_of

@@ -7,15 +7,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Metadata, Protocol, flat
+from txlog.actions.columns import flat
+from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError
-from txlog.scan import list_files, live_fragments
-from txlog.schema import StructType, arrow_schema
-from txlog.snapshot import ChecksumReport, Snapshot, history, made_ms, verify_checksum
-from txlog.store import Store
+from txlog.scan.files import live_fragments
+from txlog.scan.listing import list_files
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import StructType
+from txlog.snapshot.checksum import ChecksumReport, verify_checksum
+from txlog.snapshot.history import history
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.times import made_ms
+from txlog.store.base import Store
 from txlog.table.handle import Handle
 from txlog.table_fragment import TableFragment
-from txlog.writing import Capability, Outcome, capabilities
+from txlog.writing.capabilities import Capability, capabilities
+from txlog.writing.operation import Outcome
 
 
 class About(Handle):

@@ -6,18 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from txlog.table.handle import Handle
-from txlog.writing import (
-    AppTransaction,
-    Operation,
-    Outcome,
-    add_columns,
-    add_features,
-    as_names,
-    commit_fragments,
-    drop_columns,
-    replace_columns,
-    write_options,
-)
+from txlog.writing.arguments import as_names, write_options
+from txlog.writing.columns import add_columns, drop_columns, replace_columns
+from txlog.writing.features import add_features
+from txlog.writing.operation import AppTransaction, Outcome
+from txlog.writing.workers.commit import commit_fragments
+from txlog.writing.workers.operations import Operation
 
 
 class Altering(Handle):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from txlog.reconcile import FileState
-from txlog.snapshot import Snapshot, load_files, refresh
-from txlog.writing import Done, Outcome, Place, maintain
+from txlog.reconcile.files import FileState
+from txlog.snapshot.files import load_files
+from txlog.snapshot.newer import refresh
+from txlog.snapshot.snapshot import Snapshot
+from txlog.writing.checkpoint import maintain
+from txlog.writing.operation import Done, Outcome, Place
 
 
 class Handle:

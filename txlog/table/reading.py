@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txlog.expressions import Expression, as_expression
-from txlog.feed import Changes, feed_range, plan_feed
-from txlog.scan import Scan, plan_scan, plan_snapshot, take_rows
+from txlog.changes.changes import Changes, plan_feed
+from txlog.changes.versions import feed_range
+from txlog.expressions.sql import as_expression
+from txlog.expressions.tree import Expression
+from txlog.scan.deferred import plan_snapshot
+from txlog.scan.plan import plan_scan
+from txlog.scan.scan import Scan
+from txlog.scan.take import take_rows
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:

@@ -10,16 +10,20 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.log import CatalogCommits
-from txlog.scan import Engine, threads_for
-from txlog.schema import StructType
-from txlog.snapshot import OutOfRange, Snapshot, snapshot_at
-from txlog.store import open_store
+from txlog.log.catalog import CatalogCommits
+from txlog.scan.engine import Engine, threads_for
+from txlog.schema.types import StructType
+from txlog.snapshot.at import snapshot_at
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.travel import OutOfRange
+from txlog.store.open import open_store
 from txlog.table.about import About
 from txlog.table.altering import Altering
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
-from txlog.writing import Done, Outcome, Place, as_names, as_schema, create, existing
+from txlog.writing.arguments import as_names, as_schema
+from txlog.writing.create import create, existing
+from txlog.writing.operation import Done, Outcome, Place
 
 
 class Table(About, Reading, Writing, Altering):

@@ -6,26 +6,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from txlog.maintain import (
-    MAX_COLUMN_FILES,
-    MAX_DELETED_FRACTION,
-    compact,
-    compute_statistics,
-    restore,
-)
+from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, compact
+from txlog.maintain.restore import restore
+from txlog.maintain.statistics import compute_statistics
 from txlog.table.handle import Handle
 from txlog.table.reading import Where
-from txlog.writing import (
-    AppTransaction,
-    Outcome,
-    PartitionMode,
-    SchemaMode,
-    append,
-    checkpoint,
-    delete,
-    overwrite,
-    write_options,
-)
+from txlog.writing.append import append
+from txlog.writing.arguments import write_options
+from txlog.writing.checkpoint import checkpoint
+from txlog.writing.data import SchemaMode
+from txlog.writing.delete import delete
+from txlog.writing.operation import AppTransaction, Outcome
+from txlog.writing.overwrite import PartitionMode, overwrite
 
 
 class Writing(Handle):

@@ -8,7 +8,7 @@ around each other, and `open_table` opens a table in them::
     print(store.requests, store.bytes)
 """
 
-from txlog.store import open_store
+from txlog.store.open import open_store
 from txlog.testing.counting import CountingStore
 from txlog.testing.faults import Fault, FaultKind, FaultyStore
 from txlog.testing.latency import LatencyStore

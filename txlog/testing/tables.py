@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from txlog.scan import threads_for
-from txlog.snapshot import snapshot_at
-from txlog.store import Store
-from txlog.writing import Place
+from txlog.scan.engine import threads_for
+from txlog.snapshot.at import snapshot_at
+from txlog.store.base import Store
+from txlog.writing.operation import Place
 
 if TYPE_CHECKING:
-    from txlog.table import Table
+    from txlog.table.table import Table
 
 
 def open_table(
     store: Store, version: int | None = None, timestamp: str | datetime | int | None = None
 ) -> Table:
     """Return the table in a store, such as a `CountingStore`; otherwise as `txlog.Table`."""
-    from txlog.table import Table
+    from txlog.table.table import Table
 
     place = Place(store, engine=threads_for(store))
     return Table._of(place, snapshot_at(store, version, timestamp))

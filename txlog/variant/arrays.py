@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError
-from txlog.variant.encoding import Form, decode, decode_names
+from txlog.variant.encoding import Form, Kind, MalformedError, decode, decode_names
 from txlog.variant.json import JSON, date_text, uuid_text
-from txlog.variant.kinds import Kind, MalformedError
 
 T = TypeVar("T")
 

@@ -13,8 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from txlog.errors import InvalidInputError
-from txlog.variant.encoding import ARRAY, MAX_DEPTH, OBJECT, SHORT_STRING, SORTED, VERSION
-from txlog.variant.kinds import Kind
+from txlog.variant.encoding import ARRAY, MAX_DEPTH, OBJECT, SHORT_STRING, SORTED, VERSION, Kind
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)

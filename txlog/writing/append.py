@@ -5,12 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from txlog.actions import Add, Metadata
-from txlog.commit import Intent, run
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.commit.intent import Intent
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.protocol import ROW_ID_COLUMN, ROW_VERSION_COLUMN, new_protocol, supports
-from txlog.schema import StructType, schema_json
-from txlog.snapshot import Snapshot
+from txlog.protocol.access import new_protocol, supports
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.data import SchemaMode, incoming, merged_schema
 from txlog.writing.dropped import require_not_dropped
 from txlog.writing.files import discard_files, discarding

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError
-from txlog.schema import StructType, from_arrow
+from txlog.schema.arrow import from_arrow
+from txlog.schema.types import StructType
 from txlog.writing.options import WriteOptions
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from txlog.changes.changes import require_feed
 from txlog.errors import TxlogError, UnsupportedFeatureError
-from txlog.feed import require_feed
-from txlog.scan import require_row_tracking
-from txlog.snapshot import Snapshot, require_refreshable
-from txlog.store import Store
+from txlog.scan.metadata_columns import require_row_tracking
+from txlog.snapshot.newer import require_refreshable
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.writing.checkpoint import require_checkpointable
 from txlog.writing.columns import require_columns_apart, require_replaceable
 from txlog.writing.constraints import constraints_of

@@ -11,48 +11,43 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Sidecar
-from txlog.checkpoint import (
+from txlog.actions.checkpoint import Sidecar
+from txlog.checkpoint.read import Source, list_sources, read_sources
+from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
+from txlog.checkpoint.sidecars import (
     PART_ROWS,
-    Encoded,
     Part,
-    Source,
+    choose_parts,
+    reused,
+    sidecar_path,
+    write_manifest,
+    write_part,
+)
+from txlog.checkpoint.write import (
+    Encoded,
     Structs,
     action_rows,
     checkpoint_rows,
     checkpoint_schema,
-    choose_merged,
-    choose_parts,
     control_rows,
     encode_checkpoint,
-    is_reusable,
-    layout_of,
-    list_sources,
-    read_sources,
-    read_stamp,
-    reused,
     row_group_states,
-    sidecar_path,
     write_checkpoint,
-    write_manifest,
-    write_part,
 )
 from txlog.errors import LogCorruptError, TxlogWarning
-from txlog.log import CatalogCommits, LogFile, canonical_keys
-from txlog.protocol import features_of
-from txlog.reconcile import FileState, left_of, newer_of, overlay, reconcile_files
-from txlog.scan import map_all
-from txlog.schema import StructType
-from txlog.snapshot import (
-    Snapshot,
-    fold_states,
-    has_large_checkpoint,
-    load_files,
-    load_snapshot,
-    require_sound,
-)
-from txlog.stats import stats_type
-from txlog.store import Store
+from txlog.log.catalog import CatalogCommits
+from txlog.log.names import LogFile
+from txlog.log.paths import canonical_keys
+from txlog.protocol.access import features_of
+from txlog.reconcile.files import FileState, left_of, overlay, reconcile_files
+from txlog.reconcile.newer import newer_of
+from txlog.scan.engine import map_all
+from txlog.schema.types import StructType
+from txlog.snapshot.files import fold_states, has_large_checkpoint, load_files, require_sound
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.typed import stats_type
+from txlog.store.base import Store
 from txlog.writing.operation import Done, Place, require_table_writable
 
 

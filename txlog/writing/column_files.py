@@ -9,12 +9,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.errors import DataFileError, LogCorruptError
-from txlog.fragments import FIELDS_TAG, ID_TAG, Fragment, alive_mask
-from txlog.protocol import Properties
-from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan
-from txlog.schema import StructType, arrow_schema
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.ids import ID_TAG
+from txlog.fragments.positions import alive_mask
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.protocol.properties import Properties
+from txlog.scan.plan import ReadPlan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import StructType
 from txlog.writing.column_values import ColumnValues
 from txlog.writing.constraints import Constraint, checked
 from txlog.writing.files import FileLayout, discard_files, write_data_files

@@ -8,11 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, bind_value, columns_of, evaluate, parse_sql
-from txlog.scan import choose_columns
-from txlog.schema import PrimitiveType, StructField, StructType, arrow_schema, from_arrow
+from txlog.expressions.bind import bind_value, columns_of
+from txlog.expressions.evaluate import evaluate
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression
+from txlog.scan.plan import choose_columns
+from txlog.schema.arrow import arrow_schema, from_arrow
+from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.writing.data import as_reader, fit_column
 
 Compute = Callable[[pa.RecordBatch], list[pa.Array]]

@@ -13,21 +13,22 @@ import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions import Add, Metadata, Remove
-from txlog.commit import Intent, Reads, run
+from txlog.actions.file import Add, Remove
+from txlog.actions.table import Metadata
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.loop import run
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from txlog.expressions import columns_of
-from txlog.fragments import FEATURE, FIELDS_TAG, Fragment, fragment_rows
-from txlog.scan import (
-    Threads,
-    choose_columns,
-    load_deletions,
-    map_all,
-    plan_scan,
-    read_fragment,
-)
-from txlog.schema import StructField, StructType, schema_json
-from txlog.snapshot import Snapshot, load_files
+from txlog.expressions.bind import columns_of
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Threads, map_all
+from txlog.scan.plan import choose_columns, plan_scan
+from txlog.scan.read import read_fragment
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.append import require_supported_types
 from txlog.writing.column_files import ColumnWriter, fields_text
 from txlog.writing.column_values import ColumnValues, column_values

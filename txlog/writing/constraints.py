@@ -10,10 +10,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Metadata
+from txlog.actions.table import Metadata
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
-from txlog.expressions import Expression, bind, is_true, parse_sql
-from txlog.schema import StructType
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression
+from txlog.schema.types import StructType
 
 _CHECK = "delta.constraints."
 _INVARIANT = "delta.invariants"

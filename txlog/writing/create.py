@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txlog.actions import Add, Metadata, Protocol
-from txlog.commit import Committed, Intent, commit
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata, Protocol
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
 from txlog.effects import Effects
 from txlog.errors import (
     AlreadyExistsError,
@@ -14,20 +16,16 @@ from txlog.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.expressions import Expression
-from txlog.protocol import (
-    ROW_ID_COLUMN,
-    ROW_VERSION_COLUMN,
-    Properties,
-    new_protocol,
-    split_features,
-    validate_properties,
-    with_features,
-)
-from txlog.schema import StructType, schema_json
+from txlog.expressions.tree import Expression
+from txlog.protocol.access import new_protocol, with_features
+from txlog.protocol.properties import Properties, split_features, validate_properties
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
-from txlog.snapshot import Snapshot, load_snapshot
-from txlog.store import Store
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.writing.append import write_metrics
 from txlog.writing.constraints import constraints_of
 from txlog.writing.data import incoming, require_columns

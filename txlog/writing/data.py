@@ -9,7 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, SchemaMismatchError
-from txlog.schema import (
+from txlog.schema.arrow import arrow_field, arrow_schema, from_arrow
+from txlog.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -17,9 +18,6 @@ from txlog.schema import (
     PrimitiveType,
     StructField,
     StructType,
-    arrow_field,
-    arrow_schema,
-    from_arrow,
     type_name,
 )
 from txlog.schema.widening import is_widening

@@ -9,24 +9,22 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions import Add, Remove
-from txlog.commit import Intent, Reads, run
+from txlog.actions.file import Add, Remove
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.loop import run
 from txlog.errors import InternalError
-from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import Fragment
-from txlog.scan import (
-    FragmentReader,
-    ReadPlan,
-    ScanPlan,
-    as_fragments,
-    files_at,
-    load_deletions,
-    map_all,
-    plan_scan,
-    require_table_columns,
-)
-from txlog.snapshot import Commit, Snapshot, file_rows, load_files
-from txlog.store import Store
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import map_all
+from txlog.scan.files import as_fragments, files_at
+from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
+from txlog.scan.read import FragmentReader
+from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,

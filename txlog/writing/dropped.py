@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from txlog.actions import Metadata
+from txlog.actions.table import Metadata
 from txlog.errors import SchemaMismatchError
 
 DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names.

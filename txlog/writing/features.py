@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from txlog.actions import Add
-from txlog.commit import Intent, run
+from txlog.actions.file import Add
+from txlog.commit.intent import Intent
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import FEATURE, ID_TAG, DataFile, Fragment
-from txlog.protocol import features_of, with_features
-from txlog.scan import FragmentReader, ReadPlan, files_at, plan_fragments, plan_scan
-from txlog.snapshot import Snapshot, load_files
-from txlog.store import Store
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.fragments.ids import ID_TAG
+from txlog.fragments.rows import FEATURE
+from txlog.protocol.access import features_of, with_features
+from txlog.scan.files import files_at
+from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
+from txlog.scan.read import FragmentReader
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
 from txlog.writing.operation import Done, Place, done, require_table_writable
 from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import adds_of

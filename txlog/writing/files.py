@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from txlog.actions import Add
+from txlog.actions.file import Add
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
-from txlog.log import decode_path, encode_path
-from txlog.protocol import Properties
-from txlog.schema import ArrayType, DataType, StructField, StructType, arrow_schema
+from txlog.log.paths import decode_path, encode_path
+from txlog.protocol.properties import Properties
+from txlog.schema.arrow import arrow_schema
 from txlog.schema.batches import gathered
-from txlog.stats import StatsCollector, stats_json
-from txlog.store import Store
+from txlog.schema.types import ArrayType, DataType, StructField, StructType
+from txlog.stats.collect import StatsCollector, stats_json
+from txlog.store.base import Store
 from txlog.writing.encoding import dictionary_columns, leaf_columns
 from txlog.writing.partitions import by_partition, partition_folder
 

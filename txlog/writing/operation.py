@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txlog.actions import Txn
-from txlog.commit import Committed
+from txlog.actions.table import Txn
+from txlog.commit.loop import Committed
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import ID_APP
-from txlog.protocol import require_writable
-from txlog.scan import Engine, Threads, is_in_process
-from txlog.snapshot import Snapshot
-from txlog.store import MemoryStore, Store
+from txlog.fragments.ids import ID_APP
+from txlog.protocol.access import require_writable
+from txlog.scan.engine import Engine, Threads, is_in_process
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.store.memory import MemoryStore
 
 
 @dataclass(frozen=True)

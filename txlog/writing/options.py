@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from txlog.commit import Intent
+from txlog.commit.intent import Intent
 from txlog.errors import InvalidInputError
 from txlog.writing.files import TARGET_FILE_BYTES
 

@@ -7,13 +7,19 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.actions import Add, Metadata
-from txlog.commit import Intent, Reads, run
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.loop import run
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, to_sql
-from txlog.schema import DataType, StructType, schema_json
-from txlog.snapshot import Snapshot, load_files
-from txlog.stats import format_partition_values, parse_partition_values, partition_texts
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression
+from txlog.schema.json import schema_json
+from txlog.schema.types import DataType, StructType
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import partition_texts
+from txlog.stats.partition import format_partition_values, parse_partition_values
 from txlog.writing.append import evolved, require_supported_types, write_metrics
 from txlog.writing.data import SchemaMode, incoming
 from txlog.writing.delete import RowsGone, discard_gone, take_rows

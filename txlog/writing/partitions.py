@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from txlog.schema import DataType
-from txlog.stats import code_partition_values
+from txlog.schema.types import DataType
+from txlog.stats.partition import code_partition_values
 
 Values = tuple[str | None, ...]
 

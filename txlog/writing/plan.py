@@ -10,12 +10,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, Metadata
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
 from txlog.errors import CommitConflictError, SchemaMismatchError
-from txlog.expressions import Expression, bind, is_true, to_sql
-from txlog.protocol import Properties
-from txlog.schema import StructType, schema_json
-from txlog.snapshot import Snapshot
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.protocol.properties import Properties
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.constraints import Constraint, checked, constraints_of
 from txlog.writing.data import fitted
 from txlog.writing.files import FileLayout, check_partitioning, write_data_files

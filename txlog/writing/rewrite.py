@@ -11,14 +11,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions import Add, empty_rows
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add
 from txlog.errors import UnsupportedFeatureError
-from txlog.fragments import Fragment, alive_mask
-from txlog.protocol import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, plan_scan
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.positions import alive_mask
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
-from txlog.schema import PrimitiveType, StructField, arrow_schema
-from txlog.snapshot import Snapshot
+from txlog.scan.plan import ReadPlan, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import PrimitiveType, StructField
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.files import FileLayout, write_data_files
 from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions

@@ -9,27 +9,33 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.effects import Effects
-from txlog.fragments import (
+from txlog.fragments.deletion_file import (
     DELETIONS_FOLDER,
-    INLINE_LIMIT,
-    Fragment,
     deletion_kind,
     deletion_name,
     encode_deletions,
+    lance_descriptor,
+)
+from txlog.fragments.deletion_vector import (
+    INLINE_LIMIT,
     encode_file,
     encode_vector,
     file_name,
     inline_descriptor,
-    lance_descriptor,
     logged_path,
     stored_descriptor,
 )
-from txlog.scan import Engine, ReadPlan, ScanPlan, as_fragments, load_deletions, matching_positions
-from txlog.snapshot import Snapshot
-from txlog.stats import with_json_stats
-from txlog.store import Store
+from txlog.fragments.fragment import Fragment
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine
+from txlog.scan.files import as_fragments
+from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.read import matching_positions
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.struct_texts import with_json_stats
+from txlog.store.base import Store
 from txlog.writing.operation import Place
 
 

@@ -16,9 +16,9 @@ from txlog.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.expressions import quote_name
-from txlog.maintain import replace_table
-from txlog.schema import parse_schema
+from txlog.expressions.sql import quote_name
+from txlog.maintain.replace import replace_table
+from txlog.schema.json import parse_schema
 from txlog.spark_ext.catalog import (
     keeps_case,
     path_in,
@@ -28,9 +28,11 @@ from txlog.spark_ext.catalog import (
 )
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
 from txlog.spark_ext.engine import table
-from txlog.store import file_path, is_file_uri, open_store, without_secrets
-from txlog.table import Table
-from txlog.writing import Place, maintain
+from txlog.store.open import open_store
+from txlog.store.paths import file_path, is_file_uri, without_secrets
+from txlog.table.table import Table
+from txlog.writing.checkpoint import maintain
+from txlog.writing.operation import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

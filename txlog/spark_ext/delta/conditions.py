@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions import (
+from txlog.expressions.bind import bind, children, columns_of
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import (
     And,
     Cast,
     Column,
@@ -23,18 +25,15 @@ from txlog.expressions import (
     Literal,
     Not,
     Or,
-    bind,
-    children,
-    columns_of,
-    parse_sql,
 )
-from txlog.scan import by_fragment
 from txlog.scan.metadata_columns import ROW_ADDRESS
-from txlog.schema import DataType, PrimitiveType, StructType, schema_json
-from txlog.snapshot import Snapshot
+from txlog.scan.take import by_fragment
+from txlog.schema.json import schema_json
+from txlog.schema.types import DataType, PrimitiveType, StructType
+from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.native import read
-from txlog.writing import FindRows
+from txlog.writing.delete import FindRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

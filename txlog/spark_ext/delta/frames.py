@@ -9,10 +9,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.protocol import features_of
-from txlog.snapshot import Snapshot, file_rows, list_commits, read_commits
-from txlog.table import Table
-from txlog.writing import Outcome
+from txlog.protocol.access import features_of
+from txlog.snapshot.commits import file_rows, read_commits
+from txlog.snapshot.load import list_commits
+from txlog.snapshot.snapshot import Snapshot
+from txlog.table.table import Table
+from txlog.writing.operation import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from txlog.expressions import And, Expression, parse_sql
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import And, Expression
 from txlog.spark_ext.delta.arguments import missing, of_type
 from txlog.spark_ext.delta.frames import OPTIMIZE, as_frame, optimize_row
-from txlog.table import Table
+from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,8 +25,10 @@ from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import table
 from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native import read
-from txlog.table import Table
-from txlog.writing import Outcome, Place, delete_found, maintain
+from txlog.table.table import Table
+from txlog.writing.checkpoint import maintain
+from txlog.writing.delete import delete_found
+from txlog.writing.operation import Outcome, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions import quote_name
-from txlog.scan import FRAGMENT_ID, ROW_ADDRESS, ROW_ID, ReadPlan
-from txlog.schema import (
+from txlog.expressions.sql import quote_name
+from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
+from txlog.scan.plan import ReadPlan
+from txlog.schema.types import (
     ArrayType,
     DataType,
     MapType,

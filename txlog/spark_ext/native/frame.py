@@ -11,9 +11,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions import quote_name
-from txlog.fragments import FragmentRows
-from txlog.scan import ROW_ADDRESS, ROW_ID, FilePlan
+from txlog.expressions.sql import quote_name
+from txlog.fragments.rows import FragmentRows
+from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
+from txlog.scan.plan import FilePlan
 from txlog.spark_ext.native.columns import (
     ReadColumn,
     has_inner_floats,
@@ -31,8 +32,8 @@ from txlog.spark_ext.native.places import (
     volume_of,
 )
 from txlog.spark_ext.native.vectors import Vectors
-from txlog.stats import partition_values
-from txlog.store import Store
+from txlog.stats.files import partition_values
+from txlog.store.base import Store
 
 # Spark asks these of files that do not say which calendar they have: those of others.
 _READING = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}

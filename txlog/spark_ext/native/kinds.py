@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.schema import DataType, DecimalType, PrimitiveType, StructField
-from txlog.schema.moments import format_moment
-from txlog.stats import format_partition_values
+from txlog.schema.timestamps import format_moment
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
+from txlog.stats.partition import format_partition_values
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"  # What Spark takes for null in the name of a folder.
 

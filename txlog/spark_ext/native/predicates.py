@@ -15,7 +15,8 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
-from txlog.expressions import (
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import (
     And,
     Column,
     Comparison,
@@ -26,10 +27,8 @@ from txlog.expressions import (
     Literal,
     Not,
     Or,
-    to_sql,
 )
-from txlog.schema import DataType, DecimalType, PrimitiveType
-from txlog.schema.types import WHOLE_NUMBERS
+from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 _EXACT_IN_DOUBLES = 1 << 53
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,19 +13,24 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from txlog.errors import InvalidInputError
-from txlog.expressions import Expression, as_expression, to_sql
-from txlog.fragments import FragmentRows, fragments_of
-from txlog.scan import (
-    FRAGMENT_ID,
-    ROW_ADDRESS,
-    FilePlan,
-    column_names,
-    plan_snapshot,
-    threads_for,
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import fragments_of
+from txlog.fragments.rows import FragmentRows
+from txlog.scan.deferred import plan_snapshot
+from txlog.scan.engine import threads_for
+from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS
+from txlog.scan.plan import FilePlan, column_names
+from txlog.schema.types import (
+    TYPE_CHANGES,
+    WHOLE_NUMBERS,
+    ArrayType,
+    MapType,
+    StructField,
+    StructType,
 )
-from txlog.schema import ArrayType, MapType, StructField, StructType
-from txlog.schema.types import TYPE_CHANGES, WHOLE_NUMBERS
-from txlog.snapshot import load_files, snapshot_at
+from txlog.snapshot.at import snapshot_at
+from txlog.snapshot.files import load_files
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native.columns import own_names
@@ -34,7 +39,8 @@ from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.types import read_schema
-from txlog.store import Store, open_store
+from txlog.store.base import Store
+from txlog.store.open import open_store
 
 MANIFESTS = "spark.txlog.manifests"
 MAX_VECTOR_BYTES = 256 * 1024 * 1024  # Of deleted positions, that every executor gets.

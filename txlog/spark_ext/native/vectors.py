@@ -13,10 +13,13 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.fragments import Fragment
+from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import as_array
-from txlog.scan import Engine, FragmentReader, ReadPlan, load_deletions
-from txlog.store import Store
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine
+from txlog.scan.plan import ReadPlan
+from txlog.scan.read import FragmentReader
+from txlog.store.base import Store
 
 WORD = 64
 WORD_BYTES = 8

@@ -8,11 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.commit import Committed, Intent, commit
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
 from txlog.errors import CommitConflictError, InvalidInputError
-from txlog.fragments import Fragment, FragmentMetadata
-from txlog.scan import files_at, live_fragments
-from txlog.snapshot import Snapshot, load_files, load_snapshot, refresh
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.files import files_at, live_fragments
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.newer import refresh
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.operation import (
     AppTransaction,
     Done,

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, Metadata, decode_rows
-from txlog.commit import Intent
+from txlog.actions.columns import decode_rows
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.commit.intent import Intent
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.fragments import FragmentMetadata, column_fields, fragment_rows
-from txlog.schema import from_arrow, schema_json
-from txlog.snapshot import Snapshot
-from txlog.stats import physical_rows, require_same_partitions
+from txlog.fragments.metadata import FragmentMetadata, column_fields
+from txlog.fragments.rows import fragment_rows
+from txlog.schema.arrow import from_arrow
+from txlog.schema.json import schema_json
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.fragments import physical_rows, require_same_partitions
 from txlog.writing.append import require_supported_types
 from txlog.writing.columns import outdated_files, require_columns_apart
 from txlog.writing.data import merged_schema

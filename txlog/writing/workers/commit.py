@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from txlog.snapshot import Snapshot, refresh
+from txlog.snapshot.newer import refresh
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.append import commit_append
 from txlog.writing.operation import (
     AppTransaction,

@@ -6,11 +6,15 @@ from dataclasses import replace
 
 from pyroaring import BitMap64
 
-from txlog.commit import Intent
+from txlog.commit.intent import Intent
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import FEATURE, FragmentMetadata
-from txlog.scan import live_fragments, load_deletions
-from txlog.snapshot import Commit, Snapshot, load_files
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.fragments.rows import FEATURE
+from txlog.scan.deletions import load_deletions
+from txlog.scan.files import live_fragments
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.files import load_files
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.delete import RowsGone, united_with
 from txlog.writing.operation import (
     AppTransaction,

@@ -15,18 +15,18 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions import Expression, columns_of
-from txlog.fragments import Fragment, FragmentMetadata
-from txlog.scan import (
-    FragmentReader,
-    load_deletions,
-    matching_positions,
-    plan_fragments,
-    positions_of,
-    require_table_columns,
-)
-from txlog.schema import StructField, StructType, arrow_schema, schema_json
-from txlog.snapshot import Snapshot
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.deletions import load_deletions
+from txlog.scan.plan import plan_fragments, require_table_columns
+from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.take import positions_of
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.column_files import ColumnWriter
 from txlog.writing.column_values import column_values
 from txlog.writing.columns import require_addable

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import Add, flat
+from txlog.actions.columns import flat
+from txlog.actions.file import Add
 from txlog.errors import InvalidInputError
-from txlog.fragments import FragmentMetadata
-from txlog.log import canonical_keys
-from txlog.snapshot import Snapshot, load_files, load_snapshot
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.log.paths import canonical_keys
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.operation import Place
 from txlog.writing.options import WriteOptions
 from txlog.writing.plan import plan_append, require_still_fits

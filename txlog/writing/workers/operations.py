@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError
-from txlog.fragments import FragmentMetadata
+from txlog.fragments.metadata import FragmentMetadata
 
 
 class Operation:

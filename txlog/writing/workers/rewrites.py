@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from txlog.commit import Intent
+from txlog.commit.intent import Intent
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.snapshot import Snapshot
+from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.operation import AppTransaction, Done, Place, txn_action
 from txlog.writing.options import WriteOptions
 from txlog.writing.vectors import removes_of

@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from txlog.changes.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.errors import DataFileError
-from txlog.feed.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
-from txlog.fragments import alive_mask
-from txlog.scan import BATCH_ROWS, FragmentReader, ReadPlan, RowRange, load_deletions, rows_of
-from txlog.schema import arrow_type
-from txlog.store import Store
+from txlog.fragments.positions import alive_mask
+from txlog.scan.deletions import load_deletions
+from txlog.scan.plan import ReadPlan
+from txlog.scan.ranges import RowRange
+from txlog.scan.read import BATCH_ROWS, FragmentReader, rows_of
+from txlog.schema.arrow import arrow_type
+from txlog.store.base import Store
 
 
 def read_changes(

@@ -8,32 +8,33 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.actions import Metadata, Protocol
-from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
-from txlog.expressions import Expression, bind, columns_of
-from txlog.feed.forms import faults_between, form_of
-from txlog.feed.plan import (
+from txlog.actions.table import Metadata, Protocol
+from txlog.changes.forms import faults_between, form_of
+from txlog.changes.plan import (
     CHANGE_COLUMNS,
     ChangeFile,
     change_rows,
     changed_files,
 )
-from txlog.feed.read import read_changes
-from txlog.log import canonical_keys
-from txlog.protocol import Properties, is_active
-from txlog.scan import (
-    BATCH_ROWS,
-    ArrowStream,
-    Engine,
-    ReadPlan,
-    Threads,
-    choose_columns,
-    threads_for,
-)
-from txlog.schema import StructType
-from txlog.snapshot import Commit, Snapshot, list_commits, load_files, load_snapshot, read_commit
-from txlog.stats import file_bounds, keep
-from txlog.store import Store
+from txlog.changes.read import read_changes
+from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.tree import Expression
+from txlog.log.paths import canonical_keys
+from txlog.protocol.access import is_active
+from txlog.protocol.properties import Properties
+from txlog.scan.engine import Engine, Threads, threads_for
+from txlog.scan.plan import ReadPlan, choose_columns
+from txlog.scan.read import BATCH_ROWS
+from txlog.scan.stream import ArrowStream
+from txlog.schema.types import StructType
+from txlog.snapshot.commits import Commit, read_commit
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import file_bounds
+from txlog.stats.skip import keep
+from txlog.store.base import Store
 
 
 @dataclass(frozen=True)

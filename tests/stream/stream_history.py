@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 import txlog
-from txlog.commit import Intent, commit
+from txlog.commit.intent import Intent
+from txlog.commit.loop import commit
 from txlog.effects import REAL
-from txlog.log import commit_name, log_path
-from txlog.snapshot import list_log
-from txlog.store import open_store
+from txlog.log.names import commit_name, log_path
+from txlog.snapshot.load import list_log
+from txlog.store.open import open_store
 from txlog.testing.logs import unsealed
 
 FEED = "delta.enableChangeDataFeed"

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from txlog.actions import Metadata, Protocol
-from txlog.feed.plan import incompatible
-from txlog.protocol import Properties, is_active
-from txlog.schema import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    parse_schema,
-    type_name,
-)
+from txlog.actions.table import Metadata, Protocol
+from txlog.changes.plan import incompatible
+from txlog.protocol.access import is_active
+from txlog.protocol.properties import Properties
+from txlog.schema.json import parse_schema
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType, type_name
 
 _MAPPING = ("delta.columnMapping.physicalName", "delta.columnMapping.id")
 

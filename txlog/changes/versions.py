@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from txlog.errors import InvalidInputError, NotFoundError
-from txlog.snapshot import Snapshot, load_snapshot, parse_timestamp, version_from, version_until
-from txlog.store import Store
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.travel import parse_timestamp, version_from, version_until
+from txlog.store.base import Store
 
 Bound = tuple[int | None, str | datetime | int | None]
 """A version, or a moment, or neither."""

@@ -7,19 +7,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from txlog.actions import FILE_ROWS, Cdc, decode_action
+from txlog.actions.columns import FILE_ROWS
+from txlog.actions.file import Cdc
+from txlog.actions.ndjson import decode_action
 from txlog.errors import UnsupportedFeatureError
-from txlog.fragments import (
-    FEATURE,
-    FIELDS_TAG,
-    DataFile,
-    DeletionFile,
-    Fragment,
-    tag_texts,
-)
-from txlog.log import canonical_keys
-from txlog.scan import as_fragments
-from txlog.schema import (
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.log.paths import canonical_keys
+from txlog.scan.files import as_fragments
+from txlog.schema.types import (
     ArrayType,
     DataType,
     MapType,
@@ -29,7 +26,7 @@ from txlog.schema import (
     type_name,
 )
 from txlog.schema.widening import is_widening
-from txlog.snapshot import Commit, file_rows
+from txlog.snapshot.commits import Commit, file_rows
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"

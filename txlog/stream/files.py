@@ -10,19 +10,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions import flat
+from txlog.actions.columns import flat
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.fragments import (
-    FIELDS_TAG,
-    Fragment,
-    FragmentRows,
-    fragment_rows,
-    fragments_of,
-    tag_texts,
-    tagged_ids,
-)
-from txlog.reconcile import FileState, file_keys, reconcile_files
-from txlog.stats import physical_rows
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.ids import tag_texts, tagged_ids
+from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows
+from txlog.reconcile.files import FileState, reconcile_files
+from txlog.reconcile.keys import file_keys
+from txlog.stats.fragments import physical_rows
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from txlog.actions import empty_rows
+from txlog.actions.columns import empty_rows
+from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
+from txlog.changes.plan import ChangeFile
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
-from txlog.expressions import Expression, bind
-from txlog.feed.ahead import CommitsAhead
-from txlog.feed.changes import feed_read_plan, possible_changes, require_feed
-from txlog.feed.offsets import (
+from txlog.expressions.bind import bind
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FragmentRows
+from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.travel import version_from
+from txlog.stats.fragments import fragment_bounds
+from txlog.stats.skip import keep
+from txlog.store.base import Store
+from txlog.stream.files import ChangePolicy, as_fragments, require_one_policy
+from txlog.stream.offsets import (
     Limits,
     Step,
     StreamOffset,
@@ -24,14 +35,8 @@ from txlog.feed.offsets import (
     parse_offset,
     unit_ranges,
 )
-from txlog.feed.plan import ChangeFile
-from txlog.feed.stream_files import ChangePolicy, as_fragments, require_one_policy
-from txlog.feed.stream_versions import StreamVersions
-from txlog.fragments import Fragment, FragmentRows
-from txlog.scan import ReadPlan, choose_columns, plan_scan
-from txlog.snapshot import Snapshot, load_snapshot, version_from
-from txlog.stats import fragment_bounds, keep
-from txlog.store import Store
+from txlog.stream.versions import StreamVersions
+from txlog.stream.watch import CommitsAhead
 
 MAX_FILES = 1000  # Of a micro-batch, by default.
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.schema.moments import (
+from txlog.schema.timestamps import (
     DAY_US,
     date_of,
     days_of,

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import txlog
+from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import (
     CommitConflictError,
@@ -21,11 +22,20 @@ from txlog.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.expressions import as_expression
-from txlog.feed import UNDECIDED, ChangePolicy, Limits, StreamOptions, TableStream, read_changes
-from txlog.feed.offsets import Step, StreamOffset, advance, parse_offset, unit_ranges
-from txlog.log import commit_name
-from txlog.scan import read_fragment
+from txlog.expressions.sql import as_expression
+from txlog.log.names import commit_name
+from txlog.scan.read import read_fragment
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import (
+    UNDECIDED,
+    Limits,
+    Step,
+    StreamOffset,
+    advance,
+    parse_offset,
+    unit_ranges,
+)
+from txlog.stream.stream import StreamOptions, TableStream
 from txlog.testing.logs import unsealed
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from txlog.effects import REAL, Effects
 from txlog.errors import NotFoundError
-from txlog.log import LogFile, commit_name, log_path
-from txlog.snapshot import list_log
-from txlog.store import Store
+from txlog.log.names import LogFile, commit_name, log_path
+from txlog.snapshot.load import list_log
+from txlog.store.base import Store
 
 _LOOK_AGAIN_S = 10.0
 

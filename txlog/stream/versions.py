@@ -6,32 +6,27 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.actions import Metadata, Protocol
+from txlog.actions.table import Metadata, Protocol
+from txlog.changes.changes import RemovedValues, require_enabled
+from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
+from txlog.changes.plan import ChangeFile, changed_files
 from txlog.errors import (
     CommitConflictError,
     LogCorruptError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from txlog.feed.changes import RemovedValues, require_enabled
-from txlog.feed.forms import Form, differences, faults_between, form_of, tightened
-from txlog.feed.offsets import StreamOffset
-from txlog.feed.plan import ChangeFile, changed_files
-from txlog.feed.stream_files import ChangePolicy, FileUnits, commit_units, snapshot_units
-from txlog.fragments import FEATURE, require_fragments_feature
-from txlog.log import LogFile
-from txlog.protocol import require_readable, supports
-from txlog.reconcile import Controls, controls_of
-from txlog.snapshot import (
-    Commit,
-    Snapshot,
-    file_rows,
-    list_commits,
-    load_files,
-    load_snapshot,
-    read_commit,
-)
-from txlog.store import Store
+from txlog.fragments.rows import FEATURE, require_fragments_feature
+from txlog.log.names import LogFile
+from txlog.protocol.access import require_readable, supports
+from txlog.reconcile.table import Controls, controls_of
+from txlog.snapshot.commits import Commit, file_rows, read_commit
+from txlog.snapshot.files import load_files
+from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.stream.files import ChangePolicy, FileUnits, commit_units, snapshot_units
+from txlog.stream.offsets import StreamOffset
 
 _KEPT_UNITS = 200_000
 _KEPT_VERSIONS = 4_000

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 import txlog
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError, UnsupportedFeatureError
-from txlog.fragments import encode_vector, inline_descriptor
+from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 4}

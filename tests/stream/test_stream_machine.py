@@ -14,20 +14,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.feed.stream_history import FEED, VERBS, History
+from tests.stream.stream_history import FEED, VERBS, History
+from txlog.changes.plan import CHANGE_COLUMNS
+from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
-from txlog.feed import (
-    CHANGE_COLUMNS,
-    UNDECIDED,
-    ChangePolicy,
-    Limits,
-    StreamOptions,
-    TableStream,
-    read_changes,
-)
 from txlog.protocol import access
-from txlog.scan import read_fragment
+from txlog.scan.read import read_fragment
+from txlog.stream.files import ChangePolicy
+from txlog.stream.offsets import UNDECIDED, Limits
+from txlog.stream.stream import StreamOptions, TableStream
 
 LIMITS = st.builds(
     Limits,
