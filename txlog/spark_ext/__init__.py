@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         IdentityGenerator,
     )
     from txlog.spark_ext.engine import SparkEngine, table
-    from txlog.spark_ext.frame import write
     from txlog.spark_ext.native import read
     from txlog.spark_ext.sessions import ensure_java, register, session
     from txlog.spark_ext.source import TxlogDataSource
+    from txlog.spark_ext.write_frame import write
 
 __all__ = [
     "DeltaOptimizeBuilder",
@@ -53,7 +53,7 @@ _HOMES = {
     "session": "sessions",
     "table": "engine",
     "table_location": "catalog",
-    "write": "frame",
+    "write": "write_frame",
 }
 
 

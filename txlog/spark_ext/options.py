@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import InvalidInputError
-from txlog.spark_ext.spelled import spelled
+from txlog.errors import InvalidInputError, TxlogError
 
 if TYPE_CHECKING:
     from txlog.store.base import Store
@@ -63,6 +63,50 @@ _LOCAL = re.compile("file:/+")
 
 _UNITS = "bkmgtp"  # As Spark has them: each is 1024 times the one before it.
 _SIZE = re.compile(rf"([0-9]+)(?:([{_UNITS[1:]}])b?|b)?")
+
+
+# Options of Spark for arguments of Python, and for what errors say of these.
+_OPTIONS = {
+    "partition_by": "partitionBy",
+    "partition_mode": "partitionOverwriteMode",
+    "properties": "tableProperties",
+    "txn": "txnAppId",
+    **{
+        f"{end}_{what}": f"{end}{what.capitalize()}"
+        for end in ("starting", "ending")
+        for what in ("version", "timestamp")
+    },
+}
+_PHRASES = {
+    'schema_mode="merge"': "mergeSchema=true",
+    'partition_mode="static"': "partitionOverwriteMode=static",
+    'mode="overwrite"': 'mode("overwrite")',
+    **{name: option for name, option in _OPTIONS.items() if "_" in name},
+}
+_PHRASE = re.compile("|".join(rf"\b{re.escape(phrase)}" for phrase in _PHRASES))
+
+
+@contextmanager
+def option_names(**more: str) -> Iterator[None]:
+    """Let errors name options of Spark where they name arguments of Python.
+
+    Parameters
+    ----------
+    more
+        Options that arguments stand for here, and only here.
+    """
+    try:
+        yield
+    except TxlogError as error:
+        if isinstance(error, InvalidInputError) and error.argument is not None:
+            names = _OPTIONS | more
+            error.argument = names.get(error.argument, error.argument)
+        error.reason, error.remedy = map(_said, (error.reason, error.remedy))
+        raise
+
+
+def _said(text: str) -> str:
+    return _PHRASE.sub(lambda found: _PHRASES[found.group()], text)
 
 
 def plain_path(location: str) -> str:
@@ -169,7 +213,7 @@ class Options:
         from txlog.snapshot.travel import parse_timestamp
 
         text = self.text(name)
-        with spelled(timestamp=name):
+        with option_names(timestamp=name):
             return None if text is None else parse_timestamp(text)
 
     def columns(self) -> list[str] | None:
@@ -339,7 +383,7 @@ class Options:
 
         text = self.text("compression")
         if text is not None:
-            with spelled(properties="compression"):
+            with option_names(properties="compression"):
                 validate_properties({"delta.parquet.compression.codec": text})
         return text
 

@@ -5,28 +5,25 @@ Rules: spec/streaming.md, STR-40 to STR-49.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
-from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.types import frame_schema, require_storable
+from txlog.spark_ext.write_tasks import Target, WriteRequest
 from txlog.store.base import Store
-from txlog.write_table import WriteMode, require_same
+from txlog.write_table import require_same
 from txlog.writing.append import commit_append
 from txlog.writing.checkpoint import maintain
 from txlog.writing.create import already_exists, commit_new_table, existing, new_metadata
-from txlog.writing.data import SchemaMode, target_schema
+from txlog.writing.data import target_schema
 from txlog.writing.files import discard_files, discarding
 from txlog.writing.operation import (
     AppTransaction,
@@ -40,64 +37,8 @@ from txlog.writing.operation import (
     require_table_writable,
     skip_recorded,
 )
-from txlog.writing.options import StreamBatch, WriteOptions
-from txlog.writing.overwrite import PartitionMode, commit_overwrite, require_modes
-from txlog.writing.plan import WritePlan, plan_write, require_still_fits
-
-QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
-SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
-
-
-@dataclass(frozen=True)
-class WriteRequest:
-    """What a caller wants, as far as it can be said without the table."""
-
-    mode: WriteMode = "append"
-    partition_by: tuple[str, ...] | None = None
-    where: Expression | None = None  # Replace only these rows.
-    partition_mode: PartitionMode = "static"
-    follows_session: bool = False  # Nobody said it, so the session may say another one.
-    schema_mode: SchemaMode = None
-    properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
-    options: WriteOptions = field(default_factory=WriteOptions)
-    codec: str | None = None  # Of the files of this write. None: as the table says.
-
-
-@dataclass(frozen=True)
-class Target:
-    """A write that fits its table, or makes it. It pickles, without what only the log needs."""
-
-    store: Store
-    request: WriteRequest
-    plan: WritePlan
-    metadata: Metadata  # Of the table as it is, or as it will be made.
-    base: Snapshot | None  # The version that files are written for, without its files.
-
-    @property
-    def written_for(self) -> str:
-        """What the files of this write depend on, as text."""
-        return self.plan.written_for(None if self.base is None else self.metadata.id)
-
-    def in_session(self, partition_mode: str | None) -> Target:
-        """Return it with what a session's `SESSION_PARTITION_MODE` says, where that counts.
-
-        As for Delta, it says nothing where the caller says what is replaced, or of a table without
-        partitions.
-        """
-        request = self.request
-        said = request.where is not None or request.schema_mode == "overwrite"
-        if said or not request.follows_session or not self.metadata.partition_columns:
-            return self
-        if (partition_mode or "").lower() != "dynamic":
-            return self
-        return replace(self, request=replace(request, partition_mode="dynamic"))
-
-    def in_stream(self, query_id: str, epoch_id: int) -> Target:
-        """Return it as what a micro-batch of a query writes: its commit says so."""
-        mode: Literal["Append", "Complete"]
-        mode = "Complete" if self.request.mode == "overwrite" else "Append"
-        options = replace(self.request.options, stream_batch=StreamBatch(query_id, epoch_id, mode))
-        return replace(self, request=replace(self.request, options=options))
+from txlog.writing.overwrite import commit_overwrite, require_modes
+from txlog.writing.plan import plan_write, require_still_fits
 
 
 def plan_target(
@@ -152,40 +93,11 @@ def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
     return metadata.model_copy(update={"configuration": changed})
 
 
-def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Write a task's rows as data files, and return their `add` actions; runs on an executor.
-
-    If anything fails, the files of this attempt are deleted.
-    """
-    reader = _reader(batches)
-    adds = [] if reader is None else target.plan.write(Place(target.store), reader)
-    return [add.to_json() for add in adds]
-
-
 def transaction_in(query_id: str | None, txn: AppTransaction | None) -> Transaction | None:
     """Return a batch write's transaction, in a micro-batch with its query (STR-49)."""
     if txn is None or query_id in (None, txn[0]):
         return txn
     return QueryTransaction(*txn, query_id, whole_batch=False)
-
-
-def task_property(name: str) -> str | None:
-    """Return a local property of the running task, or None if it has none."""
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(name)
-
-
-def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
-    """Return batches as a stream, or None if there are none to tell the schema."""
-    first = next(batches, None)
-    if first is None:
-        return None
-
-    def all_batches() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
-    return pa.RecordBatchReader.from_batches(first.schema, all_batches())
 
 
 def commit_files(

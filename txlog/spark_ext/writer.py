@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,32 +14,24 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions.file import Add
 from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression
-from txlog.spark_ext.options import Options
-from txlog.spark_ext.spelled import spelled
-from txlog.spark_ext.target import (
+from txlog.spark_ext.options import Options, option_names
+from txlog.spark_ext.write_tasks import (
     QUERY_ID,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
-    commit_files,
-    plan_target,
     task_property,
-    transaction_in,
     write_task,
 )
-from txlog.write_table import require_mode
-from txlog.writing.create import existing
-from txlog.writing.data import SchemaMode
-from txlog.writing.operation import (
-    AppTransaction,
-    QueryTransaction,
-    Transaction,
-    require_transaction,
-)
-from txlog.writing.overwrite import PartitionMode
+
+if TYPE_CHECKING:
+    from txlog.actions.file import Add
+    from txlog.writing.data import SchemaMode
+    from txlog.writing.operation import AppTransaction, Transaction
+    from txlog.writing.overwrite import PartitionMode
+
+# Tasks get a writer too, so what only the driver needs is imported where the driver does it.
 
 
 @dataclass
@@ -67,6 +59,9 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     InvalidInputError
         One is wrong, or would be left without effect.
     """
+    from txlog.expressions.sql import as_expression
+    from txlog.write_table import require_mode
+
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
@@ -76,7 +71,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
         where=as_expression(options.text("replaceWhere")),
-        partition_mode=cast(PartitionMode, mode),
+        partition_mode=cast("PartitionMode", mode),
         follows_session=options.text("partitionOverwriteMode") is None,
         schema_mode=schema_mode,
         properties=options.properties(),
@@ -94,6 +89,8 @@ def written_of(messages: Sequence[Any]) -> list[Written]:
 
 def adds_of(written: Sequence[Written]) -> list[Add]:
     """Return the files that tasks wrote."""
+    from txlog.actions.file import Add
+
     return [Add.model_validate(add) for held in written for add in held.adds]
 
 
@@ -102,9 +99,13 @@ def query_of(written: Sequence[Written]) -> str | None:
     return next((held.query_id for held in written if held.query_id), None)
 
 
-@spelled(where="replaceWhere", schema_mode="overwriteSchema")
+@option_names(where="replaceWhere", schema_mode="overwriteSchema")
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
     """Plan a batch write; errors as for `plan_target`."""
+    from txlog.spark_ext.target import plan_target
+    from txlog.writing.create import existing
+    from txlog.writing.operation import require_transaction
+
     request = write_request(options, overwrite)
     txn = options.transaction()
     require_transaction(txn)
@@ -112,7 +113,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     return BatchWriter(plan_target(store, request, schema, existing(store)), txn)
 
 
-@spelled(where="replaceWhere", schema_mode="overwriteSchema")
+@option_names(where="replaceWhere", schema_mode="overwriteSchema")
 def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> StreamWriter:
     """Plan a micro-batch; errors as for `plan_target`.
 
@@ -121,6 +122,10 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     InvalidInputError
         `txnVersion` is given: the batches' ids take its place.
     """
+    from txlog.spark_ext.target import plan_target
+    from txlog.writing.create import existing
+    from txlog.writing.operation import require_transaction
+
     request = write_request(options, overwrite)
     app_id = options.app_id
     if options.text("txnVersion") is not None:
@@ -150,6 +155,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all tasks' files."""
+        from txlog.spark_ext.target import commit_files, transaction_in
+
         written = written_of(messages)
         target = self.target.in_session(next((held.partition_mode for held in written), None))
         commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
@@ -175,11 +182,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
+        from txlog.spark_ext.target import commit_files
+
         written = written_of(messages)
         txn = self._transaction(written, batchId)
-        query_id = txn.query_id if isinstance(txn, QueryTransaction) else txn[0]
         commit_files(
-            self.target.in_stream(query_id, batchId),
+            self.target.in_stream(query_of(written) or "", batchId),
             adds_of(written),
             txn,
             written_for={held.written_for for held in written},
@@ -197,6 +205,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 reason="Spark did not tell the streaming query's id, so a batch could be doubled",
                 remedy="Write with foreachBatch and txlog.spark_ext.write(df, uri, txn=…)",
             )
+        from txlog.writing.operation import QueryTransaction
+
         if self._app_id in (None, query_id):
             return (query_id, batch_id)
         assert self._app_id is not None

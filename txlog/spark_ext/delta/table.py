@@ -23,8 +23,8 @@ from txlog.spark_ext.delta.frames import (
 )
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import table
-from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native import read
+from txlog.spark_ext.timestamps import moment_text
 from txlog.table.table import Table
 from txlog.writing.checkpoint import maintain
 from txlog.writing.delete import delete_found
