@@ -43,6 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     warehouse = tmp_path_factory.mktemp("warehouse")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", "PySpark does not yet fully support pandas")
         made = session("txlog tests", spark__sql__warehouse__dir=str(warehouse), **SPARK_SETTINGS)
     yield made
     made.stop()

@@ -293,7 +293,7 @@ def numbers(start: int, stop: int) -> pa.Table:
 def test_deltalake_reads_our_checkpoint(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", numbers(0, 9), partition_by="p")
     for start in (10, 20, 30):
-        table.append(numbers(start, start + 5), ("app", start))
+        table.append(numbers(start, start + 5), txn=("app", start))
     table.delete("x < 2 OR x = 12")
     before = deltalake.DeltaTable(str(tmp_path / "t"))
     at = table.checkpoint()

@@ -25,7 +25,10 @@ def test_a_julian_label_is_kept(julian: dt.date, gregorian: dt.date) -> None:
     assert rebased(pa.array([gregorian, None])).to_pylist() == [julian, None]
     noon = dt.time(12, 30, 1, 5)
     stamps = pa.array([dt.datetime.combine(gregorian, noon), None], pa.timestamp("us"))
-    assert rebased(stamps).to_pylist() == [dt.datetime.combine(julian, noon), None]
+    in_utc = rebased(stamps.cast(pa.timestamp("us", "UTC")))
+    assert in_utc.cast(pa.timestamp("us")).to_pylist() == [dt.datetime.combine(julian, noon), None]
+    assert rebased(stamps, int96=True).to_pylist() == [dt.datetime.combine(julian, noon), None]
+    assert rebased(stamps) == stamps, "Spark never rebases TIMESTAMP_NTZ"
 
 
 def test_todays_calendar_is_left_alone() -> None:
@@ -51,6 +54,19 @@ def test_todays_calendar_is_left_alone() -> None:
 )
 def test_the_footer_says(metadata: dict[bytes, bytes] | None, legacy: bool) -> None:
     assert is_legacy(metadata) is legacy
+
+
+@pytest.mark.parametrize(
+    ("key", "int96", "others"),
+    [
+        (b"org.apache.spark.legacyDateTime", False, True),
+        (b"org.apache.spark.legacyINT96", True, False),
+    ],
+)
+def test_the_footer_says_it_of_int96_apart(key: bytes, int96: bool, others: bool) -> None:
+    metadata = {key: b"", b"org.apache.spark.version": b"4.3.0"}
+    assert is_legacy(metadata, int96=True) is int96
+    assert is_legacy(metadata, int96=False) is others
 
 
 def test_predicates_find_what_is_read(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming_driver import SETTINGS
 
 import txlog.spark_ext
-from txlog.spark_ext.java import ensure_java
+from txlog.spark_ext.sessions import ensure_java
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 TASKS, ROWS = 4, 200_000

@@ -22,10 +22,10 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import txlog.spark_ext
 from txlog.errors import OutcomeUnknownError, StoreError
-from txlog.spark_ext import frame
+from txlog.spark_ext import write_frame
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
-from txlog.spark_ext.target import task_property
+from txlog.spark_ext.write_tasks import task_property
 from txlog.spark_ext.writer import StreamWriter, stream_writer
 from txlog.store.base import BasicStore
 from txlog.store.open import open_store
@@ -225,8 +225,8 @@ def to_table(run: Run) -> Callable[[DataFrame, int], None]:
 
         crash.at(BEFORE_WRITE)
         rows, txn = df.mapInArrow(batches, df.schema), (run.name, batch_id)
-        with mock.patch.object(frame, "open_store", opened):
-            frame.write(rows, run.table, txn=txn, properties=INTERVAL)
+        with mock.patch.object(write_frame, "open_store", opened):
+            write_frame.write(rows, run.table, txn=txn, properties=INTERVAL)
         crash.at(AFTER_COMMIT)
 
     return load

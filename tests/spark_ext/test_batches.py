@@ -14,14 +14,14 @@ from pyspark.sql.types import StructType
 
 import txlog
 from txlog.errors import EngineError
-from txlog.spark_ext import frame as by_frame
 from txlog.spark_ext import write
+from txlog.spark_ext import write_frame as by_frame
 from txlog.spark_ext.batches import batches_by_rows, rows_in_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from txlog.spark_ext.target import Target
+    from txlog.spark_ext.write_tasks import Target
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MAX_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"

@@ -17,9 +17,10 @@ from txlog.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from txlog.spark_ext.changes import ChangesPartition, ChangesReader
+from txlog.spark_ext.changes import ChangesReader
 from txlog.spark_ext.options import Options
 from txlog.spark_ext.source import TxlogDataSource
+from txlog.spark_ext.tasks import ChangesPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

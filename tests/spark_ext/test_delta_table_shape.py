@@ -127,7 +127,7 @@ def test_what_is_missing_is_named(table: DeltaTable, method: str, arguments: Any
 
 def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
     session: Any = None
-    builder = DeltaTableBuilder(session, "create")
+    builder = DeltaTableBuilder(session, "create", DeltaTable)
     with pytest.raises(UnsupportedFeatureError, match=r"executeZOrderBy .*Instead: .*sort"):
         table.optimize().executeZOrderBy("a")
     with pytest.raises(UnsupportedFeatureError, match="clusterBy is not in txlog"):

@@ -78,6 +78,7 @@ def judge(spark: SparkSession, case: Case) -> None:
     except txlog.TxlogError as error:
         pytest.skip(f"the files of this table are not all there: {error.code}")
     frame = spark.read.format("txlog").load(str(case.path))
+    assert read(spark, str(case.path)).schema == frame.schema
     native, by_python = in_words(read(spark, str(case.path))), in_words(frame)
     assert native.column_names == expected.column_names
     assert rows_sha256(native) == rows_sha256(by_python)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -147,3 +148,67 @@ def test_versions_that_are_not_there_are_told_by_option(tmp_path: Path) -> None:
     options = {"path": str(tmp_path), "readChangeFeed": "true", "startingVersion": "9"}
     with pytest.raises(NotFoundError, match="startingVersion is later"):
         TxlogDataSource({**options, "endingVersion": "9"}).schema()
+
+
+def _written(path: Path, options: dict[str, str], *, overwrite: bool = False) -> txlog.Table:
+    """Write one row as Spark does, without a JVM."""
+    rows = pa.table({"x": [1], "p": ["a"]})
+    raw = {name.lower(): text for name, text in options.items()}  # As Spark hands them over.
+    writer = TxlogDataSource({"path": str(path), **raw}).writer(ROWS, overwrite)
+    writer.commit([writer.write(iter(rows.to_batches()))])
+    return txlog.Table(path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"replaceUsing": "x"}, "rows that match"),
+        ({"replaceOn": "s.x = t.x", "targetAlias": "t"}, "rows that match"),
+        ({"dataChange": "false"}, "readers of changes"),
+        ({"dataChange": "no"}, "true or false"),
+        ({"compression": "lzo"}, "expected one of"),
+        ({"delta.noSuchProperty": "1"}, "no such property"),
+        ({"delta.appendOnly": "true"}, "the table has other values of delta.appendOnly"),
+    ],
+    ids=str,
+)
+def test_options_that_change_what_a_write_means_are_refused(
+    tmp_path: Path, options: dict[str, str], told: str, overwrite: bool
+) -> None:
+    path = tmp_path if "appendOnly" in told else tmp_path / "new"
+    txlog.write(tmp_path, pa.table({"x": [1, 2], "p": ["a", "b"]}))
+    with pytest.raises(InvalidInputError, match=told):
+        _written(path, options, overwrite=overwrite)
+    assert txlog.Table(tmp_path).version == 0
+    assert not (tmp_path / "new").exists()
+
+
+def test_data_change_may_be_said(tmp_path: Path) -> None:
+    assert _written(tmp_path, {"dataChange": "true"}).count() == 1
+
+
+def test_compression_is_that_of_the_files_of_a_write(tmp_path: Path) -> None:
+    def codecs(table: txlog.Table) -> list[str]:
+        files = [pq.ParquetFile(tmp_path / path) for path in table.files()["path"].to_pylist()]
+        return sorted(file.metadata.row_group(0).column(0).compression for file in files)
+
+    assert codecs(_written(tmp_path, {"compression": "gzip"})) == ["GZIP"]
+    table = _written(tmp_path, {})
+    assert codecs(table) == ["GZIP", "ZSTD"]
+    assert "delta.parquet.compression.codec" not in table.properties
+
+
+def test_options_of_delta_are_properties_of_a_new_table(tmp_path: Path) -> None:
+    options = {
+        "delta.dataSkippingNumIndexedCols": "1",
+        "delta.feature.deletionVectors": "supported",
+        "tableProperties": '{"delta.checkpointInterval": "7"}',
+    }
+    table = _written(tmp_path, options)
+    assert table.properties["delta.dataSkippingNumIndexedCols"] == "1"
+    assert table.properties["delta.checkpointInterval"] == "7"
+    assert "deletionVectors" in (table.protocol.writer_features or ())
+    assert _written(tmp_path, options).version == 1  # The table is already so.
+    with pytest.raises(InvalidInputError, match="tableProperties has it too"):
+        _written(tmp_path, {**options, "delta.checkpointInterval": "7"})

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
+from pyspark.sql.types import StructField as Field
+from pyspark.sql.types import StructType as Struct
 
 import txlog
 from txlog.errors import SchemaMismatchError
-from txlog.spark_ext.reader import FragmentPartition, FragmentsReader
+from txlog.spark_ext.reader import FragmentsReader
 from txlog.spark_ext.source import TxlogDataSource
+from txlog.spark_ext.tasks import FragmentPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +32,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
 
     They are small, but each has a task of its own.
     """
-    monkeypatch.setattr("txlog.spark_ext.shares._LEAST_BYTES", 1)
+    monkeypatch.setattr("txlog.spark_ext.partitions._LEAST_BYTES", 1)
     monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 3)
     data = pa.table({"x": list(range(40)), "text": [f"t{n}" for n in range(40)]})
     made = txlog.write(tmp_path / "t", data, max_rows_per_file=10)
@@ -64,7 +68,9 @@ def test_columns_that_become_nullable(tmp_path: Path) -> None:
     strict = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     made = txlog.write(tmp_path / "strict", pa.table({"x": [1]}, schema=strict))
     source = TxlogDataSource({"path": made.uri})
-    loaded = source.schema()
+    assert source.schema() == Struct([Field("x", LongType())])
+    # A caller, or the catalog, may have been stricter: Spark would take no null for granted.
+    loaded = Struct([Field("x", LongType(), nullable=False)])
     source.reader(loaded)
     made.overwrite(pa.table({"x": [None]}, pa.schema([("x", pa.int64())])),
                    schema_mode="overwrite")  # fmt: skip
@@ -196,8 +202,8 @@ def test_no_columns_of_fragments_that_must_be_read(table: txlog.Table) -> None:
 def test_very_many_rows_are_counted_in_parts(
     table: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.spark_ext.reader._COUNTED_ROWS", 15)
-    monkeypatch.setattr("txlog.spark_ext.reader.BATCH_ROWS", 4)
+    monkeypatch.setattr("txlog.spark_ext.partitions._COUNTED_ROWS", 15)
+    monkeypatch.setattr("txlog.spark_ext.tasks.BATCH_ROWS", 4)
     reader, partitions = planned(table, columns="")
     sizes = [[batch.num_rows for batch in reader.read(one)] for one in partitions]
     assert sizes == [[4, 4, 4, 3], [4, 4, 4, 3], [4, 4]]

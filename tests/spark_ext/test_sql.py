@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, NotFoundError
-from txlog.spark_ext import create_view, read, table_location
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.spark_ext import DeltaTable, create_view, read, table_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +79,39 @@ def test_a_view_of_a_part_is_for_reading(table: txlog.Table, sql: Sql, option: s
         with pytest.raises(Exception, match=r"\[invalid-input\].*chooses what is read"):
             sql(f"{statement} {source}")
     assert ids(table) == [1, 2, 3, 4]
+
+
+def test_which_frames_and_views_show_later_commits(
+    spark: "SparkSession", table: txlog.Table, sql: Sql
+) -> None:
+    """What docs/spark.md says of them."""
+    kept = f"SELECT * FROM t WITH ('path'='{table.uri}')"
+    frame = spark.read.format("txlog").load(table.uri)
+    sql("CREATE TABLE t USING txlog LOCATION '{path}'")
+    sql("CREATE TEMPORARY VIEW v USING txlog OPTIONS (path '{path}')")
+    sql(f"CREATE TEMPORARY VIEW latest AS {kept}")
+    sql(f"CREATE VIEW latest_kept AS {kept}")
+    create_view(spark, "native", table.uri)
+
+    def counts() -> dict[str, int]:
+        views = {name: spark.table(name) for name in ("v", "latest", "latest_kept", "native")}
+        return {name: one.count() for name, one in {"frame": frame, **views}.items()}
+
+    try:
+        assert set(counts().values()) == {4}
+        sql("INSERT INTO v VALUES (5, 'e')")
+        assert ids(table) == [1, 2, 3, 4, 5]
+        for refresh in ("REFRESH TABLE v", "REFRESH '{path}'"):
+            sql(refresh)
+        assert counts() == {"frame": 4, "v": 4, "native": 4, "latest": 5, "latest_kept": 5}
+
+        frame = spark.read.format("txlog").load(table.uri)
+        sql("CREATE OR REPLACE TEMPORARY VIEW v USING txlog OPTIONS (path '{path}')")
+        create_view(spark, "native", table.uri)
+        assert set(counts().values()) == {5}
+    finally:
+        for view in ("TEMPORARY VIEW latest", "VIEW latest_kept", "TEMPORARY VIEW native"):
+            sql(f"DROP {view}".replace("TEMPORARY ", ""))
 
 
 def test_time_travel_in_a_view(table: txlog.Table, sql: Sql) -> None:
@@ -151,6 +184,47 @@ def test_a_schema_that_the_catalog_has_wrong(sql: Sql) -> None:
         sql("SELECT * FROM t WITH ('path'='{path}')")
 
 
+def test_properties_of_the_catalog_alone_are_refused(
+    spark: "SparkSession", tmp_path: Path, sql: Sql
+) -> None:
+    kept = {"delta.checkpointInterval": "7", "a": "b"}
+    made = txlog.write(tmp_path / "p", pa.table({"id": [1]}), properties=kept)
+    sql(
+        f"CREATE TABLE t USING txlog LOCATION '{made.uri}' TBLPROPERTIES "
+        "('delta.checkpointInterval'='7', 'owner.note'='x, y=z')"
+    )
+    assert DeltaTable.forName(spark, "t").table.uri == made.uri
+    sql(
+        "ALTER TABLE t SET TBLPROPERTIES "
+        "('delta.appendOnly'='true', 'delta.feature.rowTracking'='supported', 'c'='d')"
+    )
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        DeltaTable.forName(spark, "t")
+    assert "no effect: delta.appendOnly, delta.feature.rowTracking" in caught.value.reason
+    sql(caught.value.remedy.split(";")[0])
+    assert DeltaTable.forName(spark, "t").table.uri == made.uri
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t SET TBLPROPERTIES ('delta.appendOnly'='true')",
+        "ALTER TABLE t UNSET TBLPROPERTIES ('delta.appendOnly')",
+        "ALTER TABLE t SET LOCATION '/elsewhere'",
+        "ALTER TABLE t DROP COLUMN s",
+        "ALTER TABLE t RENAME COLUMN s TO x",
+        "ALTER TABLE t ALTER COLUMN s COMMENT 'x'",
+        "COMMENT ON TABLE t IS 'x'",
+    ],
+)
+def test_what_changes_the_catalog_alone(table: txlog.Table, sql: Sql, statement: str) -> None:
+    """What docs/spark.md says: Spark does this by itself, and no source in Python hears of it."""
+    sql("CREATE TABLE t USING txlog LOCATION '{path}'")
+    sql(statement)
+    now = txlog.Table(table.uri)
+    assert (now.version, now.properties) == (table.version, table.properties)
+
+
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -181,6 +255,7 @@ def test_what_spark_refuses(table: txlog.Table, sql: Sql, statement: str, told: 
     ("statement", "told"),
     [
         ("DELETE FROM c WHERE id = 1", "does not support deletes"),
+        ("ALTER TABLE c ADD CONSTRAINT o CHECK (id > 0)", "does not support table constraint"),
         ("TRUNCATE TABLE c", "does not support truncates"),
         ("ANALYZE TABLE c COMPUTE STATISTICS", "not supported for v2 tables"),
         ("SELECT * FROM c WITH ('path'='{path}', 'versionAsOf'='0')", "TIME_TRAVEL"),

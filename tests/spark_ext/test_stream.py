@@ -57,6 +57,15 @@ def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) ->
     found = txlog.Table(table)
     assert sorted(found.to_arrow()["id"].to_pylist()) == list(range(5))
     assert (found.version, found.transaction_version(first.id)) == (4, 4)
+    for entry in found.history():  # As Delta names what a stream commits; the first made the table.
+        assert entry["operation"] == "STREAMING UPDATE"
+        assert entry["operationParameters"] == {
+            "outputMode": "Append",
+            "queryId": first.id,
+            "epochId": str(entry["version"]),
+        }
+        metrics = entry["operationMetrics"]
+        assert (metrics["numAddedFiles"], metrics["numOutputRows"]) == ("1", "1")
 
 
 def test_a_function_that_fails_ends_the_query_before_its_batch(
@@ -184,6 +193,11 @@ def test_complete_mode_replaces_all_rows(spark: "SparkSession", tmp_path: Path) 
         [(1, 2), (2, 1)],
         [(1, 2), (2, 2), (3, 1)],
     ]
+    for version in (0, 1):
+        info = actions(table, version)[0]["commitInfo"]
+        assert info["operation"] == "STREAMING UPDATE"
+        assert info["operationParameters"]["outputMode"] == "Complete"
+        assert (int(info["operationMetrics"]["numRemovedFiles"]) > 0) is (version > 0)
 
 
 def test_wrong_options_of_a_stream(spark: "SparkSession", tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from txlog.errors import (
 )
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.scan.plan import ReadPlan
-from txlog.spark_ext.reader import FragmentPartition
-from txlog.spark_ext.shares import task_shares
+from txlog.spark_ext.partitions import task_shares
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.stream_reader import StreamReader
+from txlog.spark_ext.tasks import FragmentPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -222,3 +222,9 @@ RECORDED = frozenset(
         "txlog.droppedColumns",
     }
 )
+_BY_FOLDED_NAME = {name.lower(): name for name in _KNOWN}
+
+
+def property_name(name: str) -> str:
+    """Return the name of a known property as Delta spells it, whatever the case; others as is."""
+    return _BY_FOLDED_NAME.get(name.lower(), name)

@@ -1,7 +1,9 @@
 """Dates of files that Spark wrote in the calendar of its old versions.
 
-Such a file says so in its footer. Its dates before 1582-10-15 are labels of the Julian calendar;
-tables, and their statistics, know the proleptic Gregorian one alone. Pure.
+Such a file says so in its footer, of INT96 apart from other types. Its dates and timestamps before
+1582-10-15 are labels of the Julian calendar; tables, and their statistics, know the proleptic
+Gregorian one alone. Spark has written timestamps without a time zone in the latter from the start.
+Pure.
 """
 
 from __future__ import annotations
@@ -21,25 +23,36 @@ _VERSION = b"org.apache.spark.version"
 _EPOCH_JDN = 2_440_588  # The Julian day number of 1970-01-01.
 
 
-def is_legacy(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Return whether a file's footer says that it is in the old calendar."""
-    found = metadata or {}
-    if _DATES in found or _INT96 in found:
+def is_legacy(metadata: Mapping[bytes, bytes] | None, *, int96: bool | None = None) -> bool:
+    """Return whether a file's footer says that it is in the old calendar.
+
+    Parameters
+    ----------
+    int96
+        True asks for timestamps of the physical type INT96, False for all other values, None for
+        any of the two.
+    """
+    keys = metadata or {}
+    marks = {None: (_DATES, _INT96), True: (_INT96,), False: (_DATES,)}[int96]
+    if any(mark in keys for mark in marks):
         return True
-    version = found.get(_VERSION, b"3").split(b".")[0]
+    version = keys.get(_VERSION, b"3").split(b".")[0]
     return version.isdigit() and int(version) < 3
 
 
-def rebased(array: pa.Array) -> pa.Array:
+def rebased(array: pa.Array, *, int96: bool = False) -> pa.Array:
     """Return dates or timestamps of a legacy file as those that their writer meant.
 
-    Timestamps go by their day in UTC. Arrays of other types are returned as they are.
+    Timestamps go by their day in UTC. Those without a time zone are returned as they are, unless
+    they were INT96, which Arrow gives without one; and so are arrays of other types.
     """
     if pa.types.is_date32(array.type):
         return (
             _rebased_days(array.cast(pa.int32()).cast(pa.int64())).cast(pa.int32()).cast(array.type)
         )
     if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
+        return array
+    if array.type.tz is None and not int96:
         return array
     micros = array.cast(pa.int64())
     if not _has_old(micros, CUTOVER * DAY_US):

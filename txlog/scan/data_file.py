@@ -168,7 +168,20 @@ class OpenFile:
             columns=list(self._names.values()),
             use_threads=threads,
         ):
-            yield _in_todays_calendar(raw) if self._legacy else raw
+            yield self._in_todays_calendar(raw) if self._legacy else raw
+
+    def _in_todays_calendar(self, raw: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows of a legacy file with the dates and timestamps that their writer meant."""
+        metadata, schema = self._parquet.metadata.metadata, self._parquet.metadata.schema
+        leaves = map(schema.column, range(len(schema.names)))
+        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        columns = [
+            rebased(column, int96=name in int96)
+            if is_legacy(metadata, int96=name in int96)
+            else column
+            for name, column in zip(raw.schema.names, raw.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=raw.schema)
 
     def _kept_row_groups(self) -> list[bool] | None:
         plan = self._plan
@@ -201,8 +214,3 @@ class OpenFile:
         found = metadata_bounds(ids, rows, self._plan.row_tracking, starts=starts)
         ours = self._plan.metadata_columns  # A table's own column may hide one.
         return Bounds(rows, {(name,): held for name, held in found.items() if name in ours})
-
-
-def _in_todays_calendar(raw: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [rebased(column) for column in raw.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=raw.schema)

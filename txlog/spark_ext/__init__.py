@@ -17,11 +17,10 @@ if TYPE_CHECKING:
         IdentityGenerator,
     )
     from txlog.spark_ext.engine import SparkEngine, table
-    from txlog.spark_ext.frame import write
-    from txlog.spark_ext.java import ensure_java
     from txlog.spark_ext.native import read
+    from txlog.spark_ext.sessions import ensure_java, register, session
     from txlog.spark_ext.source import TxlogDataSource
-    from txlog.spark_ext.start import register, session
+    from txlog.spark_ext.write_frame import write
 
 __all__ = [
     "DeltaOptimizeBuilder",
@@ -48,14 +47,34 @@ _HOMES = {
     "SparkEngine": "engine",
     "TxlogDataSource": "source",
     "create_view": "catalog",
-    "ensure_java": "java",
+    "ensure_java": "sessions",
     "read": "native",
-    "register": "start",
-    "session": "start",
+    "register": "sessions",
+    "session": "sessions",
     "table": "engine",
     "table_location": "catalog",
-    "write": "frame",
+    "write": "write_frame",
 }
+
+
+def require_pyspark() -> None:
+    """Raise unless PySpark is installed.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It is not; the error says how to get it.
+    """
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        from txlog.errors import UnsupportedFeatureError
+
+        raise UnsupportedFeatureError(
+            features=("Spark",),
+            reason=f"PySpark is not installed: {error}",
+            remedy="Install it: pip install 'pyspark-txlog[spark]'",
+        ) from error
 
 
 def __getattr__(name: str) -> Any:
@@ -63,4 +82,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(name)
     from importlib import import_module
 
+    if _HOMES[name] != "sessions":  # That module can be imported without PySpark.
+        require_pyspark()
     return getattr(import_module(f"txlog.spark_ext.{_HOMES[name]}"), name)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
+from txlog.protocol.access import features_of
+from txlog.protocol.properties import FEATURE_PREFIX, split_features
+from txlog.snapshot.snapshot import Snapshot
+from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native import read
 from txlog.spark_ext.options import plain_path
 
@@ -23,6 +28,9 @@ if TYPE_CHECKING:
 _FORMATS = ("delta", "txlog")
 # What Spark says then; the last is said by 4.2.
 _NO_SCHEMA = ("_NOT_FOUND", "SINGLE_PART_NAMESPACE", "NESTED_DATABASE", "Nested databases")
+_PROPERTY = re.compile(
+    r"(?:^\[|, )(delta\.[^=\s]+)=(.*?)(?=, [^=\s]+=|\]$)"
+)  # As Spark shows them.
 _PART = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.`\s]+))\s*(\.|$)")
 
 
@@ -77,9 +85,22 @@ def table_location(spark: SparkSession, name: str) -> str:
     UnsupportedFeatureError
         It is a temporary view, which tells of no table, or a table of another format.
     """
+    return catalog_entry(spark, name).location
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """What Spark's catalog says of a table."""
+
+    location: str
+    properties: Mapping[str, str] = field(default_factory=dict)  # Those of Delta, for `txlog`.
+
+
+def catalog_entry(spark: SparkSession, name: str) -> CatalogEntry:
+    """Return what Spark's catalog says of a table; errors as for `table_location`."""
     path = path_in(name)
     if path is not None:
-        return path
+        return CatalogEntry(path)
     parts = split_name(name)
     inside = f" IN {'.'.join(map(quote_name, parts[:-1]))}" if len(parts) > 1 else ""
     pattern = parts[-1].replace("\\", "\\\\").replace("'", "\\'")
@@ -106,7 +127,34 @@ def table_location(spark: SparkSession, name: str) -> str:
             f"{'without' if location is None else 'with'} a location",
             remedy="Use forPath with the path of a Delta table",
         )
-    return plain_path(location)
+    # Other engines keep notes of their own beside tables of the format `delta`.
+    said = _told(told, "Table Properties") if provider.lower() == "txlog" else None
+    return CatalogEntry(plain_path(location), dict(_PROPERTY.findall(said or "")))
+
+
+def require_in_log(entry: CatalogEntry, name: str, snapshot: Snapshot) -> None:
+    """Refuse properties that only Spark's catalog has: nothing that reads or writes would know.
+
+    `ALTER TABLE … SET TBLPROPERTIES` and `CREATE TABLE … TBLPROPERTIES` put them there, and Spark
+    tells a source in Python neither.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names them.
+    """
+    features, properties = split_features(entry.properties)
+    own = snapshot.metadata.configuration
+    lacking = [key for key, value in properties.items() if own.get(key) != value]
+    lacking += [FEATURE_PREFIX + one for one in sorted(features - features_of(snapshot.protocol))]
+    if lacking:
+        raise UnsupportedFeatureError(
+            path=name,
+            reason="Spark's catalog has properties that the table's log does not have, so they "
+            f"have no effect: {', '.join(lacking)}",
+            remedy=f"ALTER TABLE {name} UNSET TBLPROPERTIES ({', '.join(map(repr, lacking))}); "
+            "addFeatureSupport adds features, and DeltaTable.replace(…).property properties",
+        )
 
 
 def _shown(spark: SparkSession, command: str, name: str) -> Sequence[Row]:
@@ -144,7 +192,8 @@ def register_table(spark: SparkSession, name: str, uri: str) -> None:
     """Put a table that exists into Spark's catalog, so that its location is found by its name."""
     location = uri.replace("\\", "\\\\").replace("'", "\\'")
     quoted = ".".join(map(quote_name, split_name(name)))
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
+    with format_known():
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted} USING txlog LOCATION '{location}'")
 
 
 def create_view(

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.changes.changes import feed_read_plan, plan_feed
-from txlog.changes.plan import ChangeFile
-from txlog.changes.read import read_changes
-from txlog.changes.versions import feed_range
-from txlog.expressions.tree import Expression
-from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.schema.types import StructType
-from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.options import Options
-from txlog.spark_ext.reader import as_spark_expects
-from txlog.spark_ext.shares import task_shares
-from txlog.spark_ext.spelled import spelled
-from txlog.store.base import Store
+from txlog.spark_ext.options import Options, option_names
+from txlog.spark_ext.tasks import ChangesPartition, read_changes_of
+
+if TYPE_CHECKING:
+    from txlog.expressions.tree import Expression
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
+
+# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
 
 _OF_OTHER_READS = (
     "versionAsOf", "timestampAsOf", "limit", "maxFilesPerTrigger", "maxBytesPerTrigger",
@@ -35,34 +27,7 @@ _OF_OTHER_READS = (
 )  # fmt: skip
 
 
-@dataclass
-class ChangesPartition(InputPartition):
-    """A task's work: files of changes, or a part of one. Without files there is nothing to read."""
-
-    plan: ReadPlan
-    files: tuple[ChangeFile, ...] = ()
-    rows: RowRange | None = None
-
-
-def change_partitions(
-    plan: ReadPlan, files: Sequence[ChangeFile], max_bytes: int
-) -> list[ChangesPartition]:
-    """Return one partition for each task."""
-    shares = task_shares(files, [file.fragment for file in files], max_bytes)
-    return [ChangesPartition(plan, share.items, share.rows) for share in shares]
-
-
-def read_changes_of(
-    store: Store, partition: ChangesPartition, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield a partition's rows, in exactly the types that Spark expects; runs on an executor."""
-    batches = chain.from_iterable(
-        read_changes(store, partition.plan, file, rows=partition.rows) for file in partition.files
-    )
-    return as_spark_expects(batches, schema)
-
-
-@spelled()
+@option_names()
 def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     """Return the first version of the range that options name, and its last one, loaded.
 
@@ -71,6 +36,9 @@ def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     InvalidInputError, NotFoundError
         As for `Table.changes`.
     """
+    from txlog.changes.versions import feed_range
+    from txlog.snapshot.load import load_snapshot
+
     options.refuse(_OF_OTHER_READS, "it has no meaning for the change data feed of a range")
     store = options.store()
     first, last = feed_range(
@@ -98,6 +66,11 @@ class ChangesReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what tasks read."""
+        from txlog.changes.changes import feed_read_plan, plan_feed
+        from txlog.schema.types import StructType
+        from txlog.spark_ext.loaded_table import require_loaded
+        from txlog.spark_ext.partitions import change_partitions
+
         store, first, last = feed_of(self._options)
         require_loaded(
             self._loaded,
@@ -107,8 +80,8 @@ class ChangesReader(DataSourceReader):
             of_all=False,
         )
         changes = plan_feed(store, last, first, columns=self._columns, where=self._where)
-        found = change_partitions(changes.plan, changes.files, self._max_bytes)
-        return found or [ChangesPartition(changes.plan)]
+        partitions = change_partitions(changes.plan, changes.files, self._max_bytes)
+        return partitions or [ChangesPartition(changes.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition."""

@@ -297,6 +297,22 @@ def before_commit() -> Iterator[None]:
         raise failed from error
 
 
+@contextmanager
+def format_known() -> Iterator[None]:
+    """Raise one clear `EngineError` where Spark does not know the format `txlog`."""
+    try:
+        yield
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+            raise
+        raise EngineError(
+            reason="Spark does not know the format txlog: the Python that it starts does not find "
+            "txlog, or no session is active in this thread",
+            remedy="Set PYSPARK_PYTHON to an interpreter that has txlog, before the session "
+            "starts, or call txlog.spark_ext.register(spark) in this thread",
+        ) from error
+
+
 def _shortened(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
     return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import InvalidInputError
-from txlog.spark_ext.spelled import spelled
+from txlog.errors import InvalidInputError, TxlogError
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -41,12 +41,17 @@ UNKNOWN_TO_STREAMS = (
 _OF_WRITING = (
     "partitionBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema",
     "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata", "tableProperties",
+    "compression", "dataChange",
 )  # fmt: skip
+UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
+"""Options of delta-spark that txlog refuses: without them, other rows would be replaced."""
+
+_PROPERTY = "delta."  # How the options of a write begin that delta-spark takes for properties.
 _BY_SPARK = ("path", "paths", "location")
 
 KNOWN = (
     *_BY_SPARK, *STORAGE, *_OF_READING, "maxPartitionBytes", *_OF_STREAMS, *UNKNOWN_TO_STREAMS,
-    *_OF_WRITING,
+    *_OF_WRITING, *UNKNOWN_TO_WRITES,
 )  # fmt: skip
 """All options that mean something."""
 
@@ -58,6 +63,50 @@ _LOCAL = re.compile("file:/+")
 
 _UNITS = "bkmgtp"  # As Spark has them: each is 1024 times the one before it.
 _SIZE = re.compile(rf"([0-9]+)(?:([{_UNITS[1:]}])b?|b)?")
+
+
+# Options of Spark for arguments of Python, and for what errors say of these.
+_OPTIONS = {
+    "partition_by": "partitionBy",
+    "partition_mode": "partitionOverwriteMode",
+    "properties": "tableProperties",
+    "txn": "txnAppId",
+    **{
+        f"{end}_{what}": f"{end}{what.capitalize()}"
+        for end in ("starting", "ending")
+        for what in ("version", "timestamp")
+    },
+}
+_PHRASES = {
+    'schema_mode="merge"': "mergeSchema=true",
+    'partition_mode="static"': "partitionOverwriteMode=static",
+    'mode="overwrite"': 'mode("overwrite")',
+    **{name: option for name, option in _OPTIONS.items() if "_" in name},
+}
+_PHRASE = re.compile("|".join(rf"\b{re.escape(phrase)}" for phrase in _PHRASES))
+
+
+@contextmanager
+def option_names(**more: str) -> Iterator[None]:
+    """Let errors name options of Spark where they name arguments of Python.
+
+    Parameters
+    ----------
+    more
+        Options that arguments stand for here, and only here.
+    """
+    try:
+        yield
+    except TxlogError as error:
+        if isinstance(error, InvalidInputError) and error.argument is not None:
+            names = _OPTIONS | more
+            error.argument = names.get(error.argument, error.argument)
+        error.reason, error.remedy = map(_said, (error.reason, error.remedy))
+        raise
+
+
+def _said(text: str) -> str:
+    return _PHRASE.sub(lambda found: _PHRASES[found.group()], text)
 
 
 def plain_path(location: str) -> str:
@@ -72,6 +121,17 @@ def _meant(name: str) -> str | None:
     plain = re.sub(r"[\W_]", "", name)
     close = get_close_matches(plain, _FOLDED, n=1, cutoff=_ALIKE)
     return _SHORT.get(plain) or (_FOLDED[close[0]] if close else None)
+
+
+def _property_name(folded: str) -> str:
+    """Return a property's name as Delta spells it: Spark hands names of options in lower case."""
+    from txlog.protocol.features import FEATURES
+    from txlog.protocol.properties import FEATURE_PREFIX, property_name
+
+    if not folded.startswith(FEATURE_PREFIX):
+        return property_name(folded)
+    feature = folded.removeprefix(FEATURE_PREFIX)
+    return FEATURE_PREFIX + next((name for name in FEATURES if name.lower() == feature), feature)
 
 
 class Options:
@@ -153,7 +213,7 @@ class Options:
         from txlog.snapshot.travel import parse_timestamp
 
         text = self.text(name)
-        with spelled(timestamp=name):
+        with option_names(timestamp=name):
             return None if text is None else parse_timestamp(text)
 
     def columns(self) -> list[str] | None:
@@ -235,13 +295,29 @@ class Options:
         return open_store(path, self.storage)
 
     def require_writing(self) -> None:
-        """Refuse options of reading: who writes through a view of some rows would write to all.
+        """Refuse options of reading, and those of delta-spark's writes that txlog has not.
+
+        Who writes through a view of some rows would write to all of them.
 
         Raises
         ------
         InvalidInputError
             Names the option.
         """
+        for name in UNKNOWN_TO_WRITES:
+            if self.text(name) is not None:
+                raise InvalidInputError(
+                    argument=name,
+                    reason="txlog does not replace the rows that match rows of the frame",
+                    remedy="Choose the rows with replaceWhere, or whole partitions with "
+                    "partitionOverwriteMode=dynamic",
+                )
+        if not self.flag("dataChange", default=True):
+            raise InvalidInputError(
+                argument="dataChange",
+                reason="a write of a frame changes rows: readers of changes must see them",
+                remedy="Leave it out; to rearrange rows only, call Table.compact",
+            )
         for name in _OF_READING:
             if self.text(name) is not None:
                 remedy = "Leave it out: the latest version is written to"
@@ -272,17 +348,44 @@ class Options:
         return None if app_id is None or version is None else (app_id, version)
 
     def properties(self) -> dict[str, str]:
-        """Return the properties of a table to be made: a JSON object in `tableProperties`."""
+        """Return the properties of a table to be made.
+
+        They are a JSON object in `tableProperties`, and the options that begin with `delta.`, as
+        delta-spark has them.
+        """
+        single = {
+            _property_name(name): text
+            for name, text in self._raw.items()
+            if name.startswith(_PROPERTY)
+        }
         text = self.text("tableProperties")
         if text is None:
-            return {}
+            return single
         try:
-            found = orjson.loads(text)
+            properties = orjson.loads(text)
         except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
+            properties = None
+        if not isinstance(properties, dict):
             raise self._bad("tableProperties", "a JSON object of properties was expected")
-        return found
+        twice = sorted(properties.keys() & single.keys())
+        if twice:
+            raise InvalidInputError(
+                argument=twice[0],
+                reason="tableProperties has it too",
+                remedy="Pass it only once",
+            )
+        return properties | single
+
+    @property
+    def codec(self) -> str | None:
+        """The codec of the data files of a write, or None if the table decides."""
+        from txlog.protocol.properties import validate_properties
+
+        text = self.text("compression")
+        if text is not None:
+            with option_names(properties="compression"):
+                validate_properties({"delta.parquet.compression.codec": text})
+        return text
 
     def write_options(self) -> WriteOptions:
         """Return how large files may be."""

@@ -5,46 +5,21 @@ Rules: spec/fragments.md, FRG-40 to FRG-44.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import Fragment
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import ReadPlan, ScanPlan, scan_schema
-from txlog.scan.ranges import RowRange
-from txlog.scan.read import BATCH_ROWS, read_fragment
-from txlog.scan.scan import first_rows
-from txlog.scan.shares import limited
-from txlog.schema.arrow import arrow_schema
-from txlog.schema.json import parse_schema
-from txlog.snapshot.files import load_files
-from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.shares import task_shares
-from txlog.store.base import Store
+from txlog.spark_ext.tasks import FragmentPartition, read_partition
 
-_COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
+if TYPE_CHECKING:
+    from txlog.expressions.tree import Expression
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
 
-
-@dataclass
-class FragmentPartition(InputPartition):
-    """A task's work: fragments, or a part of one, and the plan that all of them share.
-
-    Without a fragment there is nothing to read: Spark wants one partition even then.
-    """
-
-    plan: ReadPlan
-    fragments: tuple[Fragment, ...] = ()  # Read in turn.
-    rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
-    limit: int | None = None  # Stop after so many rows.
-    counted: int = 0  # Rows of no columns that the log has counted; they need no file.
+# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
 
 
 class FragmentsReader(DataSourceReader):
@@ -71,6 +46,11 @@ class FragmentsReader(DataSourceReader):
         max_partition_bytes: int,
         only_with_deletions: bool = False,
     ) -> None:
+        from txlog.scan.plan import scan_schema
+        from txlog.schema.arrow import arrow_schema
+        from txlog.schema.json import parse_schema
+        from txlog.spark_ext.loaded_table import require_loaded
+
         self._store = store
         self._snapshot: Snapshot | None = snapshot
         self._columns = schema.names
@@ -97,6 +77,10 @@ class FragmentsReader(DataSourceReader):
         A large fragment has several, small ones share one, and all of the rows that need no file
         have few.
         """
+        from txlog.scan.deferred import plan_snapshot
+        from txlog.snapshot.files import load_files
+        from txlog.spark_ext.partitions import fragment_partitions
+
         assert self._snapshot is not None
         store, snapshot = self._store, self._snapshot
         plan = plan_snapshot(
@@ -106,71 +90,9 @@ class FragmentsReader(DataSourceReader):
         if self._only_with_deletions:
             plan = plan.only(lambda fragment: fragment.num_deletions > 0)
         read = min(1.0, len(plan.needed) / max(1, len(snapshot.schema.fields)))
-        return _partitions(plan, self._limit, self._max_partition_bytes, read)
+        return fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's rows, in exactly the types that Spark expects."""
         assert isinstance(partition, FragmentPartition)
         return read_partition(self._store, partition, self._arrow_schema)
-
-
-def read_partition(
-    store: Store, partition: FragmentPartition, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield a partition's rows in the types of a schema; runs on an executor."""
-    for start in range(0, partition.counted, BATCH_ROWS):
-        yield _rows_of_no_columns(min(BATCH_ROWS, partition.counted - start))
-    batches: Iterator[pa.RecordBatch] = chain.from_iterable(
-        read_fragment(store, partition.plan, fragment, rows=partition.rows)
-        for fragment in partition.fragments
-    )
-    if partition.limit is not None:
-        batches = first_rows(batches, partition.limit)
-    yield from as_spark_expects(batches, schema)
-
-
-def as_spark_expects(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches in exactly the types of a schema."""
-    for batch in batches:
-        if not batch.num_columns:
-            yield batch  # Another one of no arrays would have no rows.
-            continue
-        columns = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _partitions(
-    plan: ScanPlan, limit: int | None, max_bytes: int, read: float
-) -> list[FragmentPartition]:
-    shared = plan.reading
-    found = []
-    counted = 0
-    if limit is not None:
-        for share in limited(plan, limit):
-            if share.counted and not plan.columns:
-                counted += share.rows
-            else:
-                found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
-    else:
-        left = []
-        for fragment, count in zip(plan.fragments, plan.counts, strict=True):
-            if count is not None and not plan.columns:
-                counted += count
-            else:
-                left.append(fragment)
-        found = [
-            FragmentPartition(shared, share.items, share.rows)
-            for share in task_shares(left, left, max_bytes, read=read)
-        ]
-    for start in range(0, counted, _COUNTED_ROWS):
-        found.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
-    return found or [FragmentPartition(shared)]
-
-
-def _rows_of_no_columns(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=["rows"]).select([])

@@ -17,7 +17,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression
 from txlog.schema.types import StructType
 from txlog.spark_ext.options import OF_CHANGES, Options
-from txlog.spark_ext.spark_types import spark_schema
+from txlog.spark_ext.types import read_schema
 
 if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
@@ -89,7 +89,7 @@ class TxlogDataSource(DataSource):
         chosen = snapshot.schema
         if columns is not None:
             chosen = StructType(choose_columns(scan_schema(snapshot), columns))
-        return spark_schema(chosen)
+        return read_schema(chosen)
 
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
@@ -101,7 +101,7 @@ class TxlogDataSource(DataSource):
         last = snapshot_at(options.store())
         if options.text("endingVersion") or options.text("endingTimestamp"):
             _, _, last = feed_of(options)
-        return spark_schema(StructType(feed_read_plan(last, columns, None).columns))
+        return read_schema(StructType(feed_read_plan(last, columns, None).columns))
 
     def reader(self, schema: SparkStruct) -> DataSourceReader:
         """Return a reader of the columns of `schema`."""

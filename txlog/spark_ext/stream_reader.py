@@ -6,7 +6,7 @@ Rules: spec/streaming.md, STR-1 to STR-14.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,77 +21,22 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.cached import cached_property
 from txlog.changes.plan import ChangeFile
-from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression
 from txlog.fragments.fragment import Fragment
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.schema.types import StructType
-from txlog.spark_ext.changes import ChangesPartition, change_partitions, read_changes_of
-from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.options import UNKNOWN_TO_STREAMS, Options
-from txlog.spark_ext.reader import FragmentPartition, read_partition
-from txlog.spark_ext.shares import task_shares
-from txlog.store.base import Store
-from txlog.stream.files import ChangePolicy
-from txlog.stream.offsets import UNDECIDED, Limits
-from txlog.stream.stream import MAX_FILES, StreamOptions, TableStream
+from txlog.spark_ext.options import Options
+from txlog.spark_ext.tasks import (
+    ChangesPartition,
+    FragmentPartition,
+    read_changes_of,
+    read_partition,
+)
 
-_OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
+if TYPE_CHECKING:
+    from txlog.store.base import Store
+    from txlog.stream.stream import StreamOptions, TableStream
 
-
-def stream_options(options: Options) -> StreamOptions:
-    """Return what options ask of a stream.
-
-    Raises
-    ------
-    InvalidInputError
-        One is wrong, unknown to streams of txlog, or contradicts another.
-    """
-    options.refuse(_OF_BATCHES, "a stream cannot be read at one version, or up to one")
-    options.refuse(
-        (*UNKNOWN_TO_STREAMS, "onlyWithDeletions"), "txlog has no such option for streams"
-    )
-    changes = options.reads_changes
-    policy = ChangePolicy(
-        ignore_deletes=options.flag("ignoreDeletes"),
-        ignore_changes=options.flag("ignoreChanges"),
-        skip_change_commits=options.flag("skipChangeCommits"),
-    )
-    if changes and policy != ChangePolicy():
-        options.refuse(
-            ("ignoreDeletes", "ignoreChanges", "skipChangeCommits"),
-            "readChangeFeed tells of all changes",
-        )
-    start: int | Literal["latest"] | None
-    if (options.text("startingVersion") or "").strip().lower() == "latest":
-        start = "latest"
-    else:
-        start = options.number("startingVersion", least=0)
-    moment = options.moment("startingTimestamp")
-    if start is not None and moment is not None:
-        raise InvalidInputError(
-            argument="startingTimestamp",
-            reason="startingVersion and startingTimestamp both say where the stream begins",
-            remedy="Pass only one of them",
-        )
-    columns = options.columns()
-    return StreamOptions(
-        starting_version=start,
-        starting_ms=moment,
-        limits=_limits(options),
-        policy=policy,
-        changes=changes,
-        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
-        columns=None if columns is None else tuple(columns),
-        where=as_expression(options.text("where")),
-    )
-
-
-def _limits(options: Options) -> Limits:
-    files = options.number("maxFilesPerTrigger", least=1)
-    size = options.size("maxBytesPerTrigger")
-    return Limits(MAX_FILES if files is None and size is None else files, size)
+# Tasks get a reader too, so what only the driver needs is imported where the driver does it.
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -107,7 +52,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: TableStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
+        # Tasks have no need of what was asked of the stream: it is read from the options again.
+        state = {name: value for name, value in self.__dict__.items() if name != "_options"}
+        return {**state, "_opened": None}
 
     # Of a reader that cannot be made, Spark fails to say why. So options wait to be asked for.
 
@@ -117,11 +64,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _options(self) -> StreamOptions:
+        from txlog.spark_ext.stream_options import stream_options
+
         return stream_options(self._asked)
 
     @property
     def _stream(self) -> TableStream:
         """The table, opened when it is first needed: tasks have no need of it."""
+        from txlog.schema.types import StructType
+        from txlog.spark_ext.loaded_table import require_loaded
+        from txlog.stream.stream import TableStream
+
         if self._opened is None:
             opened = TableStream(self._store, self._options)
             plan = opened.plan
@@ -137,6 +90,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset of a stream that has not begun; Spark asks for it more than once."""
+        from txlog.stream.offsets import UNDECIDED
+
         return dict(UNDECIDED)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -149,6 +104,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next micro-batch ends."""
+        from txlog.stream.offsets import Limits
+
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._options.limits
         return self._stream.latest(start, limits)
 
@@ -164,6 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return what tasks read: everything between two offsets."""
+        from txlog.spark_ext.partitions import change_partitions, task_shares
+
         plan = self._stream.plan
         work = self._stream.work(start, end)
         changes = [file for file in work if isinstance(file, ChangeFile)]

@@ -5,19 +5,17 @@ Rules: spec/streaming.md, STR-40 to STR-49.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch
 from txlog.commit.context import Context, require_shared
+from txlog.commit.intent import Intent
 from txlog.commit.operation import (
     Done,
     Operation,
@@ -29,68 +27,58 @@ from txlog.commit.operation import (
 )
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
-from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.frame_schema import frame_schema, require_storable
+from txlog.spark_ext.types import frame_schema, require_storable
+from txlog.spark_ext.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
-from txlog.write_table import WriteMode, require_same
+from txlog.write_table import require_same
 from txlog.writing.added_files import AddedFiles
 from txlog.writing.append import Append
 from txlog.writing.checkpoint import checkpoint_if_due
 from txlog.writing.create import already_exists, commit_new_table, existing, new_metadata
-from txlog.writing.data import SchemaMode, target_schema
+from txlog.writing.data import target_schema
 from txlog.writing.files import discard_files
-from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import Overwrite, PartitionMode, require_modes
-from txlog.writing.plan import WritePlan, plan_write, require_still_fits
-
-QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
-SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
+from txlog.writing.overwrite import Overwrite, require_modes
+from txlog.writing.plan import plan_write, require_still_fits
 
 
-@dataclass(frozen=True)
-class WriteRequest:
-    """What a caller wants, as far as it can be said without the table."""
+class StreamingUpdate(Operation):
+    """Another operation, committed as a micro-batch of a streaming query."""
 
-    mode: WriteMode = "append"
-    partition_by: tuple[str, ...] | None = None
-    where: Expression | None = None  # Replace only these rows.
-    partition_mode: PartitionMode = "static"
-    follows_session: bool = False  # Nobody said it, so the session may say another one.
-    schema_mode: SchemaMode = None
-    properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
-    options: WriteOptions = field(default_factory=WriteOptions)
-    user_metadata: str | None = None
+    name = "STREAMING UPDATE"
+
+    def __init__(self, operation: Operation, batch: StreamBatch) -> None:
+        super().__init__(operation.context)
+        self._operation = operation
+        self._batch = batch
+        self.removes_rows = operation.removes_rows
+        self.keeps_files = operation.keeps_files
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the other operation's intent, under the name of a micro-batch."""
+        intent = self._operation.intent(base)
+        return None if intent is None else stated(intent, self._batch)
+
+    def discard(self) -> None:
+        """Delete what the other operation wrote."""
+        self._operation.discard()
 
 
-@dataclass(frozen=True)
-class Target:
-    """A write that fits its table, or makes it. It pickles, without what only the log needs."""
-
-    store: Store
-    request: WriteRequest
-    plan: WritePlan
-    metadata: Metadata  # Of the table as it is, or as it will be made.
-    base: Snapshot | None  # The version that files are written for, without its files.
-
-    @property
-    def written_for(self) -> str:
-        """What the files of this write depend on, as text."""
-        return self.plan.written_for(None if self.base is None else self.metadata.id)
-
-    def in_session(self, partition_mode: str | None) -> Target:
-        """Return it with what a session's `SESSION_PARTITION_MODE` says, where that counts.
-
-        As for Delta, it says nothing where the caller says what is replaced, or of a table without
-        partitions.
-        """
-        request = self.request
-        said = request.where is not None or request.schema_mode == "overwrite"
-        if said or not request.follows_session or not self.metadata.partition_columns:
-            return self
-        if (partition_mode or "").lower() != "dynamic":
-            return self
-        return replace(self, request=replace(request, partition_mode="dynamic"))
+def stated(intent: Intent, batch: StreamBatch | None) -> Intent:
+    """Return an intent under Delta's name for what a stream commits, with its parameters."""
+    if batch is None:
+        return intent
+    metrics = {
+        "numAddedFiles": intent.metrics.get("numFiles", 0),
+        "numRemovedFiles": intent.metrics.get("numRemovedFiles", 0),
+        **{name: value for name, value in intent.metrics.items() if name != "numFiles"},
+    }
+    parameters = {
+        "outputMode": batch.output_mode,
+        "queryId": batch.query_id,
+        "epochId": str(batch.epoch_id),
+    }
+    return replace(intent, operation="STREAMING UPDATE", parameters=parameters, metrics=metrics)
 
 
 def plan_target(
@@ -130,20 +118,20 @@ def plan_target(
     return Target(
         store=store,
         request=request,
-        plan=plan_write(metadata, final, request.options, replaced=request.where),
+        plan=plan_write(
+            _compressed(metadata, request.codec), final, request.options, replaced=request.where
+        ),
         metadata=metadata,
         base=None if table is None else table.without_files(),
     )
 
 
-def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Write a task's rows as data files, and return their `add` actions; runs on an executor.
-
-    If anything fails, the files of this attempt are deleted.
-    """
-    reader = _reader(batches)
-    adds = [] if reader is None else target.plan.write(Context(target.store), reader)
-    return [add.to_json() for add in adds]
+def _compressed(metadata: Metadata, codec: str | None) -> Metadata:
+    """Return a table's metadata as if its property named a codec; only files are planned by it."""
+    if codec is None:
+        return metadata
+    changed = metadata.configuration | {"delta.parquet.compression.codec": codec}
+    return metadata.model_copy(update={"configuration": changed})
 
 
 def transaction_in(query_id: str | None, txn: AppVersion | None) -> AnyAppVersion | None:
@@ -151,25 +139,6 @@ def transaction_in(query_id: str | None, txn: AppVersion | None) -> AnyAppVersio
     if txn is None or query_id in (None, txn[0]):
         return txn
     return QueryBatch(*txn, query_id, whole_batch=False)
-
-
-def task_property(name: str) -> str | None:
-    """Return a local property of the running task, or None if it has none."""
-    context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(name)
-
-
-def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
-    """Return batches as a stream, or None if there are none to tell the schema."""
-    first = next(batches, None)
-    if first is None:
-        return None
-
-    def all_batches() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
-    return pa.RecordBatchReader.from_batches(first.schema, all_batches())
 
 
 def commit_files(
@@ -271,6 +240,7 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
         txn=txn,
         user_metadata=target.request.user_metadata,
         allow_existing=target.request.mode != "error",
+        stated=lambda intent: stated(intent, target.request.stream_batch),
     )
     if made is not None:
         return made
@@ -303,4 +273,6 @@ def _changed(
             partition_mode=request.partition_mode,
             options=request.options,
         )
+    if request.stream_batch is not None:
+        operation = StreamingUpdate(operation, request.stream_batch)
     return execute(operation, latest, txn=txn, user_metadata=request.user_metadata)

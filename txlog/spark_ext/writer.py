@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -14,27 +14,24 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.actions.file import Add
-from txlog.commit.app_versions import AnyAppVersion, AppVersion, QueryBatch, require_app_version
 from txlog.errors import InvalidInputError
-from txlog.expressions.sql import as_expression
-from txlog.spark_ext.options import Options
-from txlog.spark_ext.spelled import spelled
-from txlog.spark_ext.target import (
+from txlog.spark_ext.options import Options, option_names
+from txlog.spark_ext.write_tasks import (
     QUERY_ID,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
-    commit_files,
-    plan_target,
     task_property,
-    transaction_in,
     write_task,
 )
-from txlog.write_table import require_mode
-from txlog.writing.create import existing
-from txlog.writing.data import SchemaMode
-from txlog.writing.overwrite import PartitionMode
+
+if TYPE_CHECKING:
+    from txlog.actions.file import Add
+    from txlog.commit.app_versions import AnyAppVersion, AppVersion
+    from txlog.writing.data import SchemaMode
+    from txlog.writing.overwrite import PartitionMode
+
+# Tasks get a writer too, so what only the driver needs is imported where the driver does it.
 
 
 @dataclass
@@ -62,6 +59,9 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     InvalidInputError
         One is wrong, or would be left without effect.
     """
+    from txlog.expressions.sql import as_expression
+    from txlog.write_table import require_mode
+
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
         schema_mode = "overwrite"
@@ -71,12 +71,13 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
         where=as_expression(options.text("replaceWhere")),
-        partition_mode=cast(PartitionMode, mode),
+        partition_mode=cast("PartitionMode", mode),
         follows_session=options.text("partitionOverwriteMode") is None,
         schema_mode=schema_mode,
         properties=options.properties(),
         options=options.write_options(),
         user_metadata=options.text("userMetadata"),
+        codec=options.codec,
     )
     require_mode(request.mode, request.where, request.partition_mode, request.schema_mode)
     return request
@@ -89,6 +90,8 @@ def written_of(messages: Sequence[Any]) -> list[Written]:
 
 def adds_of(written: Sequence[Written]) -> list[Add]:
     """Return the files that tasks wrote."""
+    from txlog.actions.file import Add
+
     return [Add.model_validate(add) for held in written for add in held.adds]
 
 
@@ -97,9 +100,13 @@ def query_of(written: Sequence[Written]) -> str | None:
     return next((held.query_id for held in written if held.query_id), None)
 
 
-@spelled(where="replaceWhere", schema_mode="overwriteSchema")
+@option_names(where="replaceWhere", schema_mode="overwriteSchema")
 def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> BatchWriter:
     """Plan a batch write; errors as for `plan_target`."""
+    from txlog.commit.app_versions import require_app_version
+    from txlog.spark_ext.target import plan_target
+    from txlog.writing.create import existing
+
     request = write_request(options, overwrite)
     txn = options.transaction()
     require_app_version(txn)
@@ -107,7 +114,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     return BatchWriter(plan_target(store, request, schema, existing(store)), txn)
 
 
-@spelled(where="replaceWhere", schema_mode="overwriteSchema")
+@option_names(where="replaceWhere", schema_mode="overwriteSchema")
 def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> StreamWriter:
     """Plan a micro-batch; errors as for `plan_target`.
 
@@ -116,6 +123,10 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     InvalidInputError
         `txnVersion` is given: the batches' ids take its place.
     """
+    from txlog.commit.app_versions import require_app_version
+    from txlog.spark_ext.target import plan_target
+    from txlog.writing.create import existing
+
     request = write_request(options, overwrite)
     app_id = options.app_id
     if options.text("txnVersion") is not None:
@@ -145,6 +156,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all tasks' files."""
+        from txlog.spark_ext.target import commit_files, transaction_in
+
         written = written_of(messages)
         target = self.target.in_session(next((held.partition_mode for held in written), None))
         commit_files(target, adds_of(written), transaction_in(query_of(written), self._txn))
@@ -170,11 +183,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Commit a micro-batch, unless its id is recorded already."""
+        from txlog.spark_ext.target import commit_files
+
         written = written_of(messages)
+        txn = self._transaction(written, batchId)
         commit_files(
-            self.target,
+            self.target.in_stream(query_of(written) or "", batchId),
             adds_of(written),
-            self._transaction(written, batchId),
+            txn,
             written_for={held.written_for for held in written},
             may_make=batchId == 0,
         )
@@ -190,6 +206,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 reason="Spark did not tell the streaming query's id, so a batch could be doubled",
                 remedy="Write with foreachBatch and txlog.spark_ext.write(df, uri, txn=…)",
             )
+        from txlog.commit.app_versions import QueryBatch
+
         if self._app_id in (None, query_id):
             return (query_id, batch_id)
         assert self._app_id is not None

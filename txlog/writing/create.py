@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -255,16 +255,17 @@ def commit_new_table(
     txn: AnyAppVersion | None,
     user_metadata: str | None,
     allow_existing: bool,
+    stated: Callable[[Intent], Intent] = lambda intent: intent,
 ) -> Done | None:
     """Make a table of data files that are written already.
 
     They are deleted if another writer made the table meanwhile: then the answer is None, or an
-    `AlreadyExistsError` unless `allow_existing` is set.
+    `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit otherwise.
     """
     with discarding(lambda: discard_files(context.store, adds)):
         require_user_metadata(user_metadata)
         intent = replace(
-            create_intent(metadata, schema, adds=adds),
+            stated(create_intent(metadata, schema, adds=adds)),
             txn=txn_action(txn, context.effects),
             query_txns=query_actions(txn, context.effects),
             user_metadata=user_metadata,

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from txlog.commit.context import Context
 from txlog.errors import (
@@ -36,9 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType, StructField, StructType
 
-    from txlog.spark_ext.delta.table import DeltaTable
-
 How = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
+Handle = TypeVar("Handle")
 
 
 _SIZED_TEXT = re.compile(r"\b(?:var)?char(?:acter)?\s*\(", re.IGNORECASE)
@@ -53,12 +53,21 @@ class IdentityGenerator:
     step: int = 1
 
 
-class DeltaTableBuilder:
-    """Puts a table together; nothing happens before `execute`."""
+class DeltaTableBuilder(Generic[Handle]):
+    """Puts a table together; nothing happens before `execute`.
 
-    def __init__(self, spark: SparkSession, how: How) -> None:
+    Parameters
+    ----------
+    handle
+        What `execute` returns of a session and the table: `DeltaTable`.
+    """
+
+    def __init__(
+        self, spark: SparkSession, how: How, handle: Callable[[SparkSession, Table], Handle]
+    ) -> None:
         self._spark = spark
         self._how = how
+        self._handle = handle
         self._name: str | None = None
         self._location: str | None = None
         self._comment: str | None = None
@@ -66,7 +75,7 @@ class DeltaTableBuilder:
         self._partition_by: list[str] = []
         self._properties: dict[str, str] = {}
 
-    def tableName(self, identifier: str) -> DeltaTableBuilder:
+    def tableName(self, identifier: str) -> DeltaTableBuilder[Handle]:
         """Set the name for Spark's catalog; or ``delta.`/path` ``, a location.
 
         Without a location the table is where the catalog has this name. A name that is new goes
@@ -80,12 +89,12 @@ class DeltaTableBuilder:
         self._name = identifier
         return self
 
-    def location(self, location: str) -> DeltaTableBuilder:
+    def location(self, location: str) -> DeltaTableBuilder[Handle]:
         """Set the table's path."""
         self._location = of_type(str, location, "location")
         return self
 
-    def comment(self, comment: str) -> DeltaTableBuilder:
+    def comment(self, comment: str) -> DeltaTableBuilder[Handle]:
         """Set the table's description."""
         self._comment = of_type(str, comment, "comment")
         return self
@@ -98,7 +107,7 @@ class DeltaTableBuilder:
         generatedAlwaysAs: str | IdentityGenerator | None = None,
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[Handle]:
         """Add a column, of a type of Spark's or of SQL: `INT`, or `INT NOT NULL`.
 
         Raises
@@ -150,7 +159,7 @@ class DeltaTableBuilder:
             raise _no_type(name, text, f"it makes {len(fields)} columns")
         return fields[0]
 
-    def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder:
+    def addColumns(self, cols: StructType | list[StructField]) -> DeltaTableBuilder[Handle]:
         """Add the columns of a schema of Spark's."""
         from pyspark.sql.types import StructField
 
@@ -158,7 +167,7 @@ class DeltaTableBuilder:
             self._fields.append(of_type(StructField, column, "cols"))
         return self
 
-    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder:
+    def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[Handle]:
         """Set the partition columns."""
         self._partition_by = names_in(cols, "cols")
         return self
@@ -167,12 +176,12 @@ class DeltaTableBuilder:
         """Raise: txlog does not cluster rows."""
         raise missing("clusterBy", "partitionedBy", "clustering")
 
-    def property(self, key: str, value: str) -> DeltaTableBuilder:
+    def property(self, key: str, value: str) -> DeltaTableBuilder[Handle]:
         """Set a property of the table."""
         self._properties[of_type(str, key, "key")] = of_type(str, value, "value")
         return self
 
-    def execute(self) -> DeltaTable:
+    def execute(self) -> Handle:
         """Make or replace the table, and return it.
 
         A name is put into Spark's catalog afterwards, for `DeltaTable.forName`; Spark's own SQL
@@ -189,13 +198,11 @@ class DeltaTableBuilder:
         UnsupportedFeatureError
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
-        from txlog.spark_ext.delta.table import DeltaTable
-
         location = self._place()
         made = self._made(location)
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
-        return DeltaTable(self._spark, table(self._spark, location))
+        return self._handle(self._spark, table(self._spark, location))
 
     def _made(self, location: str) -> Table:
         if self._how != "replace":

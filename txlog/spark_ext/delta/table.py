@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from txlog.commit.context import Context
 from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
-from txlog.spark_ext.catalog import path_in, table_location
+from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
 from txlog.spark_ext.delta.conditions import as_predicate, rows_found
@@ -25,8 +25,8 @@ from txlog.spark_ext.delta.frames import (
 )
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import table
-from txlog.spark_ext.moments import moment_text
 from txlog.spark_ext.native import read
+from txlog.spark_ext.timestamps import moment_text
 from txlog.table.table import Table
 from txlog.writing.delete import DeleteFound
 
@@ -89,10 +89,17 @@ class DeltaTable:
         """Return the table of a name in Spark's catalog, or of ``delta.`/path` ``.
 
         Errors as for `table_location`; a temporary view does not tell which table it is over.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The catalog has properties of Delta that the table has not: they have no effect.
         """
         of_type(str, tableOrViewName, "tableOrViewName")
-        location = table_location(sparkSession, tableOrViewName)
-        return cls(sparkSession, table(sparkSession, location))
+        entry = catalog_entry(sparkSession, tableOrViewName)
+        opened = table(sparkSession, entry.location)
+        require_in_log(entry, tableOrViewName, opened.snapshot)
+        return cls(sparkSession, opened)
 
     @classmethod
     def isDeltaTable(
@@ -119,30 +126,30 @@ class DeltaTable:
         )
 
     @classmethod
-    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+    def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
         """Begin a table that must not be there yet."""
-        return DeltaTableBuilder(session_of(sparkSession), "create")
+        return DeltaTableBuilder(session_of(sparkSession), "create", cls)
 
     @classmethod
     def createIfNotExists(
         cls,
         sparkSession: SparkSession | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[Self]:
         """Begin a table that is left as it is if it is there."""
-        return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists")
+        return DeltaTableBuilder(session_of(sparkSession), "createIfNotExists", cls)
 
     @classmethod
-    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder:
+    def replace(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
         """Begin the new definition of a table that is there; its rows go."""
-        return DeltaTableBuilder(session_of(sparkSession), "replace")
+        return DeltaTableBuilder(session_of(sparkSession), "replace", cls)
 
     @classmethod
     def createOrReplace(
         cls,
         sparkSession: SparkSession | None = None,
-    ) -> DeltaTableBuilder:
+    ) -> DeltaTableBuilder[Self]:
         """Begin a table that takes the place of the one that is there, if any."""
-        return DeltaTableBuilder(session_of(sparkSession), "createOrReplace")
+        return DeltaTableBuilder(session_of(sparkSession), "createOrReplace", cls)
 
     def toDF(self) -> DataFrame:
         """Return the table's rows as a frame, under the alias if there is one."""

@@ -101,7 +101,8 @@ def frame(
     # Each step is gone through by all of Spark's rules, so the parts share what they can.
     found = reduce(DataFrame.unionAll, frames)
     names = [column.name for column in projection.columns]
-    if any(column.cast is not None for column in projection.columns):
+    by_id = plan.mapping_mode == "id"  # Spark would keep the ids of fields as metadata.
+    if by_id or any(column.cast is not None for column in projection.columns):
         found = found.select(*map(_cast, projection.columns))
     else:  # As text it is one call to Spark, instead of several for each column.
         found = found.selectExpr(*(f"{c.sql} AS {quote_name(c.name)}" for c in projection.columns))
@@ -113,7 +114,8 @@ def frame(
 
 def _cast(column: ReadColumn) -> Column:
     value = F.expr(column.sql)
-    return (value if column.cast is None else value.cast(column.cast)).alias(column.name)
+    value = value if column.cast is None else value.cast(column.cast)
+    return value.alias(column.name, metadata={})
 
 
 def _told(plan: FilePlan, part: Part) -> list[Constant]:

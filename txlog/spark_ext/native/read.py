@@ -31,12 +31,14 @@ from txlog.schema.types import (
 )
 from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.files import load_files
-from txlog.spark_ext.moments import moment_text
+from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
+from txlog.spark_ext.timestamps import moment_text
+from txlog.spark_ext.types import read_schema
 from txlog.store.base import Store
 from txlog.store.open import open_store
 
@@ -121,7 +123,21 @@ def read(
         frames.append(frame(spark, store, plan, parts, where=condition, manifests=manifests))
     if vectors is None:
         frames.append(_by_python(spark, store, plan, with_deletions=True))
-    return reduce(DataFrame.unionAll, frames)
+        frames = [_typed(rows, plan) for rows in frames]  # A union has one collation.
+    return _typed(reduce(DataFrame.unionAll, frames), plan)
+
+
+def _typed(rows: DataFrame, plan: FilePlan) -> DataFrame:
+    """Return rows with the comments and collations that the columns of a plan have.
+
+    The predicate of the plan must have been applied before: it compares texts byte by byte.
+    """
+    wanted = read_schema(StructType(plan.columns))
+    text = wanted.json()  # Spark has collations in the metadata too.
+    # Field ids of inner fields are metadata of what was read. (To ask a frame for its own schema
+    # may be a request to a server.)
+    inner = plan.mapping_mode == "id" and text.count('"type":"struct"') > 1
+    return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
 def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
@@ -206,7 +222,8 @@ def _by_python(
         reader = reader.option("onlyWithDeletions", "true")
     if store.options:
         reader = reader.option("secretStorageOptions", _as_option(store.options))
-    return reader.load(store.root)
+    with format_known():
+        return reader.load(store.root)
 
 
 def _as_option(options: Mapping[str, Any]) -> str:

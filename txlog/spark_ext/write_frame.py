@@ -17,14 +17,12 @@ from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.batches import batches_by_rows
 from txlog.spark_ext.engine import before_commit
-from txlog.spark_ext.target import (
+from txlog.spark_ext.target import commit_files, plan_target, transaction_in
+from txlog.spark_ext.write_tasks import (
     QUERY_ID,
     SESSION_PARTITION_MODE,
     Target,
     WriteRequest,
-    commit_files,
-    plan_target,
-    transaction_in,
     write_task,
 )
 from txlog.store.open import open_store

@@ -1,4 +1,4 @@
-"""Java for Spark: the one that is there, or a JDK from PyPI."""
+"""A Spark session that knows txlog, and Java for it: the one that is there, or a JDK from PyPI."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from txlog.errors import UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SUPPORTED = (17, 21, 25)  # The versions that Spark 4 is tested with.
 
@@ -22,6 +27,76 @@ _SHIM = """#!/bin/sh
 for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
 exec "{java}" "$@"
 """
+
+_OF_PANDAS = "PySpark does not yet fully support pandas"
+_HIDDEN = "spark.sql.redaction.options.regex"
+_HIDDEN_BY_SPARK = "(?i)url"
+_HIDDEN_TEXT = "spark.sql.redaction.string.regex"
+_HIDDEN_TEXT_OF_ALL = "spark.redaction.string.regex"  # What holds where the former is not set.
+# A server of Spark Connect puts each request into its event log, printed as protobuf prints a map:
+# the name on a line, the value on the next, for all names that there are.
+_OPTION_OF_REQUEST = r'storageOptions"\s+value:\s*"[^"\\]*(?:\\.[^"\\]*)*'
+
+
+def session(app_name: str = "txlog", **conf: str) -> SparkSession:
+    """Return a local Spark session with Java found and the format `txlog` registered.
+
+    Parameters
+    ----------
+    conf
+        Spark's settings, with `__` for the dots in their names: `spark__ui__enabled="false"`.
+
+    PySpark warns at the start that it does not fully support pandas 3. txlog hands Spark Arrow
+    alone, so the warning is left out here; what does use pandas (`toPandas`) gives it again.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        PySpark is not installed, or there is no Java.
+    """
+    from txlog.spark_ext import require_pyspark
+
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    ensure_java()
+    # Spark would start its Python workers by the name `python3`, which may be another one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in conf.items():
+        builder = builder.config(name.replace("__", "."), value)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _OF_PANDAS, FutureWarning)
+        spark: SparkSession = builder.getOrCreate()
+        register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make a session know the format `txlog`, and hide its secrets.
+
+    Needed where Spark cannot find the module `pyspark_txlog` by itself. In classic Spark, call it
+    once in every thread that writes: it makes the session the active one of the thread, where
+    `save` and `start` look formats up. It also keeps the option `storageOptions` out of the plans
+    that Spark's UI and event log show, and this option and `secretStorageOptions` out of what a
+    server of Spark Connect logs of requests.
+    """
+    from pyspark.sql.types import StructType
+
+    from txlog.spark_ext.options import STORAGE
+    from txlog.spark_ext.source import TxlogDataSource
+
+    spark.dataSource.register(TxlogDataSource)
+    if getattr(spark, "sparkContext", None) is not None:  # Spark Connect has none.
+        # No public function only makes a session the active one of a thread; this does it too.
+        spark.createDataFrame([], StructType([]))
+    hidden = spark.conf.get(_HIDDEN, _HIDDEN_BY_SPARK) or _HIDDEN_BY_SPARK
+    if STORAGE[0].lower() not in hidden.lower():
+        spark.conf.set(_HIDDEN, f"{hidden}|(?i){STORAGE[0]}")
+    text = spark.conf.get(_HIDDEN_TEXT, "") or spark.conf.get(_HIDDEN_TEXT_OF_ALL, "")
+    if _OPTION_OF_REQUEST not in (text or ""):
+        before = f"{text}|" if text else ""
+        spark.conf.set(_HIDDEN_TEXT, f"{before}(?i){_OPTION_OF_REQUEST}")
 
 
 def ensure_java() -> Path:

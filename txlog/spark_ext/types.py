@@ -1,13 +1,14 @@
-"""The columns of a frame, as columns that a table may have."""
+"""Columns of a table as columns of Spark, and the other way round. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
-from txlog.schema.json import parse_schema
+from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.types import (
     MONTH_INTERVALS,
     TIME_INTERVALS,
@@ -28,6 +29,20 @@ _OF_A_TABLE = (
     "delta.identity.",
     TYPE_CHANGES,
 )
+
+
+def spark_schema(schema: StructType) -> SparkStruct:
+    """Return columns as Spark's: both are the same JSON."""
+    return SparkStruct.fromJson(json.loads(schema_json(schema)))
+
+
+def read_schema(schema: StructType) -> SparkStruct:
+    """Return a table's columns as a frame that reads them has them, whichever reader it is over.
+
+    Comments and collations are kept; what the metadata says of files is left out. Nulls are allowed
+    at every depth, as with all files that Spark reads: its Parquet reader cannot promise otherwise.
+    """
+    return spark_schema(_columns(schema.fields))
 
 
 def frame_schema(schema: SparkStruct) -> StructType:

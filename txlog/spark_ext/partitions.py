@@ -1,0 +1,100 @@
+"""Which task reads what: small files are read by one of them, a large one by several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from txlog.changes.plan import ChangeFile
+from txlog.fragments.fragment import Fragment
+from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.ranges import RowRange
+from txlog.scan.shares import limited, packed, row_ranges
+from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
+
+_OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.
+_LEAST_BYTES = 32 * 1024 * 1024  # A task with less takes longer to start than to read.
+_COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
+_TASKS = 32  # Where there is enough for so many, none is larger than its part.
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class TaskShare(Generic[Item]):
+    """What one task reads: several items, or a part of one."""
+
+    items: tuple[Item, ...]
+    rows: RowRange | None = None
+
+
+def task_shares(
+    items: Sequence[Item], fragments: Sequence[Fragment], max_bytes: int, *, read: float = 1.0
+) -> list[TaskShare[Item]]:
+    """Return who reads what: everything once, in the order of the items. Pure.
+
+    Parameters
+    ----------
+    fragments
+        That of each item.
+    max_bytes
+        A larger fragment is cut into several parts, by row groups.
+    read
+        Which part of their bytes is read, as only some columns are.
+    """
+    sizes = [sum(file.size for file in one.files) for one in fragments]
+    weights = [int(size * read) + _OPEN_BYTES for size in sizes]
+    room = min(max_bytes, max(_LEAST_BYTES, sum(weights) // _TASKS))
+    found: list[TaskShare[Item]] = []
+    for places in packed(weights, room):
+        parts: Sequence[RowRange | None] = [None]
+        if len(places) == 1:
+            parts = row_ranges(fragments[places[0]], max_bytes)
+        found += [TaskShare(tuple(items[at] for at in places), rows) for rows in parts]
+    return found
+
+
+def fragment_partitions(
+    plan: ScanPlan, limit: int | None, max_bytes: int, read: float
+) -> list[FragmentPartition]:
+    """Return one partition for each task, and at least one, as Spark wants.
+
+    Parameters
+    ----------
+    limit
+        Read only so many rows, the first ones.
+    max_bytes, read
+        As for `task_shares`.
+    """
+    shared = plan.reading
+    found = []
+    counted = 0
+    if limit is not None:
+        for share in limited(plan, limit):
+            if share.counted and not plan.columns:
+                counted += share.rows
+            else:
+                found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
+    else:
+        left = []
+        for fragment, count in zip(plan.fragments, plan.counts, strict=True):
+            if count is not None and not plan.columns:
+                counted += count
+            else:
+                left.append(fragment)
+        found = [
+            FragmentPartition(shared, share.items, share.rows)
+            for share in task_shares(left, left, max_bytes, read=read)
+        ]
+    for start in range(0, counted, _COUNTED_ROWS):
+        found.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
+    return found or [FragmentPartition(shared)]
+
+
+def change_partitions(
+    plan: ReadPlan, files: Sequence[ChangeFile], max_bytes: int
+) -> list[ChangesPartition]:
+    """Return one partition for each task."""
+    shares = task_shares(files, [file.fragment for file in files], max_bytes)
+    return [ChangesPartition(plan, share.items, share.rows) for share in shares]

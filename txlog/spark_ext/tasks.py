@@ -1,0 +1,94 @@
+"""What the tasks of a read do: the rows of a partition, from its files alone.
+
+A worker of Python imports this module for each task that it begins with, so it imports no planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from txlog.scan.read import BATCH_ROWS, read_fragment
+
+if TYPE_CHECKING:
+    from txlog.changes.plan import ChangeFile
+    from txlog.fragments.fragment import Fragment
+    from txlog.scan.plan import ReadPlan
+    from txlog.scan.ranges import RowRange
+    from txlog.store.base import Store
+
+
+@dataclass
+class FragmentPartition(InputPartition):
+    """A task's work: fragments, or a part of one, and the plan that all of them share.
+
+    Without a fragment there is nothing to read: Spark wants one partition even then.
+    """
+
+    plan: ReadPlan
+    fragments: tuple[Fragment, ...] = ()  # Read in turn.
+    rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
+    limit: int | None = None  # Stop after so many rows.
+    counted: int = 0  # Rows of no columns that the log has counted; they need no file.
+
+
+@dataclass
+class ChangesPartition(InputPartition):
+    """A task's work: files of changes, or a part of one. Without files there is nothing to read."""
+
+    plan: ReadPlan
+    files: tuple[ChangeFile, ...] = ()
+    rows: RowRange | None = None
+
+
+def read_partition(
+    store: Store, partition: FragmentPartition, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield a partition's rows in the types of a schema; runs on an executor."""
+    for start in range(0, partition.counted, BATCH_ROWS):
+        yield _rows_of_no_columns(min(BATCH_ROWS, partition.counted - start))
+    batches: Iterator[pa.RecordBatch] = chain.from_iterable(
+        read_fragment(store, partition.plan, fragment, rows=partition.rows)
+        for fragment in partition.fragments
+    )
+    if partition.limit is not None:
+        from txlog.scan.scan import first_rows
+
+        batches = first_rows(batches, partition.limit)
+    yield from as_spark_expects(batches, schema)
+
+
+def as_spark_expects(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches in exactly the types of a schema."""
+    for batch in batches:
+        if not batch.num_columns:
+            yield batch  # Another one of no arrays would have no rows.
+            continue
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def read_changes_of(
+    store: Store, partition: ChangesPartition, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield a partition's rows, in exactly the types that Spark expects; runs on an executor."""
+    from txlog.changes.read import read_changes
+
+    batches = chain.from_iterable(
+        read_changes(store, partition.plan, file, rows=partition.rows) for file in partition.files
+    )
+    return as_spark_expects(batches, schema)
+
+
+def _rows_of_no_columns(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(count)], names=["rows"]).select([])

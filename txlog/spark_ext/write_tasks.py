@@ -1,0 +1,122 @@
+"""What the tasks of a write do: their rows become files of the table.
+
+A worker of Python imports this module for each task that it begins with, so it imports no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from txlog.writing.options import WriteOptions
+
+if TYPE_CHECKING:
+    from txlog.actions.table import Metadata
+    from txlog.expressions.tree import Expression
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
+    from txlog.write_table import WriteMode
+    from txlog.writing.data import SchemaMode
+    from txlog.writing.overwrite import PartitionMode
+    from txlog.writing.plan import WritePlan
+
+QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
+SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """A micro-batch of a streaming query, as a commit names it."""
+
+    query_id: str
+    epoch_id: int
+    output_mode: Literal["Append", "Complete"]
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """What a caller wants, as far as it can be said without the table."""
+
+    mode: WriteMode = "append"
+    partition_by: tuple[str, ...] | None = None
+    where: Expression | None = None  # Replace only these rows.
+    partition_mode: PartitionMode = "static"
+    follows_session: bool = False  # Nobody said it, so the session may say another one.
+    schema_mode: SchemaMode = None
+    properties: Mapping[str, str] = field(default_factory=dict)  # Of a table that is made.
+    options: WriteOptions = field(default_factory=WriteOptions)
+    user_metadata: str | None = None
+    stream_batch: StreamBatch | None = None  # What the commit is, if a stream makes it.
+    codec: str | None = None  # Of the files of this write. None: as the table says.
+
+
+@dataclass(frozen=True)
+class Target:
+    """A write that fits its table, or makes it. It pickles, without what only the log needs."""
+
+    store: Store
+    request: WriteRequest
+    plan: WritePlan
+    metadata: Metadata  # Of the table as it is, or as it will be made.
+    base: Snapshot | None  # The version that files are written for, without its files.
+
+    @property
+    def written_for(self) -> str:
+        """What the files of this write depend on, as text."""
+        return self.plan.written_for(None if self.base is None else self.metadata.id)
+
+    def in_session(self, partition_mode: str | None) -> Target:
+        """Return it with what a session's `SESSION_PARTITION_MODE` says, where that counts.
+
+        As for Delta, it says nothing where the caller says what is replaced, or of a table without
+        partitions.
+        """
+        request = self.request
+        said = request.where is not None or request.schema_mode == "overwrite"
+        if said or not request.follows_session or not self.metadata.partition_columns:
+            return self
+        if (partition_mode or "").lower() != "dynamic":
+            return self
+        return replace(self, request=replace(request, partition_mode="dynamic"))
+
+    def in_stream(self, query_id: str, epoch_id: int) -> Target:
+        """Return it as what a micro-batch of a query writes: its commit says so."""
+        mode: Literal["Append", "Complete"]
+        mode = "Complete" if self.request.mode == "overwrite" else "Append"
+        batch = StreamBatch(query_id, epoch_id, mode)
+        return replace(self, request=replace(self.request, stream_batch=batch))
+
+
+def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Write a task's rows as data files, and return their `add` actions; runs on an executor.
+
+    If anything fails, the files of this attempt are deleted.
+    """
+    from txlog.commit.context import Context
+
+    reader = _reader(batches)
+    adds = [] if reader is None else target.plan.write(Context(target.store), reader)
+    return [add.to_json() for add in adds]
+
+
+def task_property(name: str) -> str | None:
+    """Return a local property of the running task, or None if it has none."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
+    """Return batches as a stream, or None if there are none to tell the schema."""
+    first = next(batches, None)
+    if first is None:
+        return None
+
+    def all_batches() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return pa.RecordBatchReader.from_batches(first.schema, all_batches())
