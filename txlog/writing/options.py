@@ -10,7 +10,7 @@ from txlog.writing.files import TARGET_FILE_BYTES
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How files are cut, and what to note in the commit."""
+    """The sizes of data files, and a text to record in the commit."""
 
     target_file_bytes: int = TARGET_FILE_BYTES
     max_rows_per_file: int | None = None
