@@ -30,10 +30,10 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
     "a folder that cannot be": (
         txlog.StoreError, "Check the path", lambda _: txlog.write("/proc/txlog", ROWS)
     ),
-    "no path": (txlog.InvalidInputError, "NoneType", lambda _: txlog.Table(None)),  # type: ignore[arg-type]
+    "no path": (txlog.InvalidTypeError, "NoneType", lambda _: txlog.Table(None)),  # type: ignore[arg-type]
     "an empty path": (txlog.InvalidInputError, "uri", lambda _: txlog.Table(" ")),
     "options": (
-        txlog.InvalidInputError, "storage_options",
+        txlog.InvalidTypeError, "storage_options",
         lambda p: txlog.Table(p / "t", storage_options=5),  # type: ignore[arg-type]
     ),
     "a scheme": (
@@ -61,11 +61,11 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         txlog.InvalidInputError, "soon", lambda p: txlog.Table(p / "t", timestamp="soon")
     ),
     "a float for a time": (
-        txlog.InvalidInputError, "float",
+        txlog.InvalidTypeError, "float",
         lambda p: txlog.Table(p / "t", timestamp=1.5),  # type: ignore[arg-type]
     ),
     "text for columns of files": (
-        txlog.InvalidInputError, r"Write columns=\['path'\]",
+        txlog.InvalidTypeError, r"Write columns=\['path'\]",
         lambda p: table(p).files(wrong("path")),
     ),
     "a column": (txlog.InvalidInputError, "Choose from a, s", lambda p: table(p).scan(["z"])),
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         lambda p: table(p).scan([1]),  # type: ignore[list-item]
     ),
     "text for a list": (
-        txlog.InvalidInputError, "list of names",
+        txlog.InvalidTypeError, "list of names",
         lambda p: table(p).scan("a"),  # type: ignore[arg-type]
     ),
     "torn SQL": (txlog.InvalidInputError, "no SQL", lambda p: table(p).delete("a = ")),

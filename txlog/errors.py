@@ -1,4 +1,4 @@
-"""Everything txlog raises, grouped by what a caller does next.
+"""The errors of txlog, grouped by what a caller can do next.
 
 An error lists facts as fields and makes its message from them, in one fixed form:
 `[code] reason (fact=value, …). Remedy.` Match on the class or on `code`, never on the message.
@@ -95,7 +95,7 @@ class AlreadyExistsError(TxlogError, FileExistsError):
 
 @dataclass(eq=False, kw_only=True)
 class InvalidInputError(TxlogError, ValueError):
-    """An argument, a predicate or the data handed in is wrong; Python's `ValueError` too."""
+    """An argument, a predicate or data is wrong. It is a `ValueError` too."""
 
     code = "invalid-input"
     summary = "invalid input"
@@ -106,7 +106,7 @@ class InvalidInputError(TxlogError, ValueError):
 
 @dataclass(eq=False, kw_only=True)
 class InvalidTypeError(InvalidInputError, TypeError):
-    """An argument is of a type that is not taken; Python's `TypeError` too."""
+    """An argument is of a wrong type. It is a `TypeError` too."""
 
     code = "invalid-type"
 
@@ -196,7 +196,7 @@ class EngineError(TxlogError):
 
 @dataclass(eq=False, kw_only=True)
 class DataFileError(TxlogError):
-    """A data file is missing, unreadable, or other than the log says."""
+    """A data file is missing, unreadable, or contradicts the log."""
 
     code = "data-file"
     summary = "a data file cannot be read"
@@ -220,7 +220,7 @@ class LogCorruptError(TxlogError):
 
 @dataclass(eq=False, kw_only=True)
 class BadDeletionVectorError(LogCorruptError):
-    """A deletion vector is missing, torn, or other than the log says."""
+    """A deletion vector is missing, torn, or contradicts the log."""
 
     code = "bad-deletion-vector"
     summary = "a deletion vector cannot be read"
@@ -235,4 +235,4 @@ class InternalError(TxlogError):
 
 
 class TxlogWarning(UserWarning):
-    """Something is damaged or odd, but what was asked for could still be done right."""
+    """Something is damaged or odd, but the result is still correct."""

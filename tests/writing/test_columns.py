@@ -261,11 +261,11 @@ BAD: list[tuple[Any, str]] = [
     ({"y": pa.array([1, 2, 3])}, "ends after 3 rows"),
     ({"y": pa.array(range(20))}, "more than the table's 11"),
     ({"y": pa.table({"a": LIVE, "b": LIVE})}, "one column was expected"),
-    ({"y": 7}, "int is no SQL text"),
+    ({"y": 7}, "int is not SQL text, an expression, a function, or Arrow data"),
     ({"": "1"}, "a column's name"),
     ({"a b": "1"}, "needs column mapping"),
     ({}, "no column is given"),
-    (7, "int is no SQL text"),
+    (7, "int is not SQL text, an expression, a function, or Arrow data"),
     ({"y": pa.time32("s")}, "time"),
 ]  # fmt: skip
 

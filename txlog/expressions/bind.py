@@ -1,4 +1,4 @@
-"""Binding: names become the schema's columns, constants become values of their types."""
+"""Bind expressions to a schema: resolve names to columns, and type constants."""
 
 from __future__ import annotations
 
@@ -25,31 +25,28 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.schema.timestamps import parse_date, parse_moment
-from txlog.schema.types import (
-    WHOLE_NUMBERS,
-    DataType,
-    DecimalType,
-    PrimitiveType,
-    StructType,
-    type_name,
+from txlog.expressions.types import (
+    BOOLEAN,
+    DOUBLE,
+    FLOATS,
+    LONG,
+    TIMESTAMPS,
+    VOID,
+    arithmetic_type,
+    is_castable,
+    is_number,
+    primitive_name,
 )
+from txlog.schema.timestamps import parse_date, parse_moment
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
 
-BOOLEAN = PrimitiveType("boolean")
-DOUBLE = PrimitiveType("double")
-LONG = PrimitiveType("long")
-_VOID = PrimitiveType("void")
-
-_INTEGERS = frozenset(WHOLE_NUMBERS)
-_FLOATS = frozenset({"float", "double"})
-_MOMENTS = frozenset({"timestamp", "timestamp_ntz"})
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bind(expression: Expression, schema: StructType) -> Expression:
-    """Return a predicate over a schema's columns, with every type known and found to fit.
+    """Return a predicate bound to a schema: columns are resolved, and all types are checked.
 
     Names are looked up exactly first, then ignoring case. Constants take the type of what they
     are compared with; one outside of its range still compares right.
@@ -60,13 +57,13 @@ def bind(expression: Expression, schema: StructType) -> Expression:
         A column is unknown, types do not go together, or the whole is no truth value.
     """
     bound, kind = bind_value(expression, schema)
-    if kind not in (BOOLEAN, _VOID):
+    if kind not in (BOOLEAN, VOID):
         raise _bad(f"a predicate was expected, this is of type {type_name(kind)}")
     return bound
 
 
 def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, DataType]:
-    """Return an expression over a schema's columns as `bind` does, whatever its type; and that.
+    """Return an expression bound to a schema, and its type.
 
     Raises
     ------
@@ -85,7 +82,7 @@ def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """Return the expressions that a node is made of."""
+    """Return the child expressions of a node."""
     match node:
         case Comparison(_, left, right) | Arithmetic(_, left, right):
             return (left, right)
@@ -101,10 +98,10 @@ def children(node: Expression) -> tuple[Expression, ...]:
 def _paths(node: Expression) -> Iterator[tuple[str, ...]]:
     waiting = [node]
     while waiting:
-        at = waiting.pop()
-        if isinstance(at, Column):
-            yield at.path
-        waiting.extend(reversed(children(at)))
+        current = waiting.pop()
+        if isinstance(current, Column):
+            yield current.path
+        waiting.extend(reversed(children(current)))
 
 
 def _bad(reason: str, field: str | None = None) -> InvalidInputError:
@@ -131,7 +128,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return _in(_bound(operand, schema), values), BOOLEAN
         case Like(operand, pattern):
             bound, kind = _bound(operand, schema)
-            if kind not in (PrimitiveType("string"), _VOID):
+            if kind not in (PrimitiveType("string"), VOID):
                 raise _bad(f"LIKE needs text, not {type_name(kind)}", _label(bound))
             if _BAD_ESCAPE.search(pattern):
                 raise _bad(f"in the LIKE pattern {pattern!r}, a backslash escapes no %, _ or \\")
@@ -145,7 +142,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
 
 def _truth(node: Expression, schema: StructType) -> Expression:
     bound, kind = _bound(node, schema)
-    if kind not in (BOOLEAN, _VOID):
+    if kind not in (BOOLEAN, VOID):
         raise _bad(f"AND, OR and NOT combine truth values, not {type_name(kind)}", _label(bound))
     return bound
 
@@ -156,11 +153,11 @@ def _label(node: Expression) -> str | None:
 
 def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType]:
     kind: DataType = schema
-    found = []
-    for at, name in enumerate(path):
+    exact = []
+    for depth, name in enumerate(path):
         field = kind.get(name) if isinstance(kind, StructType) else None
         if field is None:
-            where = f"{'.'.join(path[:at])} has no field" if at else "the table has no column"
+            where = f"{'.'.join(path[:depth])} has no field" if depth else "the table has no column"
             names = kind.names() if isinstance(kind, StructType) else []
             raise InvalidInputError(
                 argument="where",
@@ -168,18 +165,18 @@ def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType
                 reason=f"{where} {name}",
                 remedy=f"Choose from {', '.join(names)}" if names else "",
             )
-        found.append(field.name)
+        exact.append(field.name)
         kind = field.type
-    return Column(tuple(found), kind), kind
+    return Column(tuple(exact), kind), kind
 
 
 def _typed(node: Literal) -> tuple[Literal, DataType]:
-    """Give a constant the type that it has by itself."""
+    """Return a constant with the type that its Python value implies."""
     if node.type is not None:
         return _coerced(node.value, node.type), node.type
     match node.value:
         case None:
-            return Literal(None, _VOID), _VOID
+            return Literal(None, VOID), VOID
         case bool():
             kind: DataType = BOOLEAN
         case int(value) if -(2**63) <= value < 2**63:
@@ -213,21 +210,13 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
     return Literal(node.value, kind), kind
 
 
-def _name(kind: DataType) -> str:
-    return kind.name if isinstance(kind, PrimitiveType) else ""
-
-
-def _is_number(kind: DataType) -> bool:
-    return isinstance(kind, DecimalType) or _name(kind) in _INTEGERS | _FLOATS
-
-
 def _comparison(
     op: Comparator, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
 ) -> Expression:
     if isinstance(left[0], Literal) and not isinstance(right[0], Literal):
         left, right, op = right, left, _FLIPPED.get(op, op)
     (a, have), (b, other) = left, right
-    if _VOID in (have, other):
+    if VOID in (have, other):
         return Comparison(op, a, b)
     if isinstance(b, Literal) and not isinstance(a, Literal):
         return _with_constant(op, a, have, b.value)
@@ -236,28 +225,28 @@ def _comparison(
 
 
 def _require_comparable(have: DataType, other: DataType, node: Expression) -> None:
-    plain = isinstance(have, PrimitiveType | DecimalType) and _name(have) != "variant"
+    plain = isinstance(have, PrimitiveType | DecimalType) and primitive_name(have) != "variant"
     together = (
         have == other
-        or (_is_number(have) and _is_number(other))
-        or {_name(have), _name(other)} <= _MOMENTS | {"date"}
+        or (is_number(have) and is_number(other))
+        or {primitive_name(have), primitive_name(other)} <= TIMESTAMPS | {"date"}
     )
     if not (plain and together):
         raise _bad(f"{type_name(have)} cannot be compared with {type_name(other)}", _label(node))
 
 
 def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
-    """Compare with a constant in the type of the other side."""
+    """Return a comparison with a constant that is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
     if isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str):
         raise _clash(kind, value, node)
-    if _is_number(kind) and isinstance(value, str):
+    if is_number(kind) and isinstance(value, str):
         value = _number(value, kind, node)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        if not _is_number(kind):
+        if not is_number(kind):
             raise _clash(kind, value, node)
-        if _name(kind) in _FLOATS:
+        if primitive_name(kind) in FLOATS:
             return Comparison(op, node, Literal(_as_float(value), DOUBLE))
         return _with_exact(op, node, kind, value)
     try:
@@ -276,7 +265,7 @@ def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
 
 def _number(text: str, kind: DataType, node: Expression) -> Any:
     try:
-        return float(text) if _name(kind) in _FLOATS else Decimal(text.strip())
+        return float(text) if primitive_name(kind) in FLOATS else Decimal(text.strip())
     except (ValueError, ArithmeticError):
         raise _clash(kind, text, node) from None
 
@@ -291,10 +280,10 @@ def _as_float(value: float | Decimal) -> float:
 def _with_exact(
     op: Comparator, node: Expression, kind: DataType, value: float | Decimal
 ) -> Expression:
-    """Compare an integer or decimal with any number, in values that its type can represent.
+    """Return a comparison of an integer or decimal with a constant that its type can represent.
 
-    A number between two such values, or beyond all of them, parts those that are less from
-    those that are greater: `x < 1.5` becomes `x <= 1`.
+    A constant between two such values is replaced by the one below it: `x < 1.5` becomes
+    `x <= 1`. A constant beyond the range is replaced by the least or greatest value.
     """
     scale = kind.scale if isinstance(kind, DecimalType) else 0
     if isinstance(kind, DecimalType):
@@ -330,7 +319,7 @@ def _with_exact(
 
 
 def _floor(value: Decimal, scale: int) -> tuple[int, bool]:
-    """Return how many steps of 10^-scale a number has at least, and whether exactly."""
+    """Return a number in units of 10^-scale, rounded down, and whether that is exact."""
     if value.adjusted() > 400:  # Out of any range; the digits need not be written out.
         return (-1 if value < 0 else 1) * 10**400, False
     with localcontext() as context:
@@ -350,7 +339,7 @@ def _steps(steps: int, kind: DataType, scale: int) -> Literal:
 
 def _coerced(value: Any, kind: DataType) -> Literal:
     """Return a constant as a value of a type; text is read as the type writes it."""
-    name = _name(kind)
+    name = primitive_name(kind)
     try:
         match name, value:
             case _, None:
@@ -386,24 +375,24 @@ def _coerced(value: Any, kind: DataType) -> Literal:
 
 def _moment(value: Any, name: str) -> datetime:
     if isinstance(value, str):
-        found = _EPOCH + timedelta(microseconds=parse_moment(value))
+        timestamp = _EPOCH + timedelta(microseconds=parse_moment(value))
     elif isinstance(value, datetime):
-        found = value if value.tzinfo else value.replace(tzinfo=UTC)
+        timestamp = value if value.tzinfo else value.replace(tzinfo=UTC)
     elif isinstance(value, date):
-        found = datetime.combine(value, time(), UTC)
+        timestamp = datetime.combine(value, time(), UTC)
     else:
         raise ValueError("a timestamp was expected")
-    found = found.astimezone(UTC)
-    return found if name == "timestamp" else found.replace(tzinfo=None)
+    timestamp = timestamp.astimezone(UTC)
+    return timestamp if name == "timestamp" else timestamp.replace(tzinfo=None)
 
 
 def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Expression:
-    """Bind a list; a value that no row can equal is left out, a null stays."""
+    """Bind IN: drop values that no row can equal, keep nulls."""
     node, kind = operand
     if not values:
         return Literal(False, BOOLEAN)  # Of nulls too, as Spark has it.
-    if kind == _VOID:
-        return In(node, tuple(Literal(None, _VOID) for _ in values))
+    if kind == VOID:
+        return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
     bound = []
     for value in values:
@@ -423,62 +412,18 @@ def _arithmetic(
     node: Arithmetic, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
 ) -> tuple[Expression, DataType]:
     (a, have), (b, other) = left, right
-    for side, found in (left, right):
-        if not _is_number(found) and found != _VOID:
-            raise _bad(f"{node.op} needs numbers, not {type_name(found)}", _label(side))
-    return Arithmetic(node.op, a, b), _arithmetic_type(node.op, have, other)
-
-
-def _arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
-    """Return the type of a computed number: exact where both sides are, and 38 digits hold it."""
-    if {_name(have), _name(other)} <= _INTEGERS and op != "/":
-        return LONG
-    a, b = _as_decimal(have), _as_decimal(other)
-    if a is None or b is None or op in ("/", "%"):
-        return DOUBLE
-    if op == "*":
-        precision, scale = a.precision + b.precision + 1, a.scale + b.scale
-    else:
-        scale = max(a.scale, b.scale)
-        precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
-    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
-
-
-def _as_decimal(kind: DataType) -> DecimalType | None:
-    if isinstance(kind, DecimalType):
-        return kind
-    return DecimalType(19, 0) if _name(kind) in _INTEGERS else None
+    for side, kind in (left, right):
+        if not is_number(kind) and kind != VOID:
+            raise _bad(f"{node.op} needs numbers, not {type_name(kind)}", _label(side))
+    return Arithmetic(node.op, a, b), arithmetic_type(node.op, have, other)
 
 
 def _cast(operand: tuple[Expression, DataType], kind: DataType) -> tuple[Expression, DataType]:
     node, have = operand
     if isinstance(node, Literal):
         return _coerced(node.value, kind), kind
-    if not _castable(have, kind):
+    if not is_castable(have, kind):
         raise _bad(
             f"a cast of {type_name(have)} to {type_name(kind)} is not supported", _label(node)
         )
     return Cast(node, kind), kind
-
-
-def _castable(have: DataType, kind: DataType) -> bool:
-    """Return whether Arrow casts between two types as Spark does, or fails where Spark does."""
-    if have in (kind, _VOID):
-        return True
-    old, new = _group(have), _group(kind)
-    if new == "text":  # Spark writes fractions and timestamps in another form than Arrow.
-        return _name(have) not in _FLOATS | _MOMENTS and old != "other"
-    if old == "text":
-        return new != "other"
-    if "binary" in (old, new) or "other" in (old, new):
-        return False
-    temporal = (old == "temporal", new == "temporal")
-    return all(temporal) or not any(temporal)
-
-
-def _group(kind: DataType) -> str:
-    if _is_number(kind) or kind == BOOLEAN:
-        return "number"
-    if _name(kind) in _MOMENTS | {"date"}:
-        return "temporal"
-    return {"string": "text", "binary": "binary"}.get(_name(kind), "other")

@@ -1,4 +1,4 @@
-"""Evaluating a bound expression over Arrow columns."""
+"""Evaluate bound expressions over Arrow columns."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
 
 
 def _cast(value: Any, kind: pa.DataType) -> Any:
-    """Return a value as another type; a fraction that the type cannot hold is cut off."""
+    """Cast a value; a fraction is cut off where the type is an integer."""
     if pa.types.is_integer(value.type) and pa.types.is_floating(kind):
         return value.cast(kind, safe=False)  # The nearest one, as Spark takes it.
     if pa.types.is_string(value.type) and not (
@@ -153,7 +153,7 @@ def _compare_floats(op: str, left: Any, right: Any) -> Any:
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Bring two sides to one type where Arrow's own promotion would refuse or lose digits."""
+    """Cast both sides to a common type, where Arrow's own promotion fails or loses digits."""
     a, b = left.type, right.type
     if a == b:
         return left, right
@@ -192,11 +192,11 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     constants = [v.value for v in known]
     if pa.types.is_floating(kind) and 0 in constants:
         constants += [0.0, -0.0]  # Arrow tells them apart.
-    found = pc.is_in(operand, value_set=pa.array(constants, kind))
-    found = pc.if_else(pc.is_null(operand), None, found)
+    is_one = pc.is_in(operand, value_set=pa.array(constants, kind))
+    is_one = pc.if_else(pc.is_null(operand), None, is_one)
     if len(known) < len(values):
-        return pc.if_else(found, True, None)
-    return found
+        return pc.if_else(is_one, True, None)
+    return is_one
 
 
 _EXACT = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
@@ -204,7 +204,7 @@ _LONG_DIGITS = 19
 
 
 def _fits(op: str, left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether 38 digits hold every result exactly; `bind` says the same of the types."""
+    """Return whether 38 digits hold every result exactly, by the same rule as in `bind`."""
     if not all(pa.types.is_decimal(k) or pa.types.is_integer(k) for k in (left, right)):
         return False
     (p, s), (q, t) = (
@@ -247,7 +247,7 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
 
 
 def like_regex(pattern: str) -> str:
-    """Return the regular expression of a LIKE pattern, in which a backslash takes its next one."""
+    """Return the regular expression of a LIKE pattern, in which a backslash is the escape."""
     parts = []
     characters = iter(pattern)
     for character in characters:

@@ -1,4 +1,4 @@
-"""SQL text ↔ tree. The dialect is Spark's: backticks quote names, both quotes quote text."""
+"""Parse SQL text to a tree, and format a tree as SQL text, in Spark's dialect."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from txlog.expressions.tree import (
 )
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # The parser underlines for terminals.
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
-# What the parser takes for the beginning of a statement or a clause, and Spark for a name.
+# Words that begin a statement or a clause for the parser, but are names for Spark.
 _NAMES = re.compile(
     r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
     r"|describe|drop|except|execute|explain|fetch|grant|having|if|insert|intersect|kill|lateral"
@@ -35,7 +35,7 @@ _NAMES = re.compile(
     r"|union|unpivot|update|use|using|values|where|with)\b",
     re.IGNORECASE,
 )
-_DEEPEST = 200  # Parentheses and NOTs within each other.
+_DEEPEST = 200  # Levels of nesting.
 
 
 def as_expression(where: str | Expression | None) -> Expression | None:
@@ -88,7 +88,7 @@ def _plain(message: str) -> str:
 
 
 def _as_parsed(text: str) -> str:
-    """Return SQL text as the parser understands it as Spark does.
+    """Rewrite SQL text so that the parser reads it as Spark does.
 
     Words that Spark takes for names, though not the parser, are put in backticks, unless they are
     called as functions. A quote that is doubled within quotes becomes one with a backslash.
@@ -182,7 +182,7 @@ def _converted(node: Any, depth: int) -> Expression:
 
 
 def _chain(node: Any, kind: type[Any]) -> list[Any]:
-    """Return the parts of `a AND b AND c`, which is a chain to the left, without recursion."""
+    """Return the parts of `a AND b AND c`, which nests to the left, without recursion."""
     parts = []
     while type(node) is kind:
         parts.append(node.expression)
@@ -234,7 +234,7 @@ def _with_backslashes(pattern: str, escape: str) -> str:
 
 
 def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
-    """Read a cast; `DATE '2020-01-01'` is one too, of a text."""
+    """Return a cast; `DATE '2020-01-01'` is one too, of a text."""
     from sqlglot import exp
 
     names = {
@@ -255,7 +255,7 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
 
 
 def _text_search(node: Any, sub: Callable[[Any], Expression]) -> Expression:
-    """Read `startswith(a, 'x')` and its like as LIKE."""
+    """Return the LIKE of `startswith(a, 'x')`, `endswith` or `contains`."""
     from sqlglot import exp
 
     text = _text_of(node.expression, sub, node.sql("spark"))
@@ -304,7 +304,7 @@ def _literal(node: Any) -> Expression:
 
 
 def _function_name(node: Any, text: str) -> str | None:
-    """Return the name of a function of SQL, or of an operator that is one for the parser."""
+    """Return the SQL name of a function call, None if the node is none."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Func):
@@ -371,8 +371,8 @@ def _sql(node: Expression) -> str:
 
 
 def quote_name(name: str) -> str:
-    """Return a name as Spark's SQL takes it."""
-    # Always in backticks: what is a word of SQL depends on its version and on the place.
+    """Return a name in backticks, for Spark's SQL."""
+    # Always quoted: which words are keywords depends on the version and on the place.
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -413,5 +413,7 @@ def _text(value: Any, kind: str | None) -> str:
             else (f"CAST('{name}' AS DOUBLE)")
         )
     if isinstance(value, Decimal):
-        return format(value, "f")  # Without a fraction it reads back as an integer: equal.
+        return format(
+            value, "f"
+        )  # Without a fraction it parses as an integer, which compares the same.
     return str(value)

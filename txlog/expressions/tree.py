@@ -215,15 +215,15 @@ def col(name: str) -> Column:
         The name is empty or its backticks are unbalanced.
     """
     path = []
-    at = 0
-    while isinstance(name, str) and (found := _QUOTED.match(name, at)):
-        path.append(found[1].replace("``", "`") if found[1] else found[2])
-        at = found.end()
-        if at == len(name):
+    position = 0
+    while isinstance(name, str) and (match := _QUOTED.match(name, position)):
+        path.append(match[1].replace("``", "`") if match[1] else match[2])
+        position = match.end()
+        if position == len(name):
             return Column(tuple(path))
-        if name[at] != ".":
+        if name[position] != ".":
             break
-        at += 1
+        position += 1
     raise InvalidInputError(
         argument="where",
         reason=f"{name!r} is no column name",

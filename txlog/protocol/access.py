@@ -1,4 +1,4 @@
-"""May this table be read, may it be written, and which protocol does a new one need."""
+"""Whether a table can be read or written, and which protocol a new table needs."""
 
 from __future__ import annotations
 
@@ -39,26 +39,23 @@ def _is_implied(row: Feature, reader: int, writer: int) -> bool:
     by_writer = row.legacy_writer is not None and row.legacy_writer <= writer < 7
     if row.legacy_reader is None:
         return by_writer
-    # What concerns readers needs both: a reader of version 1 knows of no column mapping.
+    # A reader feature needs both versions: readers of version 1 have no column mapping.
     return row.legacy_reader <= reader < 3 and (by_writer or writer == 7)
 
 
 def supports(protocol: Protocol, feature: str) -> bool:
-    """Return whether the table may make use of a feature."""
+    """Return whether the protocol lists or implies a feature."""
     return feature in features_of(protocol)
 
 
 def is_active(feature: str, protocol: Protocol, properties: Properties) -> bool:
-    """Return whether a table makes use of a feature that a property turns on.
-
-    A property that the protocol does not back has no effect.
-    """
+    """Return whether a feature is enabled by its property and supported by the protocol."""
     value = properties.get(ACTIVATION[feature])
     return bool(value) and value != "none" and supports(protocol, feature)
 
 
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
-    """Return whether commits carry the time at which they were made; no while these are unknown."""
+    """Return whether in-commit timestamps are enabled; False while the actions are unknown."""
     if protocol is None or metadata is None:
         return False
     return is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
@@ -67,7 +64,7 @@ def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
 def require_readable(
     protocol: Protocol, metadata: Metadata, *, path: str, catalog: bool = False
 ) -> None:
-    """Refuse a table that cannot be read right, naming all reasons at once.
+    """Raise if txlog cannot read a table correctly; all reasons are named at once.
 
     Parameters
     ----------
@@ -121,8 +118,8 @@ def require_readable(
         raise UnsupportedFeatureError(
             path=path,
             features=("columnMapping",),
-            reason=f"{mode} is {metadata.configuration[mode]!r}, so nobody knows how columns are "
-            "named in the files",
+            reason=f"{mode} is {metadata.configuration[mode]!r}, so the column "
+            "names in data files are unknown",
             remedy="Correct it with the engine that wrote it: it is none, name or id",
         )
     if metadata.format.provider.lower() != "parquet":
@@ -136,7 +133,7 @@ def require_readable(
 def require_writable(
     protocol: Protocol, metadata: Metadata, schema: StructType, *, path: str
 ) -> None:
-    """Refuse to write a table whose rules txlog could break, naming all reasons at once.
+    """Raise if txlog cannot write a table correctly; all reasons are named at once.
 
     Raises
     ------
@@ -172,7 +169,7 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 
 
 def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
-    """Name the features that properties or columns make use of."""
+    """Yield the features that properties or columns use."""
     properties = Properties(metadata.configuration)
     if properties.get("delta.enableChangeDataFeed"):
         yield "changeDataFeed"
@@ -190,7 +187,7 @@ def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return a protocol that lists features besides all those that it lists or implies now.
+    """Return a protocol with features added to those that it lists or implies.
 
     Raises
     ------
@@ -222,7 +219,7 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:
-    """Return the least protocol that a new table of this schema and these properties needs.
+    """Return the lowest protocol for a new table of this schema and these properties.
 
     Raises
     ------
@@ -279,7 +276,7 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
 
 
 def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
-    """Return the least protocol that backs what either does: `now` itself, if that does."""
+    """Return the lowest protocol that supports the features of both; `now` itself if it does."""
     reader = max(now.min_reader_version, other.min_reader_version)
     writer = max(now.min_writer_version, other.min_writer_version)
     names = features_of(now) | features_of(other)

@@ -63,16 +63,16 @@ _ROWS = (
 
 FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 
-# Features that go with others.
+# Features that a feature needs.
 REQUIRES: dict[str, tuple[str, ...]] = {
     "rowTracking": ("domainMetadata",),
     "txlog.fragments": ("deletionVectors",),
 }
 
-# Tables that are read only by what their catalog says.
+# Tables whose commits only their catalog knows.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 
-# The property that turns a feature on, for those that one does.
+# The property that enables a feature.
 ACTIVATION = {
     "appendOnly": "delta.appendOnly",
     "changeDataFeed": "delta.enableChangeDataFeed",

@@ -43,10 +43,10 @@ def _count_or_all(text: str) -> int:
 
 
 def _interval_ms(text: str) -> int:
-    found = _INTERVAL.fullmatch(text.strip())
-    if found is None or found[2].lower() not in _UNITS_MS:
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS_MS:
         raise ValueError("expected an interval such as 'interval 7 days'")
-    return int(found[1]) * _UNITS_MS[found[2].lower()]
+    return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
 def _mapping_mode(text: str) -> str:
@@ -99,10 +99,10 @@ def _codec(text: str) -> str:
     return text.lower()
 
 
-# Property → how its text is read, and its default.
+# Property → the parser of its text, and its default.
 _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
-    "delta.checkpointInterval": (_positive, 100),  # Of delta-rs; Spark, which opens slowly, has 10.
+    "delta.checkpointInterval": (_positive, 100),  # As in delta-rs; Spark has 10.
     "delta.checkpointPolicy": (_checkpoint_policy, "classic"),
     "delta.checkpoint.writeStatsAsJson": (_flag, True),
     "delta.checkpoint.writeStatsAsStruct": (_flag, False),
@@ -147,7 +147,7 @@ class Properties:
             return default
 
     def is_readable(self, name: str) -> bool:
-        """Return whether a known property is absent, or has a value that can be read."""
+        """Return whether a known property is absent or has a valid value."""
         text = self.raw.get(name)
         try:
             return text is None or _KNOWN[name][0](text) is not None
@@ -159,7 +159,7 @@ FEATURE_PREFIX = "delta.feature."  # With the value `supported`: list the featur
 
 
 def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[str, str | None]]:
-    """Return the features that properties ask for, and the properties that a table keeps."""
+    """Split properties into the features that they list and the properties to store."""
     asked = frozenset(
         name.removeprefix(FEATURE_PREFIX) for name in raw if name.startswith(FEATURE_PREFIX)
     )
@@ -171,7 +171,7 @@ _OWNED = ("delta.", "txlog.")  # Names that have a meaning, so an unknown one is
 
 
 def validate_properties(raw: Mapping[str, str]) -> None:
-    """Check the properties that a caller wants to set.
+    """Raise unless a caller may set these properties.
 
     Raises
     ------

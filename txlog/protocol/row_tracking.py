@@ -1,4 +1,4 @@
-"""What the protocol says of row tracking besides its fields of `add`. Pure.
+"""Row tracking: its properties, and the domain with the highest row id. Pure.
 
 Rules: the Delta protocol, "Row Tracking".
 """
@@ -23,13 +23,13 @@ _MARK = "rowIdHighWaterMark"
 
 
 def gives_row_ids(protocol: Protocol, properties: Properties) -> bool:
-    """Return whether files that are committed get row ids, enabled or not."""
+    """Return whether committed files get row ids: the feature is supported, and not suspended."""
     suspended = bool(properties.get("delta.rowTrackingSuspended"))
     return supports(protocol, "rowTracking") and not suspended
 
 
 def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
-    """Return the highest row id that was ever given, as recorded; None if nothing is recorded.
+    """Return the recorded high water mark of row ids, None if there is no record.
 
     Raises
     ------
@@ -39,21 +39,21 @@ def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
     if domain is None or domain.removed:
         return None
     try:
-        found: Any = orjson.loads(domain.configuration)[_MARK]
+        mark: Any = orjson.loads(domain.configuration)[_MARK]
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        found = None
-    if type(found) is not int:
+        mark = None
+    if type(mark) is not int:
         raise LogCorruptError(
             path=path,
             field=f"domainMetadata.{ROW_TRACKING_DOMAIN}",
-            reason=f"{domain.configuration!r} tells no {_MARK}, so no row can be given an id",
+            reason=f"{domain.configuration!r} holds no {_MARK}, so new rows cannot get ids",
             remedy="The writer of this log is at fault",
         )
-    return found
+    return mark
 
 
 def mark_domain(mark: int) -> DomainMetadata:
-    """Return the action that records the highest row id given."""
+    """Return the action that records the high water mark of row ids."""
     return DomainMetadata(
         domain=ROW_TRACKING_DOMAIN, configuration=orjson.dumps({_MARK: mark}).decode()
     )

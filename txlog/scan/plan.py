@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -284,11 +284,11 @@ def column_names(columns: Sequence[str]) -> list[str]:
 
     Raises
     ------
-    InvalidInputError
-        It is one text, of whose letters nobody thinks.
+    InvalidTypeError
+        It is one text, whose letters would be taken for names.
     """
     if isinstance(columns, str):
-        raise InvalidInputError(
+        raise InvalidTypeError(
             argument="columns",
             reason="a list of names was expected, not text",
             remedy=f"Write columns=[{columns!r}]",

@@ -47,7 +47,7 @@ _ARROW: dict[str, pa.DataType] = {
     ),
 }
 
-# Arrow types that a Delta type holds without loss, though it is not the one we hand out.
+# Further Arrow types that a Delta type holds without loss. They are read, never returned.
 _DELTA: dict[pa.DataType, str] = {
     **{
         kind: name
@@ -67,7 +67,7 @@ _DELTA: dict[pa.DataType, str] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type in which txlog hands out a Delta type."""
+    """Return the Arrow type in which txlog returns values of a Delta type."""
     match kind:
         case PrimitiveType(name):
             return _ARROW[name]
@@ -89,14 +89,14 @@ def arrow_field(field: StructField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.type), field.nullable)
 
 
-@lru_cache(maxsize=64)  # Small writes ask for the same one again and again.
+@lru_cache(maxsize=64)  # Small writes convert the same schema many times.
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table, under logical names, in the schema's order."""
     return pa.schema([arrow_field(f) for f in schema.fields])
 
 
 def from_arrow(schema: pa.Schema, *, nulls_as_void: bool = False) -> StructType:
-    """Return the Delta schema that holds everything an Arrow schema can.
+    """Return the Delta schema that can hold all values of an Arrow schema.
 
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
     Spark), dictionaries their value type. Metadata of fields is kept as text, such as `comment`,

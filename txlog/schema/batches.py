@@ -1,4 +1,4 @@
-"""Batches of rows, made larger: what is done with each costs a fixed time. Pure."""
+"""Combine small batches, because each batch has a fixed cost. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _BYTES = 64 * 1024 * 1024
 
 
 def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in larger ones, of that many rows or a little more.
+    """Yield the same rows in batches of at least `rows` rows.
 
-    Batches of many bytes are left as they are, and those of fewer rows are then yielded too.
+    A batch of many bytes is not copied: it is yielded as it is, after the rows before it.
     """
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
-        if held and batch.nbytes >= _BYTES:  # Not to be copied for the sake of a few.
-            yield from _together(held)
-            held, count, size = [], 0, 0
-        held.append(batch)
+        if waiting and batch.nbytes >= _BYTES:  # Too large to copy.
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+        waiting.append(batch)
         count += batch.num_rows
         size += batch.nbytes
         if count >= rows or size >= _BYTES:
-            yield from _together(held)
-            held, count, size = [], 0, 0
-    if held:
-        yield from _together(held)
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+    if waiting:
+        yield from _together(waiting)
 
 
 def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return batches as one; as more where an array cannot hold all texts."""
+    """Combine batches into one, or into more if their texts exceed what an array can hold."""
     if len(batches) == 1:
         return batches
-    found: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return found
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined

@@ -94,8 +94,8 @@ def _primitive(name: str, path: str) -> DataType:
         return PrimitiveType("string")
     if name == "decimal":
         return DecimalType(10, 0)
-    if found := _DECIMAL.fullmatch(name):
-        precision, scale = int(found[1]), int(found[2])
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1]), int(match[2])
         if 1 <= precision <= 38 and 0 <= scale <= precision:
             return DecimalType(precision, scale)
         raise _bad(path, f"{name} is not a decimal of at most 38 digits")

@@ -17,14 +17,14 @@ PRIMITIVES = frozenset(
     }
 )  # fmt: skip
 
-# Which interval types there are: of months, and of time.
+# The interval types: year-month and day-time.
 _OF_MONTHS = ("year", "month")
 _OF_TIME = ("day", "hour", "minute", "second")
 MONTH_INTERVALS, TIME_INTERVALS = (
     frozenset(
         f"interval {first}" if first == last else f"interval {first} to {last}"
-        for at, first in enumerate(units)
-        for last in units[at:]
+        for index, first in enumerate(units)
+        for last in units[index:]
     )
     for units in (_OF_MONTHS, _OF_TIME)
 )
@@ -42,7 +42,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A decimal of up to 38 digits, `scale` of them behind the point."""
+    """A decimal of up to 38 digits, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -105,7 +105,7 @@ class StructType:
         for f in self.fields:
             if f.name == name:
                 return f
-        folded = name.lower()  # As Java has it: ß stays ß.
+        folded = name.lower()  # Like Java's toLowerCase: ß stays ß.
         for f in self.fields:
             if f.name.lower() == folded:
                 return f

@@ -1,4 +1,4 @@
-"""Type changes that a table's history records.
+"""Type widening: the changes of column types that field metadata records.
 
 Rules: the Delta protocol, "Type Widening".
 """
@@ -20,12 +20,12 @@ from txlog.schema.types import (
 )
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-# What the values need; the protocol's own list asks for more, but real tables have less.
+# Digits that the values need. The protocol's list asks for more, but real tables have fewer.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
 def is_widening(old: str, new: str) -> bool:
-    """Return whether the protocol lets a column go from one type to another, by their names."""
+    """Return whether the protocol allows a type change, given the names of both types."""
     if old in WHOLE_NUMBERS and new in WHOLE_NUMBERS:
         return WHOLE_NUMBERS.index(old) < WHOLE_NUMBERS.index(new)
     if (old, new) in {("float", "double"), ("date", "timestamp_ntz")}:
@@ -46,7 +46,7 @@ def is_widening(old: str, new: str) -> bool:
 
 
 def require_known_changes(schema: StructType, *, path: str) -> None:
-    """Refuse a table with a recorded type change that is not in the protocol's list.
+    """Raise if a table records a type change that is not in the protocol's list.
 
     Raises
     ------

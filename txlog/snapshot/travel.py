@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from txlog.errors import InvalidInputError, NotFoundError
+from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
 from txlog.log.names import LogFile
 from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
@@ -41,8 +41,10 @@ def parse_timestamp(moment: str | datetime | int) -> int:
         except ValueError:
             return _spelt_otherwise(text)
     if not isinstance(moment, datetime):
-        raise InvalidInputError(
-            argument="timestamp", reason=f"{type(moment).__name__} is no timestamp"
+        raise InvalidTypeError(
+            argument="timestamp",
+            reason=f"a timestamp was expected, not {type(moment).__name__}",
+            remedy="Pass a datetime, text in ISO format, or whole milliseconds since the epoch",
         )
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (zoned - _EPOCH) // timedelta(milliseconds=1)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.store.base import Store
 from txlog.store.local import LocalStore
 from txlog.store.memory import MemoryStore
@@ -35,13 +35,21 @@ def open_store(
     ------
     InvalidInputError
         The URI is empty, has a NUL, or is a `file:` URI of another host or a relative one.
+    InvalidTypeError
+        The URI is not text or a path, or the options are not a mapping.
     """
     if not isinstance(uri, str | os.PathLike):
-        raise InvalidInputError(
-            argument="uri", reason=f"a path or URI was expected, not {type(uri).__name__}"
+        raise InvalidTypeError(
+            argument="uri",
+            reason=f"a path or URI was expected, not {type(uri).__name__}",
+            remedy="Pass text or a pathlib.Path",
         )
     if storage_options is not None and not isinstance(storage_options, Mapping):
-        raise InvalidInputError(argument="storage_options", reason="a mapping was expected")
+        raise InvalidTypeError(
+            argument="storage_options",
+            reason=f"a mapping was expected, not {type(storage_options).__name__}",
+            remedy="Pass a dict of options",
+        )
     text = os.fspath(uri)
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError(argument="uri", reason="a path or URI was expected, as text")

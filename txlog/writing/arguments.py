@@ -1,4 +1,4 @@
-"""Arguments of the verbs, in the forms that people pass them."""
+"""Convert arguments of the verbs from the forms that callers pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txlog.writing.options import WriteOptions
 
 
 def as_schema(schema: pa.Schema | StructType) -> StructType:
-    """Return a schema in Delta's terms, whatever it came in.
+    """Return a Delta schema of a Delta or an Arrow schema.
 
     Raises
     ------
@@ -45,20 +45,20 @@ def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
     """
     if names is None:
         return ()
-    found = (names,) if isinstance(names, str) else names
-    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+    listed = (names,) if isinstance(names, str) else names
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise InvalidTypeError(
             argument="partition_by",
             reason=f"column names were expected, not {names!r}",
             remedy="Pass a list of names, or one name",
         )
-    return tuple(found)
+    return tuple(listed)
 
 
 def write_options(
     target_file_bytes: int | None = None, max_rows_per_file: int | None = None
 ) -> WriteOptions:
-    """Return the options of a write; None stands for a default."""
+    """Return the options of a write; None means the default."""
     if target_file_bytes is None:
         return WriteOptions(max_rows_per_file=max_rows_per_file)
     return WriteOptions(target_file_bytes, max_rows_per_file)

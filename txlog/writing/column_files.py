@@ -1,4 +1,4 @@
-"""Column files: values for the rows of a fragment, in a file beside its others."""
+"""Column files: values of some columns for all rows of a fragment, in a file of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ONE_FILE = 1 << 62  # Bytes: a fragment's columns are never cut into several fi
 
 @dataclass(frozen=True)
 class ColumnWriter:
-    """Writes the column file of any fragment of one version; it pickles if its values do."""
+    """Writes column files of fragments of one version. It pickles if its values do."""
 
     context: Context
     plan: ReadPlan  # Of the columns that values are computed from.
@@ -40,7 +40,7 @@ class ColumnWriter:
     rules: tuple[Constraint, ...] = ()
 
     def write(self, fragment: Fragment) -> Add | None:
-        """Write a fragment's column file, and return its `add`; None if it has no rows at all.
+        """Write the column file of a fragment and return its `add`, or None if it has no rows.
 
         Rows that are deleted have nulls in it.
 
@@ -78,7 +78,7 @@ class ColumnWriter:
         )
 
     def _in_file(self) -> StructType:
-        """Return the columns as the file has them: deleted rows are null even in others."""
+        """Return the columns as the file has them: all nullable, as deleted rows are null."""
         return StructType(tuple(replace(field, nullable=True) for field in self.values.fields))
 
     def _batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _spread(values: pa.Array, alive: pa.Array) -> pa.Array:
-    """Return the values of live rows at those rows' places, and nulls between them."""
+    """Return the values of live rows at the positions of those rows, with nulls elsewhere."""
     places = pc.subtract(pc.cumulative_sum(alive.cast(pa.int64())), 1)
     return values.take(pc.if_else(alive, places, None))
 
@@ -131,5 +131,5 @@ def _require_addressable(fragment: Fragment) -> None:
 
 
 def fields_text(names: Sequence[str]) -> str:
-    """Return the tag of a column file that gives columns, by their physical names."""
+    """Return the tag of a column file: a JSON array of its columns' physical names."""
     return orjson.dumps(list(names)).decode()

@@ -1,4 +1,4 @@
-"""Values for new columns, in whatever form a caller gives them."""
+"""Values of new columns: SQL text, expressions, functions or Arrow data, as one interface."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Compute = Callable[[pa.RecordBatch], list[pa.Array]]
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """Columns, and how their values come from rows.
+    """Columns, and the function that computes their values from rows.
 
     `compute` gets rows in the columns of `reads` and returns one array for each of `fields`.
     """
 
     fields: tuple[StructField, ...]
-    reads: tuple[str, ...]  # The table's columns that are needed.
+    reads: tuple[str, ...]  # The columns of the table that `compute` needs.
     compute: Compute
     in_order: bool = False  # Whether rows must come once, in the table's order.
     check_end: Callable[[], None] = lambda: None  # After the last row, if `in_order`.
@@ -58,7 +58,7 @@ class ColumnValues:
 def column_values(
     columns: Any, schema: StructType, *, read_columns: Sequence[str] | None, sample: Sample
 ) -> ColumnValues:
-    """Return the columns that a caller describes.
+    """Return the new columns that the argument `columns` describes.
 
     Parameters
     ----------
@@ -80,10 +80,10 @@ def column_values(
     """
     chosen = choose_columns(schema, list(schema.names() if read_columns is None else read_columns))
     reads = tuple(column.name for column in chosen)
-    found = _described(columns, schema, reads, sample)
-    if not found.fields:
+    described = _described(columns, schema, reads, sample)
+    if not described.fields:
         raise _bad(None, "no column is given")
-    return found
+    return described
 
 
 def _described(
@@ -138,46 +138,46 @@ def _function(
     name: str | None, function: Callable[[pa.RecordBatch], Any], reads: tuple[str, ...],
     sample: Sample,
 ) -> ColumnValues:  # fmt: skip
-    """A function tells the types of its columns by what it makes of a few rows."""
+    """Return the columns of a function; its result for a few rows shows their types."""
 
     def call(rows: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         try:
-            found = function(rows)
+            result = function(rows)
             if name is None:
-                return pa.table(found) if isinstance(found, Mapping) else _as_table(found)
-            return pa.table({name: _as_array(found)})
+                return pa.table(result) if isinstance(result, Mapping) else _as_table(result)
+            return pa.table({name: _as_array(result)})
         except InvalidInputError:
             raise
-        except Exception as error:  # Whatever a function of the caller's raises.
+        except Exception as error:  # The caller's function may raise anything.
             raise _bad(name, f"the function failed: {type(error).__name__}: {error}") from error
 
     fields = from_arrow(_nullable(call(sample(reads)).schema)).fields
 
     def compute(rows: pa.RecordBatch) -> list[pa.Array]:
-        found = call(rows)
-        if found.schema.names != [field.name for field in fields]:
-            raise _bad(name, f"the function gave the columns {found.schema.names} this time")
-        return [found.column(at) for at in range(found.num_columns)]
+        result = call(rows)
+        if result.schema.names != [field.name for field in fields]:
+            raise _bad(name, f"the function gave the columns {result.schema.names} this time")
+        return [result.column(index) for index in range(result.num_columns)]
 
     return ColumnValues(fields, reads, compute)
 
 
-def _as_table(found: Any) -> pa.Table:
-    return as_reader(found).read_all()
+def _as_table(values: Any) -> pa.Table:
+    return as_reader(values).read_all()
 
 
-def _as_array(found: Any) -> pa.Array | pa.ChunkedArray:
-    if isinstance(found, pa.Array | pa.ChunkedArray):
-        return found
-    if isinstance(found, pa.RecordBatch | pa.Table):
-        if found.num_columns != 1:
-            raise _bad(None, f"one column was expected, not {found.num_columns}")
-        return found.column(0)
-    return pa.array(found)
+def _as_array(values: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, pa.RecordBatch | pa.Table):
+        if values.num_columns != 1:
+            raise _bad(None, f"one column was expected, not {values.num_columns}")
+        return values.column(0)
+    return pa.array(values)
 
 
 def _data(name: str | None, value: Any) -> ColumnValues:
-    """Arrow data, taken as rows come by."""
+    """Return the columns of Arrow data, whose rows are taken in the table's order."""
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({name or "": value})
     try:
@@ -185,7 +185,7 @@ def _data(name: str | None, value: Any) -> ColumnValues:
     except InvalidInputError as error:
         raise _bad(
             name,
-            f"{type(value).__name__} is no SQL text, expression, function, or Arrow data",
+            f"{type(value).__name__} is not SQL text, an expression, a function, or Arrow data",
         ) from error
     if name is not None:
         if len(reader.schema) != 1:
@@ -201,7 +201,7 @@ def _data(name: str | None, value: Any) -> ColumnValues:
 
 
 class _RowStream:
-    """Rows of a stream, taken a few at a time."""
+    """A stream of batches, from which any number of rows can be taken next."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._schema = reader.schema
@@ -245,7 +245,7 @@ def _nulls(fields: StructType) -> ColumnValues:
 
 
 def _together(parts: list[ColumnValues]) -> ColumnValues:
-    """Return the columns of several descriptions as one."""
+    """Return several `ColumnValues` as one."""
 
     def compute(rows: pa.RecordBatch) -> list[pa.Array]:
         return [array for part in parts for array in part.compute(rows.select(list(part.reads)))]

@@ -1,4 +1,4 @@
-"""Rules that every written row must keep: CHECK constraints and column invariants."""
+"""Constraints that every written row must satisfy: CHECK constraints and column invariants."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Constraint:
 
 
 def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
-    """Return the rules of a table.
+    """Return the constraints of a table.
 
     Raises
     ------
     UnsupportedFeatureError
-        A rule is written in SQL that txlog cannot evaluate, so nothing may be written.
+        txlog cannot evaluate the SQL of a constraint, so nothing may be written.
     """
     texts = [
         (name.removeprefix(_CHECK), text)
@@ -73,7 +73,7 @@ def _parsed(name: str, text: str, schema: StructType) -> Constraint:
 def checked(
     batches: Iterable[pa.RecordBatch], constraints: list[Constraint]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches all of whose rows keep the constraints.
+    """Yield the batches; raise at the first one with a row that breaks a constraint.
 
     Raises
     ------

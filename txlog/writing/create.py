@@ -1,4 +1,4 @@
-"""Making a table."""
+"""Create a table, empty or with data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def new_metadata(
     description: str | None,
     effects: Effects,
 ) -> Metadata:
-    """Return the metadata of a new table, checked.
+    """Check the arguments for a new table, and return its metadata.
 
     Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
     columns of moved rows' ids and versions get names that no other column has.
@@ -86,7 +86,9 @@ def new_metadata(
         configuration=configuration,
     )
     require_known_changes(schema, path="schema")
-    _protocol(schema, configuration)  # Refuses what txlog cannot write, before files are.
+    _protocol(
+        schema, configuration
+    )  # Raises, before files are written, if txlog cannot write such a table.
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
@@ -119,7 +121,7 @@ def create_intent(
     return Intent(
         operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
         read_version=-1,
-        kind="append",  # For form's sake: a table that is there already ends it, unjudged (CON-1).
+        kind="append",  # Never judged: if a table is there already, creating fails (CON-1).
         protocol=protocol,
         metadata=metadata,
         adds=tuple(adds),
@@ -210,7 +212,7 @@ def write_new_table(
     txn: AnyAppVersion | None = None,
     user_metadata: str | None = None,
 ) -> Done | None:
-    """Make a table that holds data from its first version on.
+    """Create a table that holds data in its version 0.
 
     Every row must satisfy `where`, if there is one.
 
@@ -257,7 +259,7 @@ def commit_new_table(
     allow_existing: bool,
     stated: Callable[[Intent], Intent] = lambda intent: intent,
 ) -> Done | None:
-    """Make a table of data files that are written already.
+    """Create a table from data files that are already written.
 
     They are deleted if another writer made the table meanwhile: then the answer is None, or an
     `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit otherwise.

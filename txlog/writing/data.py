@@ -1,4 +1,4 @@
-"""Whatever a caller hands in, as Arrow batches that fit the table."""
+"""Incoming data: what a caller passes, as Arrow batches that fit the table."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
 
 
 def _as_arrow(data: Any, library: str) -> str:
-    """Return how to make Arrow data of an object."""
+    """Return the remedy for an object that is not Arrow data."""
     if isinstance(data, Mapping):
         return "Pass pa.table(data): a mapping of column names to values becomes a table"
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
@@ -92,7 +92,7 @@ def _as_arrow(data: Any, library: str) -> str:
 
 
 def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return rows of pandas without an index that has no name: it only numbers the rows."""
+    """Return the rows of a pandas frame without its unnamed index, which only numbers them."""
     notes = reader.schema.pandas_metadata or {}
     unnamed = [
         name
@@ -103,7 +103,7 @@ def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 def _require_no_objects(frame: Any) -> None:
-    """Raise for Python objects in polars, whose Arrow data are addresses in memory."""
+    """Raise if a polars frame holds Python objects: their Arrow data are memory addresses."""
     for name, dtype in getattr(frame, "schema", {}).items():
         if _has_objects(dtype):
             raise InvalidInputError(
@@ -142,21 +142,21 @@ def _merged(
     added = []
     changed: dict[str, StructField] = {}
     for field in theirs:
-        held = ours_by_name.get(field.name.lower())
-        if held is None:
+        known = ours_by_name.get(field.name.lower())
+        if known is None:
             added.append(StructField(field.name, field.type, True, field.metadata))
-        elif isinstance(held.type, StructType) and isinstance(field.type, StructType):
-            inner = _merged(held.type.fields, field.type.fields, f"{prefix}{held.name}.")
-            changed[held.name] = StructField(
-                held.name, StructType(inner), held.nullable, held.metadata
+        elif isinstance(known.type, StructType) and isinstance(field.type, StructType):
+            inner = _merged(known.type.fields, field.type.fields, f"{prefix}{known.name}.")
+            changed[known.name] = StructField(
+                known.name, StructType(inner), known.nullable, known.metadata
             )
         else:
-            _require_storable(field.type, held.type, f"{prefix}{held.name}")
+            _require_storable(field.type, known.type, f"{prefix}{known.name}")
     return (*(changed.get(field.name, field) for field in ours), *added)
 
 
 def require_fit(table: StructType, data: StructType) -> None:
-    """Refuse data whose columns do not fit the table, naming all faults at once.
+    """Raise unless the columns of data fit the table; all faults are named at once.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def require_fit(table: StructType, data: StructType) -> None:
 def _remedy(
     twice: Sequence[str], unknown: Sequence[str], others: Sequence[str], missing: Sequence[str]
 ) -> str:
-    """Return what to do about columns, one sentence for each kind of fault."""
+    """Return the remedy for columns that do not fit: one sentence for each kind of fault."""
     sentences = []
     if twice:
         sentences.append(f"Rename or drop one column of each name ({', '.join(twice)})")
@@ -235,7 +235,10 @@ def _require_storable(have: DataType, want: DataType, name: str) -> None:
 
 
 def _storable(have: DataType, want: DataType) -> bool:
-    """Whether values of one type may go into a column of another; each value is still checked."""
+    """Return whether values of one type may be written to a column of another type.
+
+    Each value is checked when it is cast.
+    """
     if have in (want, VOID):
         return True
     match have, want:
@@ -285,7 +288,7 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
 
 
 def fit_column(array: pa.Array, field: StructField) -> pa.Array:
-    """Return values in a column's type; errors as for `fitted`."""
+    """Cast values to a column's type; errors as for `fitted`."""
     target = arrow_field(field).type
     try:
         fit = cast_array(array, field.type, target)
@@ -301,7 +304,10 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
 
 
 def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
-    """Check NOT NULL, of nested fields too: a null parent has no children to check."""
+    """Raise if a column that must not be null holds nulls, or one of its nested fields does.
+
+    The fields of a null struct are not checked.
+    """
     if not field.nullable and array.null_count:
         raise SchemaMismatchError(
             argument="data",
@@ -314,8 +320,8 @@ def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
         _require_no_null(array.flatten(), element, f"{name}.element")
     if isinstance(field.type, StructType) and _has_required(field.type):
         present = array.filter(array.is_valid()) if array.null_count else array
-        for at, inner in enumerate(field.type.fields):
-            _require_no_null(present.field(at), inner, f"{name}.{inner.name}")
+        for position, inner in enumerate(field.type.fields):
+            _require_no_null(present.field(position), inner, f"{name}.{inner.name}")
 
 
 def _has_required(kind: StructType) -> bool:
@@ -329,10 +335,10 @@ def _has_required(kind: StructType) -> bool:
 
 @dataclass(frozen=True)
 class Incoming:
-    """Data to be written, and the schema that it makes or fits."""
+    """Data to be written, and the schema of the table after the write."""
 
     reader: pa.RecordBatchReader
-    schema: StructType  # The table's after the write.
+    schema: StructType  # Of the table, after the write.
 
 
 def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> Incoming:
@@ -400,7 +406,7 @@ def target_schema(
 
 
 def require_columns(schema: StructType) -> None:
-    """Refuse a schema for a new table that has no columns, or two of one name.
+    """Raise if a schema for a new table has no columns, or two columns of one name.
 
     Raises
     ------
@@ -429,9 +435,9 @@ def require_columns(schema: StructType) -> None:
             raise InvalidInputError(
                 argument="schema",
                 field=field.name,
-                reason=f"the column name {field.name!r} holds {', '.join(map(repr, odd))}, which "
-                "needs column mapping"
+                reason=f"a column name must not hold {', '.join(map(repr, odd))} without column "
+                "mapping"
                 if odd
-                else "a column name is empty",
+                else "a column name must not be empty",
                 remedy="Rename the column in the data",
             )

@@ -13,7 +13,7 @@ DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names
 
 
 def dropped_columns(metadata: Metadata) -> frozenset[str]:
-    """Return the physical names of columns that were dropped, but which data files may have."""
+    """Return the physical names of dropped columns that data files may still have."""
     try:
         names = orjson.loads(metadata.configuration.get(DROPPED) or "[]")
     except orjson.JSONDecodeError:
@@ -22,21 +22,21 @@ def dropped_columns(metadata: Metadata) -> frozenset[str]:
 
 
 def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
-    """Return metadata that remembers these dropped columns, and no others."""
+    """Return metadata that lists these dropped columns, and no others."""
     kept = {key: text for key, text in metadata.configuration.items() if key != DROPPED}
-    if found := sorted(names):
-        kept[DROPPED] = orjson.dumps(found).decode()
+    if dropped := sorted(names):
+        kept[DROPPED] = orjson.dumps(dropped).decode()
     return metadata.model_copy(update={"configuration": kept})
 
 
 def still_dropped(metadata: Metadata, names: Iterable[str]) -> frozenset[str]:
-    """Return the dropped columns that are left when these names have values again, in any case."""
+    """Return the dropped columns without those of these names, ignoring case."""
     given = {name.lower() for name in names}
     return frozenset(name for name in dropped_columns(metadata) if name.lower() not in given)
 
 
 def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
-    """Refuse to give a name anew to rows that may still have values of a dropped column.
+    """Raise if a name is that of a dropped column whose values data files may still have.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How columns are encoded in data files."""
+"""The encoding of columns in data files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLED_ROWS = 16 * 1024
 
 @lru_cache(maxsize=64)  # A small append costs little more than this.
 def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns that Parquet keeps, by their paths: fields of structs are columns too.
+    """Return the paths of the leaf columns of a Parquet file with this schema.
 
     Raises
     ------
@@ -33,14 +33,14 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
             remedy="Write this table with another engine, such as Spark",
         ) from error
     kept = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return tuple(kept.column(at).path for at in range(len(kept)))
+    return tuple(kept.column(index).path for index in range(len(kept)))
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
-    """Return the columns of which a dictionary is worth making, judged by the first rows.
+    """Return the columns to write with a dictionary, judged by the first rows.
 
-    Where most values differ it would be made in vain: a Parquet writer hashes values until the
-    dictionary is full, and keeps it beside the values that follow. Nested columns are not judged.
+    A column most of whose values differ gets none: the Parquet writer would hash its values until
+    the dictionary is full, and then give it up. Nested columns always get one.
 
     Notes
     -----
@@ -59,5 +59,5 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 def _is_diverse(column: pa.ChunkedArray) -> bool:
     try:
         return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
-    except pa.ArrowNotImplementedError:  # Of nulls that have no type, for one.
+    except pa.ArrowNotImplementedError:  # For example for nulls without a type.
         return False

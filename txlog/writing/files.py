@@ -1,4 +1,4 @@
-"""Writing data files: batches in, `add` actions out."""
+"""Write batches as data files, and return their `add` actions."""
 
 from __future__ import annotations
 
@@ -32,21 +32,23 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
-_PINNED_BYTES = 64 * 1024 * 1024  # Of batches, for the sake of a few rows of theirs.
-_OPEN_FILES = 200  # At once; a process may often open no more than a thousand.
+_PINNED_BYTES = (
+    64 * 1024 * 1024
+)  # Of batches that are kept because some of their rows are buffered.
+_OPEN_FILES = 200  # Open at once; the usual limit of a process is a thousand.
 _CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 @dataclass(frozen=True)
 class FileLayout:
-    """How a table's data files are written."""
+    """The columns, partitioning, properties and sizes by which data files are written."""
 
-    schema: StructType  # The whole table's.
+    schema: StructType  # Of the whole table.
     partition_by: tuple[str, ...]
     properties: Properties
     target_file_bytes: int = TARGET_FILE_BYTES
     max_rows_per_file: int | None = None
-    # Behind the table's columns: ids and versions of rows that moved. They have no statistics.
+    # After the table's columns: the ids and versions of moved rows. They have no statistics.
     moved: tuple[StructField, ...] = ()
 
     @cached_property
@@ -85,7 +87,7 @@ class FileLayout:
 
 
 def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
-    """Refuse partition columns that are not in the schema, nested, or all there is.
+    """Raise if a partition column is not in the schema, is nested, or no other column is left.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def write_data_files(
 
 
 def discard_files(store: Store, adds: Iterable[Add]) -> None:
-    """Delete data files that were written for a commit that certainly did not happen."""
+    """Delete data files of a commit that certainly failed."""
     store.delete([decode_path(add.path) for add in adds])
 
 
@@ -185,14 +187,14 @@ class _OpenFile:
     sink: Any
     stack: ExitStack
     stats: StatsCollector
-    writer: pq.ParquetWriter | None = None  # Once there are rows to tell how to encode them.
+    writer: pq.ParquetWriter | None = None  # Made with the first rows, which decide the encoding.
     buffered: list[pa.RecordBatch] = field(default_factory=list)
     buffered_rows: int = 0
     buffered_bytes: int = 0
     rows: int = 0
 
     def compact(self) -> None:
-        """Copy the rows that wait, so that they keep nothing else in memory."""
+        """Copy the buffered rows, so that the batches they came in can be freed."""
         if self.buffered:
             rows = pa.Table.from_batches(self.buffered)
             self.buffered = rows.take(pa.arange(0, rows.num_rows)).to_batches()
@@ -208,7 +210,7 @@ class _Writer:
         self._schema = arrow_schema(layout.stored_schema)
         self._leaves = leaf_columns(self._schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
-        self._pinned_bytes = 0  # Of batches that rows in buffers may be parts of.
+        self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
         self._adds: list[Add] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -240,10 +242,10 @@ class _Writer:
         self._open.clear()
 
     def _file(self, values: tuple[str | None, ...]) -> _OpenFile:
-        held = self._open.pop(values, None)
-        if held is not None:
-            self._open[values] = held  # Now the most recently used.
-            return held
+        file = self._open.pop(values, None)
+        if file is not None:
+            self._open[values] = file  # Now the most recently used.
+            return file
         if len(self._open) >= _OPEN_FILES:
             self._close(next(iter(self._open)))
         partition = dict(zip(self._layout.partition_by, values, strict=True))
@@ -273,7 +275,7 @@ class _Writer:
             self._close(values)
 
     def _flush(self, file: _OpenFile) -> None:
-        """Write what is buffered as one row group."""
+        """Write the buffered rows as one row group."""
         if not file.buffered_rows:
             return
         table = pa.Table.from_batches(file.buffered, schema=self._schema)
@@ -297,17 +299,17 @@ class _Writer:
         )
 
     def _bound_memory(self) -> None:
-        held = sum(file.buffered_bytes for file in self._open.values())
-        if held > _BUFFERED_BYTES:
+        buffered = sum(file.buffered_bytes for file in self._open.values())
+        if buffered > _BUFFERED_BYTES:
             for file in self._open.values():
                 self._flush(file)
-            held = 0
-        if not held:
+            buffered = 0
+        if not buffered:
             self._pinned_bytes = 0
-        elif self._pinned_bytes > 2 * held + _PINNED_BYTES:
+        elif self._pinned_bytes > 2 * buffered + _PINNED_BYTES:
             for file in self._open.values():
                 file.compact()
-            self._pinned_bytes = held
+            self._pinned_bytes = buffered
 
     def _close(self, values: tuple[str | None, ...]) -> None:
         file = self._open[values]
@@ -330,7 +332,10 @@ class _Writer:
 
 
 def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Put values below null structs where a field must not be null: Parquet wants them there."""
+    """Return a batch with values below null structs in fields that must not be null.
+
+    Parquet needs a value there.
+    """
     arrays = [
         _without_nulls_below(array, field.type)
         for array, field in zip(batch.columns, schema.fields, strict=True)
@@ -343,11 +348,14 @@ def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
     match kind:
         case StructType(fields) if fields:
             children = [
-                _without_nulls_below(array.field(at), f.type) for at, f in enumerate(fields)
+                _without_nulls_below(array.field(position), f.type)
+                for position, f in enumerate(fields)
             ]
-            for at, field in enumerate(fields):
-                if not field.nullable and children[at].null_count:
-                    children[at] = pc.coalesce(children[at], _any_value(children[at].type))
+            for position, field in enumerate(fields):
+                if not field.nullable and children[position].null_count:
+                    children[position] = pc.coalesce(
+                        children[position], _any_value(children[position].type)
+                    )
             return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
         case ArrayType(StructType() as element):
             array = pa.concat_arrays([array]) if array.offset else array
@@ -377,5 +385,5 @@ def _require_partition_values(values: Sequence[str | None], layout: FileLayout) 
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
-    """Return a value of a type, of no meaning: Arrow itself puts it below a null struct."""
+    """Return a placeholder of a type: the value that Arrow itself puts below a null struct."""
     return pa.array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]

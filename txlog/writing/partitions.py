@@ -1,4 +1,4 @@
-"""Rows by their partitions, and the partitions' folders."""
+"""Split rows by partition, and name the folders of partitions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ _NAME_BYTES = 255  # Longest name of a folder on common file systems.
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """Return the folder of a partition, or an empty text for the table's root.
+    """Return the folder of a partition; an empty text means the table's root.
 
-    It is named by Hive's convention. By the protocol partition values come from the log, but some
-    readers take them from the folder, so its name says them exactly.
+    The name follows Hive's convention. By the protocol partition values come from the log, but some
+    readers take them from the folder name, so it holds them exactly.
 
-    Files of a partition whose folder could not be named, or would be taken for a hidden one, go
-    to the root.
+    The root is used if the name would be too long, or would make the folder a hidden one.
     """
     steps = [
         f"{_escaped(name)}={_NULL if value is None else _escaped(value)}"
@@ -44,7 +43,7 @@ def _escaped(text: str) -> str:
 def by_partition(
     batch: pa.RecordBatch, kinds: Mapping[str, DataType]
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Yield a batch's rows by their partition values, as logged, without those columns.
+    """Yield the rows of each partition, with its values as logged, without the partition columns.
 
     Rows of one partition keep their order.
 
@@ -69,14 +68,14 @@ def by_partition(
 
 
 def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsignedinteger]:
-    """Return a number for each row: those of one partition have the same, in the texts' order.
+    """Return the number of each row's partition, counted in the order of the texts.
 
-    Few numbers, in few bytes, are sorted without comparing them.
+    Small integer types are used, because NumPy sorts them by counting.
     """
     numbers = _ranks(coded[0])
     for column in coded[1:]:
         ranks = _ranks(column)
-        # Made few again, so that they do not run over.
+        # Numbered anew, so that the product does not overflow.
         numbers = np.unique(numbers * (ranks.max() + 1) + ranks, return_inverse=True)[1]
     return numbers.astype(np.min_scalar_type(int(numbers.max())))
 
@@ -84,5 +83,5 @@ def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsign
 def _ranks(coded: pa.DictionaryArray) -> NDArray[np.int64]:
     ranks = np.empty(len(coded.dictionary), np.int64)
     ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
-    found: NDArray[np.int64] = ranks[coded.indices]
-    return found
+    row_ranks: NDArray[np.int64] = ranks[coded.indices]
+    return row_ranks

@@ -1,4 +1,4 @@
-"""How rows become data files of a table: decided once, then done anywhere."""
+"""The plan of a write: it is made once, and can be carried out in any process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from txlog.writing.options import WriteOptions
 
 @dataclass(frozen=True)
 class WritePlan:
-    """The layout of the files, and the rules that rows must keep. It pickles."""
+    """The layout of the data files, and the constraints that rows must satisfy. It pickles."""
 
     layout: FileLayout
     rules: tuple[Constraint, ...]
@@ -38,11 +38,11 @@ class WritePlan:
 
     @property
     def schema(self) -> StructType:
-        """The table's schema after the write."""
+        """The schema of the table after the write."""
         return self.layout.schema
 
     def written_for(self, table_id: str | None) -> str:
-        """Return a digest of what the files depend on: the table, its columns and its rules."""
+        """Return a digest of the table id, the columns, the partitioning and the constraints."""
         rules = [rule.text for rule in self.rules]
         parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
         return sha256(orjson.dumps(parts)).hexdigest()
@@ -68,7 +68,7 @@ def plan_write(
     *,
     replaced: Expression | None = None,
 ) -> WritePlan:
-    """Decide how rows of a schema are written into a table of this metadata.
+    """Return the plan to write rows of a schema to a table of this metadata.
 
     Raises
     ------
@@ -91,9 +91,9 @@ def plan_write(
 
 
 def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -> WritePlan:
-    """Decide how rows are added to a table; errors as for `plan_write`.
+    """Return the plan to append rows to a table; errors as for `plan_write`.
 
-    For rows of the table's own schema that is decided once for its metadata.
+    For rows of the table's own schema the plan is kept with the snapshot.
     """
     if schema is not snapshot.schema:
         return plan_write(snapshot.metadata, schema, options)
@@ -115,9 +115,9 @@ RequireFit = Callable[[Snapshot], None]
 
 
 def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:
-    """Refuse to commit files that were written for other metadata than is now in force.
+    """Raise if the table's metadata changed so that files written before no longer fit.
 
-    New nullable columns do no harm: rows of older files have nulls there.
+    New nullable columns are allowed: rows of older files have nulls there.
 
     Raises
     ------

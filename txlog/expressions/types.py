@@ -1,0 +1,71 @@
+"""Rules about types: what is a number, what arithmetic results in, which casts are allowed."""
+
+from __future__ import annotations
+
+from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
+
+BOOLEAN = PrimitiveType("boolean")
+DOUBLE = PrimitiveType("double")
+LONG = PrimitiveType("long")
+VOID = PrimitiveType("void")
+
+INTEGERS = frozenset(WHOLE_NUMBERS)
+FLOATS = frozenset({"float", "double"})
+TIMESTAMPS = frozenset({"timestamp", "timestamp_ntz"})
+
+
+def primitive_name(kind: DataType) -> str:
+    """Return the name of a primitive type, an empty text for another type."""
+    return kind.name if isinstance(kind, PrimitiveType) else ""
+
+
+def is_number(kind: DataType) -> bool:
+    """Return whether values of a type are numbers."""
+    return isinstance(kind, DecimalType) or primitive_name(kind) in INTEGERS | FLOATS
+
+
+def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
+    """Return the type of a computed number.
+
+    It is exact if both sides are and 38 digits are enough, else a double.
+    """
+    if {primitive_name(have), primitive_name(other)} <= INTEGERS and op != "/":
+        return LONG
+    a, b = _as_decimal(have), _as_decimal(other)
+    if a is None or b is None or op in ("/", "%"):
+        return DOUBLE
+    if op == "*":
+        precision, scale = a.precision + b.precision + 1, a.scale + b.scale
+    else:
+        scale = max(a.scale, b.scale)
+        precision = max(a.precision - a.scale, b.precision - b.scale) + scale + 1
+    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
+
+
+def _as_decimal(kind: DataType) -> DecimalType | None:
+    if isinstance(kind, DecimalType):
+        return kind
+    return DecimalType(19, 0) if primitive_name(kind) in INTEGERS else None
+
+
+def is_castable(have: DataType, kind: DataType) -> bool:
+    """Return whether Arrow's cast between two types means the same as Spark's."""
+    if have in (kind, VOID):
+        return True
+    old, new = _group(have), _group(kind)
+    if new == "text":  # Spark writes fractions and timestamps in another form than Arrow.
+        return primitive_name(have) not in FLOATS | TIMESTAMPS and old != "other"
+    if old == "text":
+        return new != "other"
+    if "binary" in (old, new) or "other" in (old, new):
+        return False
+    temporal = (old == "temporal", new == "temporal")
+    return all(temporal) or not any(temporal)
+
+
+def _group(kind: DataType) -> str:
+    if is_number(kind) or kind == BOOLEAN:
+        return "number"
+    if primitive_name(kind) in TIMESTAMPS | {"date"}:
+        return "temporal"
+    return {"string": "text", "binary": "binary"}.get(primitive_name(kind), "other")
