@@ -124,12 +124,14 @@ class StatsText:
         first = {"numRecords": rows}  # Where fast readers look first.
         return _of(first | self.document | first)
 
-    def loosened(self, rows: int) -> StatsText:
+    def loosened(self, rows: int | None = None) -> StatsText:
         """Return the same as of a file of which some rows are deleted: its bounds are not tight.
 
         `rows` is how many the file has, deleted ones included; it counts if the text does not say.
         """
-        known = self if self.num_records is not None else self.with_num_records(rows)
+        known = self
+        if rows is not None and self.num_records is None:
+            known = self.with_num_records(rows)
         return _of({**known.document, "tightBounds": False})
 
     def with_columns(

@@ -268,12 +268,14 @@ class JsonScan:
     @cached_property
     def _opens(self) -> Places:
         """Where all braces are that open."""
-        return self._braces[self._bytes[self._braces] == _OPEN]
+        places: Places = self._braces[self._bytes[self._braces] == _OPEN]
+        return places
 
     @cached_property
     def _closes(self) -> Places:
         """Where all braces are that close."""
-        return self._braces[self._bytes[self._braces] == _CLOSE]
+        places: Places = self._braces[self._bytes[self._braces] == _CLOSE]
+        return places
 
     def _needle(self, section: str) -> bytes:
         return orjson.dumps(section) + self._colon + b"{"
