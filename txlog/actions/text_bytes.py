@@ -1,4 +1,4 @@
-"""Arrow texts as the bytes that they are, to look at many at once. Pure."""
+"""The bytes of Arrow texts as NumPy arrays, to search many texts at once. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Places = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class TextBytes:
-    """The bytes of texts, some that are of no text perhaps, and where each begins and ends."""
+    """The bytes of texts, and the places where each text begins and ends.
+
+    Some bytes may belong to no text.
+    """
 
     held: Bytes
     starts: Places
@@ -30,7 +33,7 @@ class TextBytes:
 
 
 def text_bytes(texts: pa.Array) -> TextBytes:
-    """Return the bytes of a `string` array, of any offset; nothing is copied."""
+    """Return the bytes of a `string` array of any offset, without a copy."""
     _, offsets, data = texts.buffers()
     if len(texts) == 0:
         nothing = np.zeros(0, np.int32)
@@ -41,10 +44,10 @@ def text_bytes(texts: pa.Array) -> TextBytes:
 
 
 def words_of(held: Bytes, kind: str = "<u8") -> NDArray[Any]:
-    """Return each run of as many bytes as a NumPy type has, wherever it begins, in that type.
+    """Return a view with one item for each byte: the bytes from there on, as a NumPy type.
 
-    There is at least one: zeros stand for bytes that are missing. To fetch sixteen bytes (`<c16`)
-    takes no longer than eight.
+    It has at least one item; missing bytes are zeros. Sixteen bytes (`<c16`) are fetched as fast as
+    eight.
     """
     width = np.dtype(kind).itemsize
     if len(held) < width:
@@ -56,7 +59,7 @@ _BLOCK = 1 << 19  # What stays in the processor's cache.
 
 
 def places_of(held: Bytes, *wanted: int) -> NDArray[np.int64]:
-    """Return where bytes of one value, or of two, are among others that are many; ascending."""
+    """Return the places of rare bytes of one or several values, in ascending order."""
     whole = len(held) // WORD_BYTES * WORD_BYTES
     found = []
     for start in range(0, whole, _BLOCK):

@@ -1,4 +1,4 @@
-"""Reconciliation of what concerns the table as a whole."""
+"""Reconciliation of protocol, metadata, transactions and domains. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Controls:
 
 
 def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = None) -> Controls:
-    """Return the controls that actions of known versions make on top of a base.
+    """Return the newest action of each key, out of actions with their versions and a base.
 
     The order of `actions` has no meaning; all are newer than the base. Actions of other kinds
     are passed over.

@@ -18,17 +18,17 @@ from txlog.stats.read import bound_type, child_of, struct_count
 def lacking(
     files: pa.Table, columns: Mapping[Path, DataType], answers: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """Return for each of `FILE_ROWS` whether its statistics lack something.
+    """Return for each of `FILE_ROWS` whether its statistics are incomplete.
 
-    That is the number of rows, or of a column the null count, or the least value where there are
-    values and txlog writes bounds of the type.
+    They are if they lack the number of rows, or the null count of a column, or its least value
+    although there are values and txlog writes bounds of the type.
 
     Parameters
     ----------
     columns
         Leaf columns and their types, by the names that statistics have for them.
     answers
-        For a top-level column, which of the files are to tell of it. Default: all.
+        For a top-level column, which files must have statistics of it. Default: all.
     """
     documents = [StatsText(text) for text in flat(files["stats"]).to_pylist()]
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None

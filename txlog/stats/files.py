@@ -1,4 +1,7 @@
-"""Statistics of a table's files, from whatever the log holds of them."""
+"""Statistics of files and of fragments, from JSON texts, structs and partition values. Pure.
+
+The statistics of a fragment's column come from the file that gives the column.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ from txlog.stats.read import bound_type, struct_bounds, struct_count
 
 
 def num_records(files: pa.Table) -> pa.Array:
-    """Return the number of physical rows that `FILE_ROWS` state; null where they do not.
+    """Return the number of physical rows of each of `FILE_ROWS`; null if it is not stated.
 
-    Nothing is known of them without the column `stats`.
+    All are null without the column `stats`.
     """
     if "stats" not in files.column_names:
         return pa.nulls(files.num_rows, pa.int64())
@@ -47,7 +50,7 @@ def file_bounds(
     known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
-    """Return what the log knows of the columns that a bound predicate reads.
+    """Return the bounds of the columns that a bound predicate reads, for each file.
 
     Parameters
     ----------
@@ -99,7 +102,7 @@ def physical_path(schema: StructType, path: Path, mode: str) -> Path:
 
 
 def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str) -> ColumnBounds:
-    """Return the bounds of a partition column: each file has one value of it."""
+    """Return the bounds of a partition column, of which each file has one value."""
     column = schema.get(name)
     assert column is not None
     typed = partition_values(files, column, mode)
@@ -127,7 +130,7 @@ def partition_texts(files: pa.Table, name: str) -> pa.Array:
 
 
 def physical_rows(rows: FragmentRows) -> pa.Array:
-    """Return the number of physical rows of each fragment; null where the log does not say.
+    """Return the number of physical rows of each fragment; null if it is not stated.
 
     Raises
     ------
@@ -140,9 +143,9 @@ def physical_rows(rows: FragmentRows) -> pa.Array:
 
 
 def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> None:
-    """Refuse column files that have not as many rows as their primary; errors as above.
+    """Raise as `physical_rows` if a column file and its primary differ in their rows.
 
-    `counts` are those of the primaries, if the caller has them.
+    `counts` are the rows of the primaries, if the caller has them.
     """
     columns = rows.columns
     if not columns.rows.num_rows:
@@ -159,7 +162,7 @@ def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> N
 
 
 def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
-    """Refuse column files that are in another partition than their primary (rule FRG-16).
+    """Raise if a column file is in another partition than its primary (rule FRG-16).
 
     Raises
     ------
@@ -179,7 +182,7 @@ def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, at: int) -> str:
 
 
 def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int], str]) -> None:
-    """Refuse column files that do not fit their fragments; `reason` says why, of one of them."""
+    """Raise unless all column files fit their fragments; `reason` explains one that does not."""
     if pc.all(same).as_py():
         return
     at = pc.index(same, False).as_py()
@@ -201,10 +204,10 @@ def fragment_bounds(
     known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
-    """Return what the log knows of the columns that a bound predicate reads, for each fragment.
+    """Return the bounds of the columns that a bound predicate reads, for each fragment.
 
-    Parameters are those of `file_bounds`. What a primary says of a column that another file gives
-    counts for nothing.
+    Parameters are those of `file_bounds`. If another file gives a column, the statistics of the
+    primary file are not used for it.
     """
 
     def bounds_of(files: pa.Table, counts: pa.Array | None = None) -> Bounds:

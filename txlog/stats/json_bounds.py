@@ -43,7 +43,7 @@ _MANY = 16 * 1024
 
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the number of rows that JSON statistics state; null where they do not."""
+    """Return the number of rows that each text of statistics states; null if it states none."""
     nothing = pa.nulls(0, pa.int64())
     return pa.concat_arrays([nothing, *(_counts_of(texts) for texts in _parts(stats))])
 
@@ -55,9 +55,9 @@ def _counts_of(texts: pa.Array) -> pa.Array:
 
 
 def _parts(stats: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Yield texts in pieces: of a large table they are more than one array can hold.
+    """Yield texts in pieces, as those of a large table do not fit into one array.
 
-    Small ones, as commits are read in, are put together; they are not held longer than needed.
+    Small chunks, one for each group of commits, are joined.
     """
     for batch in gathered(pa.table([stats], ["stats"]).to_batches(), rows=_MANY):
         yield batch["stats"]
@@ -72,7 +72,7 @@ def json_bounds(
     rows: pa.Array | None = None,
     known: Collection[Known] = EVERYTHING,
 ) -> Bounds:
-    """Return the bounds that JSON statistics give.
+    """Return the bounds of columns from JSON texts of statistics.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
 def parsed_bounds(
     stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
 ) -> Bounds:
-    """Return what `json_bounds` does, by parsing all of each text: slow, and plain."""
+    """Return what `json_bounds` returns, by parsing each text: slow and plain."""
     documents = [quick_document(text) for text in stats.to_pylist()]
     rows = pa.array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
@@ -133,14 +133,14 @@ def parsed_bounds(
 
 @dataclass(frozen=True)
 class _Documents:
-    """JSON texts, each of which is parsed at most once, and only if it must be."""
+    """JSON texts of statistics. Each is parsed at most once, if the scan cannot read it."""
 
     texts: pa.Array
     plain: bool  # Whether no column is called as a part of statistics is.
 
     @cached_property
     def rows(self) -> pa.Array:
-        """How many rows the files have."""
+        """The number of rows of each file."""
         found = JsonScan(self.texts).first("numRecords")
         if np.count_nonzero(found.unclear) > _FEW:
             found = self._scan.outside("numRecords")
@@ -148,7 +148,7 @@ class _Documents:
         return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
 
     def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
-        """Return the bounds of a column, whose path in the texts is given."""
+        """Return the bounds of a column; `path` is its path in the texts."""
         count = len(self.texts)
         nulls = self._nulls(path) if Known.COUNTS in known else pa.nulls(count, pa.int64())
         if Known.RANGES not in known:
@@ -211,7 +211,7 @@ class _Documents:
 
     @cached_property
     def _scan(self) -> JsonScan:
-        """The texts, to be looked at; those in odd spellings are spelled anew, if that helps."""
+        """The scan of the texts. Texts in odd spellings are normalised first, if that helps."""
         scan = JsonScan(self.texts)
         odd = np.flatnonzero(scan.unclear & np.asarray(self.texts.is_valid()))
         sample = self.texts.take(pa.array(odd[:: len(odd) // _SAMPLE + 1]))
@@ -224,9 +224,9 @@ class _Documents:
 
 
 def _respelled(texts: pa.Array) -> pa.Array:
-    """Return texts of statistics without spaces and escapes; those that are no object as they are.
+    """Return texts of statistics in the usual spelling. A text that is no object stays as it is.
 
-    It takes about as long as parsing them.
+    This takes about as long as parsing them.
     """
     documents = map(quick_document, texts.to_pylist())
     plain = [stats_json(document) if document else None for document in documents]
@@ -234,7 +234,7 @@ def _respelled(texts: pa.Array) -> pa.Array:
 
 
 def _names(schema: StructType) -> set[str]:
-    """Return the names of columns, and of columns in them."""
+    """Return the names of all columns, nested ones included."""
     found = set()
     for field in schema.fields:
         found |= {field.name, field.physical_name}
@@ -244,7 +244,7 @@ def _names(schema: StructType) -> set[str]:
 
 
 def _read(found: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
-    """Return the JSON of values as bounds; what cannot be read is null."""
+    """Return JSON values as bounds; null for a value that cannot be read."""
     tokens = found.values
     if tokens.null_count == len(tokens):
         return pa.nulls(len(tokens), bound_type(kind))
@@ -269,14 +269,14 @@ def _value(token: str | None) -> Any:
 
 
 def _counts(found: Found) -> pa.Array:
-    """Return the JSON of counts; what is none is null."""
+    """Return JSON values as counts; null for a value that is no count."""
     if found.whole:
         return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
     return pa.array([count_of(_value(token)) for token in found.values.to_pylist()], pa.int64())
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
-    """Return a null count; with wide bounds it means something only if none or all are null."""
+    """Return a null count. If bounds are not tight, it is exact only for no nulls or all nulls."""
     count = count_of(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
@@ -293,9 +293,9 @@ _MOMENTS = {
 
 
 def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
-    """Return values as bounds of a type, in the type that they are held in.
+    """Return JSON values as bounds of a type, by Arrow's casts.
 
-    None: one of them has another form, or the type has no quick way.
+    None if a value has an unusual form, or if the type has no cast: the parser reads them.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None
 def _cast(
     tokens: pa.Array, pattern: str, target: pa.DataType, *, quotes: int = 1
 ) -> pa.Array | None:
-    """Return what is between the quotes in a type, or None if a token has another form."""
+    """Return the texts between the quotes, cast to a type; None if a value has another form."""
     if not pa.types.is_string(tokens.type):
         return None
     if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():

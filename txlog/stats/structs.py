@@ -1,7 +1,7 @@
-"""Statistics and partition values as structs, in the types of a table: for its checkpoints. Pure.
+"""Statistics and partition values of checkpoints as structs in the table's types. Pure.
 
-Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). What is
-missing, odd or of another type is null, never an error.
+Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). A
+value that is missing or of another type is null, never an error.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def typed_stats(files: pa.Table, kind: pa.StructType) -> pa.StructArray:
 
 
 def _cast(array: pa.Array, kind: pa.StructType) -> pa.StructArray:
-    """Return structs in another type; what the one lacks, or has in no like type, is null."""
+    """Return structs cast to another type; null for fields that are missing or cannot be cast."""
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
         if not pa.types.is_struct(target):
@@ -119,7 +119,7 @@ def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 
 def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
-    """Read documents one by one, and in them value by value: right for whatever is there."""
+    """Return texts as structs, read value by value in Python: slow, and right for any text."""
     documents = [exact_document(text) for text in texts.to_pylist()]
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
@@ -194,7 +194,7 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _read_quickly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray | None:
-    """Read documents with Arrow's own reader; None if it refuses one, or may read it otherwise."""
+    """Return texts as structs, read by Arrow's JSON reader; None if `_read_plainly` must do it."""
     import pyarrow.json as pj  # Only checkpoints with structs need it.
 
     if not len(texts) or pc.any(pc.match_substring_regex(texts, r"[\r\n]|\\u[dD]")).as_py():
@@ -233,7 +233,7 @@ def _asked(kind: pa.DataType) -> pa.DataType:
 
 
 def _typed(found: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Return what Arrow read in the types wanted; raises where only the plain way can tell."""
+    """Return the values that Arrow read, cast to a type; raise if `_read_plainly` must do it."""
     if pa.types.is_struct(kind):
         children = [_typed(pc.struct_field(found, f.name), f.type) for f in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
@@ -289,9 +289,9 @@ def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
 
 
 def with_json_stats(rows: pa.Table) -> pa.Table:
-    """Return `FILE_ROWS`, of which those with statistics only as a struct have their JSON text.
+    """Return `FILE_ROWS` with JSON texts for statistics that are structs only.
 
-    The struct, the column `stats_parsed`, is left out.
+    The column of structs, `stats_parsed`, is dropped.
     """
     if "stats_parsed" not in rows.column_names:
         return rows
@@ -317,7 +317,7 @@ def _numbered(kind: pa.DataType) -> pa.DataType:
 
 
 def _stats_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a statistic as JSON; what is null is left out."""
+    """Return a value of a struct as a JSON value, without fields that are null."""
     if isinstance(value, dict):
         children = {field.name: field.type for field in kind}
         return {
