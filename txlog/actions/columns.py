@@ -105,11 +105,11 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
     LogCorruptError
         A field is missing or of a wrong type; the error names file, line and field.
     """
-    held = list(commits)
+    files = list(commits)
     versions: list[int] = []
     is_add: list[bool] = []
     bodies: list[dict[str, Any]] = []
-    for version, rows, _ in held:
+    for version, rows, _ in files:
         before = len(bodies)
         for row in rows:
             if (body := row.get("add")) is not None:
@@ -124,7 +124,7 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
     try:
         return _columns(versions, is_add, bodies)
     except UNREADABLE as error:
-        raise _at_fault(held, error) from error
+        raise _at_fault(files, error) from error
 
 
 def _at_fault(
@@ -142,8 +142,8 @@ def _at_fault(
                     first = (name, line) if first[0] is None else first
                     try:
                         decode_action(kind, body, path=name, line=line)
-                    except LogCorruptError as found:
-                        return found
+                    except LogCorruptError as fault:
+                        return fault
     return LogCorruptError(
         path=first[0], line=first[1], reason=f"a file action cannot be read: {error}"
     )
@@ -217,7 +217,7 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
     begins: list[int | None] = [
-        None if v is None else at for v, at in zip(values, ends, strict=False)
+        None if v is None else begin for v, begin in zip(values, ends, strict=False)
     ]
     keys = pa.array(chain.from_iterable(there), pa.string())
     return pa.MapArray.from_arrays(pa.array([*begins, ends[-1]], pa.int32()), keys, _items(there))

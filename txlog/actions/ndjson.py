@@ -90,9 +90,9 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
     text = data.strip()
     try:
         # One call for all lines is far faster than one for each.
-        found = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
-        if len(found) == _lines(text) and _OBJECT.issuperset(map(type, found)):
-            return found  # type: ignore[no-any-return]
+        objects = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
+        if len(objects) == _lines(text) and _OBJECT.issuperset(map(type, objects)):
+            return objects  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         pass
     return _rows_slowly(data, path)
@@ -100,16 +100,16 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
 
 def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
     """Return the JSON objects of several log files; None if `rows` must read them one by one."""
-    found: list[list[dict[str, Any]]] = []
+    files: list[list[dict[str, Any]]] = []
     try:
         for data in texts:
             text = data.strip()
-            found.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
-            if len(found[-1]) != _lines(text):
+            files.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
+            if len(files[-1]) != _lines(text):
                 return None
     except orjson.JSONDecodeError:
         return None
-    return found if _OBJECT.issuperset(map(type, chain.from_iterable(found))) else None
+    return files if _OBJECT.issuperset(map(type, chain.from_iterable(files))) else None
 
 
 def _lines(text: bytes) -> int:
@@ -120,7 +120,7 @@ def _lines(text: bytes) -> int:
 
 def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
     """Return the JSON objects of a log file; an object may span lines, or share one."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     decoder = JSONDecoder()
     position = 0
     try:
@@ -132,7 +132,7 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
         while position < len(text) and text[position].isspace():
             position += 1
         if position == len(text):
-            return found
+            return objects
         line = text.count("\n", 0, position) + 1
         try:
             row, position = decoder.raw_decode(text, position)
@@ -140,7 +140,7 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
             raise _torn(path, line, f"not a whole JSON object: {error}") from error
         if not isinstance(row, dict):
             raise _torn(path, line, f"a JSON object was expected, not {type(row).__name__}")
-        found.append(row)
+        objects.append(row)
 
 
 def _torn(path: str, line: int, reason: str) -> LogCorruptError:

@@ -34,12 +34,12 @@ def text_hashes(texts: pa.Array) -> Hashes:
     texts
         A `string` array, of any offset.
     """
-    held = text_bytes(texts)
-    found = (held.ends - held.starts).astype(np.uint64) * _PRIME
-    for word in _last_words(held):
-        found = (found ^ word) * _PRIME
-        found ^= found >> _SHIFT
-    return found
+    places = text_bytes(texts)
+    hashes = (places.ends - places.starts).astype(np.uint64) * _PRIME
+    for word in _last_words(places):
+        hashes = (hashes ^ word) * _PRIME
+        hashes ^= hashes >> _SHIFT
+    return hashes
 
 
 def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
@@ -53,8 +53,8 @@ def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
         return
     words = words_of(texts.held)
     for back in range(1, _WORDS + 1):
-        at = ends - WORD_BYTES * back
-        yield np.where(at >= starts, words[np.maximum(at, 0)], 0)
+        places = ends - WORD_BYTES * back
+        yield np.where(places >= starts, words[np.maximum(places, 0)], 0)
 
 
 def are_distinct(hashes: Hashes) -> bool:
@@ -82,10 +82,10 @@ def key_hashes(rows: pa.Table) -> Hashes:
 
     Only the columns `path` and `dv_id` are needed.
     """
-    found = _hashes(canonical_keys(rows["path"]))
+    hashes = _hashes(canonical_keys(rows["path"]))
     if rows["dv_id"].null_count < rows.num_rows:
-        found ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
-    return found
+        hashes ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
+    return hashes
 
 
 def _hashes(texts: pa.ChunkedArray) -> Hashes:

@@ -87,13 +87,13 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     live = state_of(rows).live
     first: dict[str, dict[str, Any]] = {}
     kept = []
-    for at, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
+    for row_number, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
         if first.setdefault(key, row) is row:
-            kept.append(at)
+            kept.append(row_number)
         elif first[key] != row:
             raise LogCorruptError(
                 path=path,
-                field=live["path"][at].as_py(),
+                field=live["path"][row_number].as_py(),
                 reason="the checkpoint adds the same file twice, with different content",
                 remedy="Delete the checkpoint if the commits that it covers are still there",
             )

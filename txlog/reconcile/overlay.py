@@ -57,31 +57,31 @@ def _words(names: Collection[bytes]) -> tuple[NDArray[np.uint64] | None, int]:
     if shortest < WORD_BYTES:
         return None, 0
     least, greatest = min(backwards), max(backwards)
-    alike = next((at for at in range(shortest) if least[at] != greatest[at]), shortest)
+    alike = next((place for place in range(shortest) if least[place] != greatest[place]), shortest)
     back = min(alike, shortest - WORD_BYTES)
-    found = {name[len(name) - back - WORD_BYTES : len(name) - back] for name in names}
-    return np.array([int.from_bytes(word, "little") for word in found], np.uint64), back
+    chosen = {name[len(name) - back - WORD_BYTES : len(name) - back] for name in names}
+    return np.array([int.from_bytes(word, "little") for word in chosen], np.uint64), back
 
 
 def untouched(rows: pa.Table, newer: Newer) -> pa.Table:
     """Return the rows of `FILE_ROWS` whose logical files no newer commit touches."""
     if not len(newer) or not rows.num_rows:
         return rows
-    at = np.flatnonzero(_maybe_touched(rows["path"], newer))
-    if not len(at):
+    maybe = np.flatnonzero(_maybe_touched(rows["path"], newer))
+    if not len(maybe):
         return rows
-    some = rows.select(["path", "dv_id"]).take(pa.array(at))
+    some = rows.select(["path", "dv_id"]).take(pa.array(maybe))
     touched = pc.is_in(flat(file_keys(some)), value_set=newer.keys)
     if not pc.any(touched).as_py():
         return rows
     left = np.ones(rows.num_rows, np.bool_)
-    left[at[np.asarray(touched)]] = False
+    left[maybe[np.asarray(touched)]] = False
     return rows.filter(pa.array(left))
 
 
 def _maybe_touched(paths: pa.ChunkedArray, newer: Newer) -> Mask:
-    found = [_maybe_one_of(part, newer) for part in paths.chunks]
-    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.bool_), *found])
+    masks = [_maybe_one_of(part, newer) for part in paths.chunks]
+    return masks[0] if len(masks) == 1 else np.concatenate([np.zeros(0, np.bool_), *masks])
 
 
 def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
@@ -95,12 +95,12 @@ def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
     if newer.words is None or b"%" in texts.used.tobytes():
         return everything
     words = words_of(texts.held)
-    at = texts.ends - newer.back - WORD_BYTES
-    inside = at >= texts.starts
-    found: Mask = np.isin(words[np.maximum(at, 0)], newer.words) & inside
+    places = texts.ends - newer.back - WORD_BYTES
+    inside = places >= texts.starts
+    mask: Mask = np.isin(words[np.maximum(places, 0)], newer.words) & inside
     ends = texts.held[np.maximum(texts.ends - 1, 0)]
-    found |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
-    return found
+    mask |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
+    return mask
 
 
 def overlay(base: pa.Table, tail: pa.Table) -> FileState:

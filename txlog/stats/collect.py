@@ -62,8 +62,8 @@ def leaf_types(schema: StructType, *, indexed: int = -1) -> dict[Path, DataType]
 
     `indexed` says how many of them; -1 for all.
     """
-    found = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
-    return found if indexed < 0 else dict(list(found.items())[:indexed])
+    types = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
+    return types if indexed < 0 else dict(list(types.items())[:indexed])
 
 
 class StatsCollector:
@@ -156,8 +156,8 @@ def _widen(leaf: _Leaf, column: Any) -> None:
         column = column.cast(pa.int32())  # Python's dates end with the year 9999.
     elif pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    found = pc.min_max(column)
-    low, high = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(column)
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
     if low is not None:
         leaf.low = low if leaf.low is None else min(leaf.low, low)
         leaf.high = high if leaf.high is None else max(leaf.high, high)
@@ -235,17 +235,17 @@ def footer_extents(
     """
     schema = metadata.schema.to_arrow_schema()
     folded = {name.lower() for name in schema.names}
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    places = {name: at for at, name in enumerate(names) if names.count(name) == 1}
-    found = {}
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
+    extents = {}
     for path, kind in columns.items():
         if path[0].lower() not in folded:
-            found[path] = Extent(metadata.num_rows)
+            extents[path] = Extent(metadata.num_rows)
         elif (place := places.get(".".join(path))) is not None and _is_stored(schema, path, kind):
             extent = _extent(metadata, place, kind)
             if extent is not None:
-                found[path] = extent
-    return found
+                extents[path] = extent
+    return extents
 
 
 def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
@@ -266,8 +266,8 @@ def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
 def _extent(metadata: pq.FileMetaData, place: int, kind: DataType) -> Extent | None:
     """Return the extent of a column over all row groups; None if one lacks its statistics."""
     nulls, low, high = 0, None, None
-    for at in range(metadata.num_row_groups):
-        chunk = metadata.row_group(at).column(place)
+    for number in range(metadata.num_row_groups):
+        chunk = metadata.row_group(number).column(place)
         statistics = chunk.statistics
         if statistics is None or not statistics.has_null_count:
             return None

@@ -32,15 +32,15 @@ def lacking(
     """
     documents = [StatsText(text) for text in flat(files["stats"]).to_pylist()]
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
-    found = pc.is_null(num_records(files))
+    incomplete = pc.is_null(num_records(files))
     for path, kind in columns.items():
         lacks = pa.array([_lacks(document, path, kind) for document in documents], pa.bool_())
         if structs is not None:
             lacks = pc.and_(lacks, _structs_lack(structs, path, kind))
         if path[0] in answers:
             lacks = pc.and_(lacks, answers[path[0]])
-        found = pc.or_(found, lacks)
-    return found
+        incomplete = pc.or_(incomplete, lacks)
+    return incomplete
 
 
 def _lacks(stats: StatsText, path: Path, kind: DataType) -> bool:

@@ -33,11 +33,11 @@ def num_records(files: pa.Table) -> pa.Array:
     """
     if "stats" not in files.column_names:
         return pa.nulls(files.num_rows, pa.int64())
-    found = json_counts(files["stats"])
+    counts = json_counts(files["stats"])
     if "stats_parsed" in files.column_names:
         rows = struct_count(flat(files["stats_parsed"]), ("numRecords",))
-        found = pc.coalesce(found, rows)
-    return found
+        counts = pc.coalesce(counts, rows)
+    return counts
 
 
 def file_bounds(
@@ -66,24 +66,24 @@ def file_bounds(
         asked = Known.COUNTS in known
         counts = num_records(files) if asked else pa.nulls(files.num_rows, pa.int64())
     in_partition = [path for path in paths if path[0] in partition_columns]
-    found = Bounds(
+    bounds = Bounds(
         counts,
         {path: _partition_bounds(files, schema, path[0], mapping_mode) for path in in_partition}
         if Known.PARTITIONS in known
         else {},
     )
     if not {Known.RANGES, Known.COUNTS}.intersection(known):
-        return found
+        return bounds
     # A scan's metadata columns are not in the schema; no file has statistics of them.
     others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
-        return found
+        return bounds
     physical = {path: physical_path(schema, path, mapping_mode) for path in others}
-    told = json_bounds(files["stats"], schema, others, physical, rows=counts, known=known)
+    stated = json_bounds(files["stats"], schema, others, physical, rows=counts, known=known)
     if "stats_parsed" in files.column_names:
         parsed = struct_bounds(files["stats_parsed"], schema, others, physical, known=known)
-        told = merged(told, parsed)
-    return merged(found, told)
+        stated = merged(stated, parsed)
+    return merged(bounds, stated)
 
 
 def physical_path(schema: StructType, path: Path, mode: str) -> Path:
@@ -177,19 +177,19 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
         _require(columns.rows, same, "partitionValues", partial(_elsewhere, name, theirs, ours))
 
 
-def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, at: int) -> str:
-    return f"its {name} is {theirs[at]}, that of the primary file {ours[at]}"
+def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, row: int) -> str:
+    return f"its {name} is {theirs[row]}, that of the primary file {ours[row]}"
 
 
 def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int], str]) -> None:
     """Raise unless all column files fit their fragments; `reason` explains one that does not."""
     if pc.all(same).as_py():
         return
-    at = pc.index(same, False).as_py()
+    row = pc.index(same, False).as_py()
     raise LogCorruptError(
-        path=rows["path"][at].as_py(),
+        path=rows["path"][row].as_py(),
         field=field,
-        reason=f"a column file does not fit its fragment: {reason(at)}",
+        reason=f"a column file does not fit its fragment: {reason(row)}",
         remedy="The writer of this log is at fault",
     )
 
@@ -221,12 +221,12 @@ def fragment_bounds(
             counts=counts,
         )
 
-    found = bounds_of(rows.primaries, counts)
+    bounds = bounds_of(rows.primaries, counts)
     if set(known) == {Known.PARTITIONS} or not rows.columns.rows.num_rows:
-        return found
+        return bounds
     theirs = bounds_of(rows.columns.rows)
     places = pa.arange(0, rows.primaries.num_rows)
-    columns = dict(found.columns)
+    columns = dict(bounds.columns)
     for path in columns_of(where):
         field = schema.get(path[0])
         if field is None or path[0] in partition_columns:
@@ -247,4 +247,4 @@ def fragment_bounds(
                     )
                 )
             )
-    return replace(found, columns=columns)
+    return replace(bounds, columns=columns)

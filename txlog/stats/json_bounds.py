@@ -94,12 +94,12 @@ def json_bounds(
         return Bounds(rows)
     plain = _names(schema).isdisjoint(NAMES)
     kinds = {path: kind for path in paths if (kind := kind_of(schema, path)) is not None}
-    found: dict[Path, list[ColumnBounds]] = {path: [] for path in kinds}
+    parts_of: dict[Path, list[ColumnBounds]] = {path: [] for path in kinds}
     for texts in _parts(stats):
         documents = _Documents(texts, plain)
         for path, kind in kinds.items():
-            found[path].append(documents.bounds(physical[path], kind, known))
-    return Bounds(rows, {path: _joined(parts) for path, parts in found.items()})
+            parts_of[path].append(documents.bounds(physical[path], kind, known))
+    return Bounds(rows, {path: _joined(parts) for path, parts in parts_of.items()})
 
 
 def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
@@ -121,12 +121,12 @@ def parsed_bounds(
         kind = kind_of(schema, path)
         if kind is None:
             continue
-        at = physical[path]
+        path_in_text = physical[path]
         low, high = readers(kind)
         columns[path] = without_contradictions(
-            typed([value_at(d.get("minValues"), at) for d in documents], low, kind),
-            typed([value_at(d.get("maxValues"), at) for d in documents], high, kind),
-            pa.array([_null_count(d, at) for d in documents], pa.int64()),
+            typed([value_at(d.get("minValues"), path_in_text) for d in documents], low, kind),
+            typed([value_at(d.get("maxValues"), path_in_text) for d in documents], high, kind),
+            pa.array([_null_count(d, path_in_text) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
 
@@ -141,11 +141,11 @@ class _Documents:
     @cached_property
     def rows(self) -> pa.Array:
         """The number of rows of each file."""
-        found = JsonScan(self.texts).first("numRecords")
-        if np.count_nonzero(found.unclear) > _FEW:
-            found = self._scan.outside("numRecords")
-        counts = _counts(found)
-        return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
+        counts_found = JsonScan(self.texts).first("numRecords")
+        if np.count_nonzero(counts_found.unclear) > _FEW:
+            counts_found = self._scan.outside("numRecords")
+        counts = _counts(counts_found)
+        return self._filled(counts, counts_found.unclear, lambda d: count_of(d.get("numRecords")))
 
     def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
         """Return the bounds of a column; `path` is its path in the texts."""
@@ -162,22 +162,22 @@ class _Documents:
         )
 
     def _side(self, section: str, path: Path, read: Reader, kind: DataType) -> pa.Array:
-        found = self._found(section, path)
-        values = _read(found, read, kind, up=section == "maxValues")
+        scanned = self._found(section, path)
+        values = _read(scanned, read, kind, up=section == "maxValues")
 
         def parsed(document: dict[str, Any]) -> Any:
             return value_at(document.get(section), path)
 
-        at = np.flatnonzero(found.unclear)
-        if not len(at):
+        unclear_rows = np.flatnonzero(scanned.unclear)
+        if not len(unclear_rows):
             return values
-        more = typed([parsed(document) for document in self._parsed(at)], read, kind)
-        return pc.replace_with_mask(values, pa.array(found.unclear), more)
+        more = typed([parsed(document) for document in self._parsed(unclear_rows)], read, kind)
+        return pc.replace_with_mask(values, pa.array(scanned.unclear), more)
 
     def _nulls(self, path: Path) -> pa.Array:
-        found = self._found("nullCount", path)
-        unclear = found.unclear | self._scan.loose
-        counts = _counts(found)
+        scanned = self._found("nullCount", path)
+        unclear = scanned.unclear | self._scan.loose
+        counts = _counts(scanned)
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
     def _found(self, section: str, path: Path) -> Found:
@@ -193,17 +193,17 @@ class _Documents:
         return Found(pa.nulls(len(self.texts), pa.int64()), everything)
 
     def _filled(self, values: pa.Array, unclear: Mask, read: Any) -> pa.Array:
-        at = np.flatnonzero(unclear)
-        if not len(at):
+        unclear_rows = np.flatnonzero(unclear)
+        if not len(unclear_rows):
             return values
-        more = pa.array([read(document) for document in self._parsed(at)], pa.int64())
+        more = pa.array([read(document) for document in self._parsed(unclear_rows)], pa.int64())
         return pc.replace_with_mask(values, pa.array(unclear), more)
 
-    def _parsed(self, at: Any) -> list[dict[str, Any]]:
-        missing = [row for row in at.tolist() if row not in self._kept]
+    def _parsed(self, rows: Any) -> list[dict[str, Any]]:
+        missing = [row for row in rows.tolist() if row not in self._kept]
         texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
         self._kept.update(zip(missing, map(quick_document, texts), strict=True))
-        return [self._kept[row] for row in at.tolist()]
+        return [self._kept[row] for row in rows.tolist()]
 
     @cached_property
     def _kept(self) -> dict[int, dict[str, Any]]:
@@ -235,23 +235,23 @@ def _respelled(texts: pa.Array) -> pa.Array:
 
 def _names(schema: StructType) -> set[str]:
     """Return the names of all columns, nested ones included."""
-    found = set()
+    names = set()
     for field in schema.fields:
-        found |= {field.name, field.physical_name}
+        names |= {field.name, field.physical_name}
         if isinstance(field.type, StructType):
-            found |= _names(field.type)
-    return found
+            names |= _names(field.type)
+    return names
 
 
-def _read(found: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
+def _read(scanned: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
     """Return JSON values as bounds; null for a value that cannot be read."""
-    tokens = found.values
+    tokens = scanned.values
     if tokens.null_count == len(tokens):
         return pa.nulls(len(tokens), bound_type(kind))
     plain = plain_values(tokens, kind, up=up)
     if plain is not None:
         return plain
-    if found.whole:
+    if scanned.whole:
         return typed(tokens.to_pylist(), read, kind)
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
@@ -268,11 +268,11 @@ def _value(token: str | None) -> Any:
         return None
 
 
-def _counts(found: Found) -> pa.Array:
+def _counts(scanned: Found) -> pa.Array:
     """Return JSON values as counts; null for a value that is no count."""
-    if found.whole:
-        return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
-    return pa.array([count_of(_value(token)) for token in found.values.to_pylist()], pa.int64())
+    if scanned.whole:
+        return pc.if_else(pc.greater_equal(scanned.values, 0), scanned.values, None)
+    return pa.array([count_of(_value(token)) for token in scanned.values.to_pylist()], pa.int64())
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
@@ -323,25 +323,25 @@ def _nothing(tokens: pa.Array) -> pa.Array:
 
 def _floats(tokens: pa.Array) -> pa.Array | None:
     if pa.types.is_int64(tokens.type):
-        found = tokens.cast(pa.float64(), safe=False)
+        floats = tokens.cast(pa.float64(), safe=False)
     else:
-        found = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
-    if found is None or pc.any(pc.is_inf(found)).as_py():
+        floats = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
+    if floats is None or pc.any(pc.is_inf(floats)).as_py():
         return None
-    return loose_floats(found)
+    return loose_floats(floats)
 
 
 def _texts(tokens: pa.Array, up: bool) -> pa.Array | None:
-    found = _cast(tokens, _TEXT, pa.string())
-    return without_cut(found) if found is not None and up else found
+    texts = _cast(tokens, _TEXT, pa.string())
+    return without_cut(texts) if texts is not None and up else texts
 
 
 def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None:
     forms = map(partial(_cast, tokens), _MOMENTS, _MOMENTS.values())
-    found = next((one for one in forms if one is not None), None)
-    if found is None:
+    moments = next((one for one in forms if one is not None), None)
+    if moments is None:
         return None
-    micros = found.cast(pa.int64())
+    micros = moments.cast(pa.int64())
     if pc.min(micros).as_py() <= LAST_ODD_OFFSET_US:
         return None
     return pc.add(micros, TRUNCATED_US if up else 0).cast(target)
@@ -356,7 +356,7 @@ def _cast(
     if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():
         return None
     try:
-        held = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
-        return held.cast(target)
+        bare = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
+        return bare.cast(target)
     except pa.ArrowInvalid:  # It is no day of the calendar, or too great a number.
         return None

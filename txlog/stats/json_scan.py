@@ -50,11 +50,11 @@ class JoinedTexts:
 
     def __init__(self, texts: pa.Array) -> None:
         """Take a `string` array of any offset."""
-        found = text_bytes(texts)
-        first = int(found.starts[0]) if len(texts) else 0
-        self.bytes: Bytes = found.used
-        self.starts: Places = found.starts.astype(np.int64) - first
-        self.ends: Places = found.ends.astype(np.int64) - first
+        text_places = text_bytes(texts)
+        first = int(text_places.starts[0]) if len(texts) else 0
+        self.bytes: Bytes = text_places.used
+        self.starts: Places = text_places.starts.astype(np.int64) - first
+        self.ends: Places = text_places.ends.astype(np.int64) - first
         if texts.null_count:  # A null may have bytes too.
             self.ends = np.where(texts.is_valid(), self.ends, self.starts)
 
@@ -63,46 +63,46 @@ class JoinedTexts:
 
         The texts of a table are alike: mostly the distance from `begin` is that of another text.
         """
-        found = np.full(len(begin), -1, np.int64)
-        left = np.flatnonzero(end - begin >= len(needle))
+        places = np.full(len(begin), -1, np.int64)
+        unfound = np.flatnonzero(end - begin >= len(needle))
         for _ in range(_GUESSES):
-            if len(left) <= _FEW:
+            if len(unfound) <= _FEW:
                 break
-            first = left[0]
-            at = self._find(needle, int(begin[first]), int(end[first]))
-            if at < 0:
+            first = unfound[0]
+            place = self._find(needle, int(begin[first]), int(end[first]))
+            if place < 0:
                 if self._find(needle, 0, len(self.bytes)) < 0:
-                    return found
+                    return places
                 break
-            guess = begin[left] + (at - begin[first])
-            fits = (guess + len(needle) <= end[left]) & self.is_at(guess, needle)
+            guess = begin[unfound] + (place - begin[first])
+            fits = (guess + len(needle) <= end[unfound]) & self.is_at(guess, needle)
             fits[0] = True  # It was seen there, even if that is at the very end.
-            found[left[fits]] = guess[fits]
-            left = left[~fits]
-        if len(left) > _FEW:
-            found[left] = self._search(begin[left], end[left], needle)
-            left = left[end[left] > len(self.bytes) - _MISSED]
-        spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
+            places[unfound[fits]] = guess[fits]
+            unfound = unfound[~fits]
+        if len(unfound) > _FEW:
+            places[unfound] = self._search(begin[unfound], end[unfound], needle)
+            unfound = unfound[end[unfound] > len(self.bytes) - _MISSED]
+        spans = zip(unfound.tolist(), begin[unfound].tolist(), end[unfound].tolist(), strict=True)
         for row, start, stop in spans:
-            found[row] = self._find(needle, start, stop)
-        return found
+            places[row] = self._find(needle, start, stop)
+        return places
 
     def is_at(self, places: Places, needle: bytes) -> Mask:
         """Return whether some bytes are at each place; in the last `_MISSED`, it may miss them."""
         last = max(len(needle) - _PAIR_BYTES, 0)
         most = len(self._pairs) - last
-        found: Mask = places < most
+        is_there: Mask = places < most
         if most <= 0:
-            return found
-        if not found.all():
-            places = np.where(found, places, 0)
+            return is_there
+        if not is_there.all():
+            places = np.where(is_there, places, 0)
         for step in (*range(0, last, _PAIR_BYTES), last):
             part = needle[step : step + _PAIR_BYTES]
-            held = self._pairs[places + step].view("<u8").reshape(-1, 2)
+            words = self._pairs[places + step].view("<u8").reshape(-1, 2)
             for half in range(0, len(part), WORD_BYTES):
                 word = part[half : half + WORD_BYTES]
-                found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
-        return found
+                is_there &= words[:, half // WORD_BYTES] & _mask(word) == _word(word)
+        return is_there
 
     def has(self, byte: int) -> bool:
         """Return whether any text has a byte."""
@@ -116,19 +116,19 @@ class JoinedTexts:
         """
         words, first = words_of(self.bytes), needle[:WORD_BYTES]
         wanted, mask = _word(first), _mask(first)
-        found = [
+        blocks = [
             np.flatnonzero(words[start : start + _BLOCK] & mask == wanted) + start
             for start in range(0, len(words), _BLOCK)
         ]
-        places = np.concatenate(found)
+        places = np.concatenate(blocks)
         places = np.append(places[self.is_at(places, needle)], np.iinfo(np.int64).max)
-        at: Places = places[np.searchsorted(places, begin)]
-        return np.where(at <= end - len(needle), at, -1)
+        firsts: Places = places[np.searchsorted(places, begin)]
+        return np.where(firsts <= end - len(needle), firsts, -1)
 
     def _find(self, needle: bytes, start: int, end: int) -> int:
         """Return the first place of some bytes between two places."""
-        at = self.bytes[start:end].tobytes().find(needle)
-        return at if at < 0 else start + at
+        place = self.bytes[start:end].tobytes().find(needle)
+        return place if place < 0 else start + place
 
     @cached_property
     def _pairs(self) -> NDArray[np.complex128]:
@@ -203,8 +203,8 @@ class JsonScan:
         for back, byte in enumerate(key):
             begins[begins] = fits = self._bytes[places + back] == byte
             places = places[fits]
-        found = self._scalars(np.where(begins, self._starts + len(key), -1))
-        return replace(found, unclear=found.unclear | ~begins)
+        scalars = self._scalars(np.where(begins, self._starts + len(key), -1))
+        return replace(scalars, unclear=scalars.unclear | ~begins)
 
     def outside(self, name: str) -> Found:
         """Return the values of a name outside of the sections, such as `numRecords`."""
@@ -226,8 +226,8 @@ class JsonScan:
         missed = places < 0
         if missed.any():  # There may be a space where others have none.
             unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
-        found = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
-        return replace(found, unclear=unclear | found.unclear)
+        scalars = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
+        return replace(scalars, unclear=unclear | scalars.unclear)
 
     @cached_property
     def loose(self) -> Mask:
@@ -312,14 +312,14 @@ class JsonScan:
             return None
         if (columns[0] != self._starts).any() or (columns[-1] != self._ends - 1).any():
             return None
-        found: dict[str, tuple[Places, Places]] = {}
+        sections: dict[str, tuple[Places, Places]] = {}
         for opens, closes in zip(columns[1:-1:2], columns[2:-1:2], strict=True):
             name = next((n for n in SECTIONS if self._ends_at(opens[:1], self._needle(n))), None)
-            if name is None or name in found or not self._ends_at(opens, self._needle(name)):
+            if name is None or name in sections or not self._ends_at(opens, self._needle(name)):
                 return None
-            found[name] = (opens + 1, closes)
+            sections[name] = (opens + 1, closes)
         nothing = np.zeros(count, np.int64)
-        return {name: found.get(name, (nothing, nothing)) for name in SECTIONS}
+        return {name: sections.get(name, (nothing, nothing)) for name in SECTIONS}
 
     def _ends_at(self, places: Places, needle: bytes) -> bool:
         """Return whether some bytes end at each of the places."""
@@ -329,10 +329,10 @@ class JsonScan:
     def _scalars(self, places: Places) -> Found:
         """Return the numbers and strings that begin at places (-1: none); others are unclear."""
         asked = np.flatnonzero(places >= 0)
-        at = places[asked]
-        is_text = self._bytes[np.minimum(at, len(self._bytes) - 1)] == _QUOTE
-        width = _WIDTH if is_text.any() else self._number_width(at)
-        window = _windows(self._bytes, at, width)
+        begins = places[asked]
+        is_text = self._bytes[np.minimum(begins, len(self._bytes) - 1)] == _QUOTE
+        width = _WIDTH if is_text.any() else self._number_width(begins)
+        window = _windows(self._bytes, begins, width)
         numbers = None if is_text.any() else _whole_numbers(window)
         if numbers is not None:
             values, missing = np.zeros(len(places), np.int64), places < 0
@@ -340,14 +340,14 @@ class JsonScan:
             return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
         ends = _ENDING[window]
         length = ends.argmax(1)
-        ended = ends[np.arange(len(at)), length]
+        ended = ends[np.arange(len(begins)), length]
         if is_text.any():
             closing = window == _QUOTE
             closing[:, 0] = False
             length = np.where(is_text, closing.argmax(1) + 1, length)
             ended = np.where(is_text, closing.any(1) & (length < width), ended)
             after = np.minimum(length, width - 1)
-            ended &= ends[np.arange(len(at)), after]
+            ended &= ends[np.arange(len(begins)), after]
         inside = np.arange(width)[None, :] < length[:, None]
         plain = ~((window == _BACKSLASH) & inside).any(1)
         numeric = (_NUMBER[window] | ~inside).all(1)
@@ -366,7 +366,7 @@ class JsonScan:
     def _number_width(self, places: Places) -> int:
         """Return the width of a window for numbers, by the longest of a sample."""
         sample = places[:: len(places) // _SAMPLE + 1].tolist()
-        texts = [self._bytes[at : at + _NUMBER_WIDTH].tobytes() for at in sample]
+        texts = [self._bytes[place : place + _NUMBER_WIDTH].tobytes() for place in sample]
         longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
         return min(max(longest, 1) + _SPARE, _NUMBER_WIDTH)
 
@@ -378,7 +378,7 @@ def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
         return values
     columns = window.T.copy()
     negative = columns[0] == _MINUS
-    lead, second = (np.where(negative, columns[at + 1], columns[at]) for at in (0, 1))
+    lead, second = (np.where(negative, columns[place + 1], columns[place]) for place in (0, 1))
     # JSON has no zeros before other digits; and a zero below zero is no whole number.
     zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
     if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below wraps around.
@@ -407,5 +407,5 @@ def _windows(data: Bytes, places: Places, width: int) -> Bytes:
     if len(late):
         near_end = np.concatenate([data[last:], np.zeros(width, np.uint8)])
         items[late] = words_of(near_end, f"V{width}")[places[late] - last]
-    found: Bytes = items.view(np.uint8).reshape(-1, width)
-    return found
+    rows: Bytes = items.view(np.uint8).reshape(-1, width)
+    return rows

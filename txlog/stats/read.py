@@ -78,17 +78,17 @@ Reader = Callable[[Any], Any]
 
 def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
     """Return JSON values as an array of bounds; null for a value that cannot be read."""
-    found = []
+    bounds = []
     for value in values:
         try:
-            found.append(None if value is None else read(value))
+            bounds.append(None if value is None else read(value))
         except (ValueError, TypeError, OverflowError, ArithmeticError):
-            found.append(None)
+            bounds.append(None)
     target = bound_type(kind)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return pa.array(found, numbers).cast(target)
-    return pa.array(found, target)
+        return pa.array(bounds, numbers).cast(target)
+    return pa.array(bounds, target)
 
 
 def readers(kind: DataType) -> tuple[Reader, Reader]:
@@ -222,13 +222,13 @@ def struct_bounds(
         kind = kind_of(schema, path)
         if kind is None:
             continue
-        at, target = physical[path], bound_type(kind)
+        path_in_files, target = physical[path], bound_type(kind)
         low = high = pa.nulls(len(array), target)
         if Known.RANGES in known:
-            low = child_of(array, ("minValues", *at), target)
-            high = child_of(array, ("maxValues", *at), target)
+            low = child_of(array, ("minValues", *path_in_files), target)
+            high = child_of(array, ("maxValues", *path_in_files), target)
             low, high = _loosened(low, high, kind)
-        nulls = _struct_nulls(array, at, rows) if counted else nothing
+        nulls = _struct_nulls(array, path_in_files, rows) if counted else nothing
         columns[path] = without_contradictions(low, high, nulls)
     return Bounds(rows, columns)
 
@@ -338,11 +338,11 @@ def row_group_bounds(
     The file's columns must bear the logical names and types of `columns`.
     """
     schema = StructType(tuple(columns))
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    places = {name: at for at, name in enumerate(names) if names.count(name) == 1}
-    found = {}
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
+    bounds = {}
     for path in paths:
         kind = kind_of(schema, path)
         place = places.get(".".join(path))
@@ -350,12 +350,12 @@ def row_group_bounds(
             continue
         statistics = [group.column(place).statistics for group in groups]
         floating = pa.types.is_floating(bound_type(kind))
-        found[path] = without_contradictions(
+        bounds[path] = without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
             pa.array([_footer_nulls(s) for s in statistics], pa.int64()),
         )
-    return Bounds(rows, found)
+    return Bounds(rows, bounds)
 
 
 def _is_renamed(schema: StructType, path: Path) -> bool:

@@ -53,8 +53,8 @@ def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
             return _may(operand, bounds, not negated)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            found = [_possible(part, bounds, negated) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, found)
+            possible = [_possible(part, bounds, negated) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, possible)
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):
@@ -164,8 +164,8 @@ def _may_be_in(
     if negated:
         differs = [_may_compare("<>", known, value, bounds, False) for value in values]
         return reduce(pc.and_, differs)
-    found = [_may_compare("=", known, value, bounds, False) for value in values]
-    return reduce(pc.or_, found)
+    possible = [_may_compare("=", known, value, bounds, False) for value in values]
+    return reduce(pc.or_, possible)
 
 
 def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
@@ -217,12 +217,12 @@ def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
 def split_pattern(pattern: str) -> tuple[str, str]:
     """Return the fixed beginning of a LIKE pattern, and the rest of the pattern."""
     prefix = []
-    at = 0
-    while at < len(pattern) and pattern[at] not in "%_":
-        at += pattern[at] == "\\" and at + 1 < len(pattern)
-        prefix.append(pattern[at])
-        at += 1
-    return "".join(prefix), pattern[at:]
+    place = 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        place += pattern[place] == "\\" and place + 1 < len(pattern)
+        prefix.append(pattern[place])
+        place += 1
+    return "".join(prefix), pattern[place:]
 
 
 def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
@@ -232,8 +232,8 @@ def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
             return _must(operand, bounds, not negated)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            found = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, found)
+            certain_parts = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, certain_parts)
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):
