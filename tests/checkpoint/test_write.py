@@ -1,5 +1,6 @@
 """What is written into a checkpoint is read from it, by us and by others."""
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -26,7 +27,6 @@ from txlog.checkpoint.write import checkpoint_rows, encode_checkpoint, row_group
 from txlog.checkpoint.write import write_checkpoint as write
 from txlog.log.names import LogFile, log_path, parse_name
 from txlog.reconcile.files import FileState
-from txlog.reconcile.state import TableState
 from txlog.reconcile.table_state import Controls
 from txlog.store.base import Store
 from txlog.store.open import open_store
@@ -83,6 +83,15 @@ removes = st.fixed_dictionaries(
 
 def rows(kind: str, bodies: list[dict[str, Any]], version: int = 3) -> pa.Table:
     return decode_rows([(version, [{kind: body} for body in bodies], "f")])
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a checkpoint is written of."""
+
+    version: int
+    controls: Controls
+    files: FileState
 
 
 def state(

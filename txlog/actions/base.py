@@ -1,4 +1,4 @@
-"""What all action models share."""
+"""The base class of the action models, and the types of their fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
 
 def texts_of(value: Any) -> Any:
-    """Read values that are no text as their JSON: writers leave numbers and truth values bare."""
+    """Return a map in which bare numbers and booleans, which some writers leave, are JSON texts."""
     if not isinstance(value, dict):
         return value
     return {
@@ -28,7 +28,7 @@ Texts = Annotated[dict[str, str | None], BeforeValidator(texts_of)]
 
 
 def or_default(default: Callable[[], Any]) -> BeforeValidator:
-    """Return what makes a field's null mean that it is absent."""
+    """Return a validator that replaces a null by the field's default."""
     return BeforeValidator(lambda value: default() if value is None else value)
 
 
@@ -64,7 +64,7 @@ _ATOMS = frozenset({str, int, bool})
 
 @cache
 def _aliases(model: type[Action]) -> tuple[tuple[str, str], ...]:
-    """Return the fields of a model, each with its name on disk."""
+    """Return the fields of a model as pairs: its name in Python, its name in the log."""
     return tuple((name, info.alias or name) for name, info in model.model_fields.items())
 
 

@@ -95,42 +95,42 @@ class _Lines:
 
     @classmethod
     def of(cls, data: bytes) -> _Lines:
-        held = np.frombuffer(data, np.uint8)
-        breaks = places_of(held, ord("\n"))
+        characters = np.frombuffer(data, np.uint8)
+        breaks = places_of(characters, ord("\n"))
         starts = np.concatenate([np.zeros(1, np.int64), breaks + 1])
         ends = np.append(breaks, len(data))
         whole = ends - starts >= WORD_BYTES
         short = np.flatnonzero(~whole)
         blank = [at for at in short.tolist() if not data[starts[at] : ends[at]].strip()]
         starts, ends, whole = (np.delete(array, blank) for array in (starts, ends, whole))
-        words = words_of(held)[np.where(whole, starts, 0)]
+        words = words_of(characters)[np.where(whole, starts, 0)]
         named = [word for word in np.unique(words) if _begins_a_file(word.tobytes())]
         return cls(data, starts, ends, np.isin(words, np.array(named, np.uint64)) & whole)
 
     def object_at(self, line: int) -> Object:
         """Return the object of one line."""
-        found = orjson.loads(self.data[self.starts[line] : self.ends[line]])
-        if not isinstance(found, dict):
+        row = orjson.loads(self.data[self.starts[line] : self.ends[line]])
+        if not isinstance(row, dict):
             raise TypeError("a JSON object was expected")
-        return found
+        return row
 
     def others(self) -> list[Object]:
         """Return the objects of all lines that are not file actions; not of more than is asked."""
         lines = np.flatnonzero(~self.are_files)[: _MOST_OTHERS + 1].tolist()
-        found = [self.object_at(line) for line in lines]
-        if any("add" in row or "remove" in row for row in found):
+        rows = [self.object_at(line) for line in lines]
+        if any("add" in row or "remove" in row for row in rows):
             raise ValueError("a file action begins otherwise than the others")
-        return found
+        return rows
 
     def samples(self) -> list[Object]:
         """Return the first and the last object of either kind of file action."""
         lines = np.flatnonzero(self.are_files)
         heads = words_of(np.frombuffer(self.data, np.uint8))[self.starts[lines]]
-        found: list[Object] = []
+        rows: list[Object] = []
         for head in np.unique(heads):
             alike = lines[heads == head]
-            found += [self.object_at(int(alike[0])), self.object_at(int(alike[-1]))]
-        return found
+            rows += [self.object_at(int(alike[0])), self.object_at(int(alike[-1]))]
+        return rows
 
     def segments(self) -> Iterator[tuple[int, int]]:
         """Yield the runs of lines that are file actions: the first, and the one after the last."""
@@ -143,16 +143,16 @@ class _Lines:
 
         start, stop = int(self.starts[first]), int(self.ends[end - 1])
         longest = int((self.ends[first:end] - self.starts[first:end]).max())
-        found = pj.read_json(
+        table = pj.read_json(
             pa.BufferReader(pa.py_buffer(self.data).slice(start, stop - start)),
             pj.ReadOptions(block_size=max(_BLOCK_BYTES, longest + 2)),
             pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="infer"),
             # Texts grow while they are read; the C library moves pages, and copies nothing.
             memory_pool=pa.system_memory_pool(),
         )
-        if found.num_rows != end - first:
+        if table.num_rows != end - first:
             raise ValueError("a line is not one object")
-        return found
+        return table
 
 
 def _begins_a_file(word: bytes) -> bool:
@@ -227,12 +227,12 @@ def _of_type(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 def _has_null(structs: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return which structs have a null under one of their names."""
-    found = np.zeros(len(structs), np.bool_)
+    has_null = np.zeros(len(structs), np.bool_)
     valid = np.asarray(structs.is_valid())
     for child in structs.flatten():
         if child.null_count:
-            found |= np.asarray(child.is_null()) & valid
-    return found
+            has_null |= np.asarray(child.is_null()) & valid
+    return has_null
 
 
 def _maps(structs: pa.ChunkedArray) -> pa.Array:
@@ -259,17 +259,17 @@ def _vectors(structs: pa.ChunkedArray) -> tuple[Any, pa.ChunkedArray | pa.Array]
     """Return deletion vectors and their unique ids; each has what the protocol requires."""
     if structs.null_count == len(structs):
         return pa.nulls(len(structs), DELETION_VECTOR), pa.nulls(len(structs), pa.string())
-    found = flat(structs)
-    parts = {field.name: _part(found, field) for field in DELETION_VECTOR}
+    array = flat(structs)
+    parts = {field.name: _part(array, field) for field in DELETION_VECTOR}
     for name, part in parts.items():
-        if name != "offset" and part.null_count > found.null_count:
+        if name != "offset" and part.null_count > array.null_count:
             raise KeyError(name)
     plain = pc.binary_join_element_wise(parts["storageType"], parts["pathOrInlineDv"], "")
-    at = pc.binary_join_element_wise(plain, parts["offset"].cast(pa.string()), "@")
+    with_offset = pc.binary_join_element_wise(plain, parts["offset"].cast(pa.string()), "@")
     vectors = pa.StructArray.from_arrays(
-        list(parts.values()), fields=list(DELETION_VECTOR), mask=found.is_null()
+        list(parts.values()), fields=list(DELETION_VECTOR), mask=array.is_null()
     )
-    return vectors, pc.coalesce(at, plain)
+    return vectors, pc.coalesce(with_offset, plain)
 
 
 def _part(vectors: pa.StructArray, field: pa.Field) -> pa.Array:

@@ -6,7 +6,7 @@ from txlog.actions.base import Action, Long
 
 
 class CheckpointMetadata(Action):
-    """Marks a V2 checkpoint; exactly one in each."""
+    """The mark of a V2 checkpoint, which has exactly one."""
 
     version: Long
     tags: dict[str, str | None] | None = None

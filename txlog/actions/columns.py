@@ -79,7 +79,7 @@ _INTEGERS = {int, type(None)}
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
+    """Return a column as one array."""
     if not isinstance(values, pa.ChunkedArray):
         return values
     if values.num_chunks == 1:
@@ -105,11 +105,11 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
     LogCorruptError
         A field is missing or of a wrong type; the error names file, line and field.
     """
-    held = list(commits)
+    files = list(commits)
     versions: list[int] = []
     is_add: list[bool] = []
     bodies: list[dict[str, Any]] = []
-    for version, rows, _ in held:
+    for version, rows, _ in files:
         before = len(bodies)
         for row in rows:
             if (body := row.get("add")) is not None:
@@ -124,15 +124,15 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
     try:
         return _columns(versions, is_add, bodies)
     except UNREADABLE as error:
-        raise _at_fault(held, error) from error
+        raise _at_fault(files, error) from error
 
 
 def _at_fault(
     commits: list[tuple[int, list[dict[str, Any]], str]], error: Exception
 ) -> LogCorruptError:
-    """Return what is wrong with actions that cannot be columns, and where.
+    """Return the error of actions that cannot become columns, with file, line and field.
 
-    The models know the field at fault; where they accept, the columns must too.
+    The models know which field is wrong. Columns accept whatever the models accept.
     """
     first: tuple[str | None, int | None] = (None, None)
     for _, rows, name in commits:
@@ -142,8 +142,8 @@ def _at_fault(
                     first = (name, line) if first[0] is None else first
                     try:
                         decode_action(kind, body, path=name, line=line)
-                    except LogCorruptError as found:
-                        return found
+                    except LogCorruptError as fault:
+                        return fault
     return LogCorruptError(
         path=first[0], line=first[1], reason=f"a file action cannot be read: {error}"
     )
@@ -176,7 +176,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
 
 
 def _by_name(bodies: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of each field that some objects have; None where one has it not."""
+    """Return the values of each field that any object has; None for an object without it."""
     if _are_alike(bodies):  # As those that one writer wrote.
         return dict(zip(bodies[0], zip(*map(dict.values, bodies), strict=True), strict=True))
     there = set().union(*bodies)
@@ -207,7 +207,7 @@ def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
-    """Return string maps column by column: offsets, keys, items."""
+    """Return dictionaries of texts as an Arrow map array."""
     if None not in values and _are_alike(values):
         names: list[str] = list(values[0] or ())
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
@@ -217,14 +217,14 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
     begins: list[int | None] = [
-        None if v is None else at for v, at in zip(values, ends, strict=False)
+        None if v is None else begin for v, begin in zip(values, ends, strict=False)
     ]
     keys = pa.array(chain.from_iterable(there), pa.string())
     return pa.MapArray.from_arrays(pa.array([*begins, ends[-1]], pa.int32()), keys, _items(there))
 
 
 def _items(maps: Iterable[Any]) -> pa.Array:
-    """Return the values of string maps, one after the other."""
+    """Return the values of all maps as one array, map by map."""
     items = list(chain.from_iterable(map(dict.values, maps)))
     try:
         return pa.array(items, pa.string())

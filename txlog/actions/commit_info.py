@@ -1,4 +1,4 @@
-"""`commitInfo`: provenance, free in form."""
+"""The action `commitInfo`: who made a commit and how. Its fields are not fixed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txlog.actions.base import Action, Long
 
 
 def _only(kind: type, bits: int = 0) -> BeforeValidator:
-    """Take a value of another kind as absent: the action is free in form, and decides nothing."""
+    """Return a validator that reads a value of another type as absent."""
 
     def checked(value: Any) -> Any:
         if type(value) is not kind or (bits and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)):
@@ -22,7 +22,7 @@ def _only(kind: type, bits: int = 0) -> BeforeValidator:
 
 
 class CommitInfo(Action):
-    """Who committed what, and how. Unlike in other actions, unknown fields are kept."""
+    """Who made a commit, and how. Unknown fields are kept, unlike in other actions."""
 
     model_config = ConfigDict(
         frozen=True,

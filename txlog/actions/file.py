@@ -39,7 +39,7 @@ class Add(Action):
 
     @property
     def num_records(self) -> int | None:
-        """The rows of the file, by its statistics; None if they do not say."""
+        """The number of rows that the statistics state; None if they state none."""
         return StatsText(self.stats).num_records
 
 

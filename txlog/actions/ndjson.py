@@ -1,4 +1,4 @@
-"""A log file's text: one JSON object a line, one action an object."""
+"""The text of a log file (NDJSON): one JSON object per line, one action per object."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ NAMES: dict[type[Action], str] = {model: name for name, model in ACTIONS.items()
 
 
 def encode(actions: Iterable[Action]) -> bytes:
-    """Return the text of a log file: each action on its line, the last one ended too."""
+    """Return the text of a log file: one line per action, each with a newline at its end."""
     return encode_rows(as_rows(actions))
 
 
 def as_rows(actions: Iterable[Action]) -> list[dict[str, Any]]:
-    """Return actions as the JSON objects of a log file, new ones throughout."""
+    """Return actions as the JSON objects of a log file. The caller may change them."""
     return [{NAMES[type(action)]: action.to_json()} for action in actions]
 
 
 def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Return the text of a log file of JSON objects: each on its line, the last one ended too."""
+    """Return the text of a log file: one line per object, each with a newline at its end."""
     return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
 
 
@@ -90,37 +90,37 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
     text = data.strip()
     try:
         # One call for all lines is far faster than one for each.
-        found = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
-        if len(found) == _lines(text) and _OBJECT.issuperset(map(type, found)):
-            return found  # type: ignore[no-any-return]
+        objects = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
+        if len(objects) == _lines(text) and _OBJECT.issuperset(map(type, objects)):
+            return objects  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         pass
     return _rows_slowly(data, path)
 
 
 def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
-    """Return of each of several log files what `rows` does, or None if one of them is not plain."""
-    found: list[list[dict[str, Any]]] = []
+    """Return the JSON objects of several log files; None if `rows` must read them one by one."""
+    files: list[list[dict[str, Any]]] = []
     try:
         for data in texts:
             text = data.strip()
-            found.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
-            if len(found[-1]) != _lines(text):
+            files.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
+            if len(files[-1]) != _lines(text):
                 return None
     except orjson.JSONDecodeError:
         return None
-    return found if _OBJECT.issuperset(map(type, chain.from_iterable(found))) else None
+    return files if _OBJECT.issuperset(map(type, chain.from_iterable(files))) else None
 
 
 def _lines(text: bytes) -> int:
-    """Return how many lines a text has."""
+    """Return the number of lines of a text."""
     # In CPython 3.11, to leave bytes out takes a seventh of the time of counting them.
     return len(text) - len(text.replace(b"\n", b"")) + 1
 
 
 def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
-    """Read objects wherever they end, and say in which line reading stops."""
-    found: list[dict[str, Any]] = []
+    """Return the JSON objects of a log file; an object may span lines, or share one."""
+    objects: list[dict[str, Any]] = []
     decoder = JSONDecoder()
     position = 0
     try:
@@ -132,7 +132,7 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
         while position < len(text) and text[position].isspace():
             position += 1
         if position == len(text):
-            return found
+            return objects
         line = text.count("\n", 0, position) + 1
         try:
             row, position = decoder.raw_decode(text, position)
@@ -140,7 +140,7 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
             raise _torn(path, line, f"not a whole JSON object: {error}") from error
         if not isinstance(row, dict):
             raise _torn(path, line, f"a JSON object was expected, not {type(row).__name__}")
-        found.append(row)
+        objects.append(row)
 
 
 def _torn(path: str, line: int, reason: str) -> LogCorruptError:

@@ -37,10 +37,10 @@ class _Number(Decimal):
 def quick_document(text: str | None) -> Document:
     """Return the object of a text, its numbers as `int` and `float`; empty if it is none."""
     try:
-        found = orjson.loads(text or "{}")
+        document = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def exact_document(text: str | None) -> Document | None:
@@ -49,12 +49,12 @@ def exact_document(text: str | None) -> Document | None:
     The constants that are no JSON, such as `NaN`, are texts.
     """
     try:
-        found = json.loads(
+        document = json.loads(
             text or "null", parse_int=_integer, parse_float=_Number, parse_constant=str
         )
     except (ValueError, RecursionError, ArithmeticError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _integer(text: str) -> int | Decimal:
@@ -124,12 +124,14 @@ class StatsText:
         first = {"numRecords": rows}  # Where fast readers look first.
         return _of(first | self.document | first)
 
-    def loosened(self, rows: int) -> StatsText:
+    def loosened(self, rows: int | None = None) -> StatsText:
         """Return the same as of a file of which some rows are deleted: its bounds are not tight.
 
         `rows` is how many the file has, deleted ones included; it counts if the text does not say.
         """
-        known = self if self.num_records is not None else self.with_num_records(rows)
+        known = self
+        if rows is not None and self.num_records is None:
+            known = self.with_num_records(rows)
         return _of({**known.document, "tightBounds": False})
 
     def with_columns(

@@ -1,6 +1,6 @@
 """Actions on the table as a whole: `metaData`, `protocol`, `txn`, `domainMetadata`.
 
-Whoever opens a table needs them, so they are built at once.
+Opening any table needs them, so Pydantic builds these models at import.
 """
 
 from __future__ import annotations

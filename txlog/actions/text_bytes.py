@@ -1,4 +1,4 @@
-"""Arrow texts as the bytes that they are, to look at many at once. Pure."""
+"""The bytes of Arrow texts as NumPy arrays, to search many texts at once. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Places = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class TextBytes:
-    """The bytes of texts, some that are of no text perhaps, and where each begins and ends."""
+    """The bytes of texts, and the places where each text begins and ends.
+
+    Some bytes may belong to no text.
+    """
 
     held: Bytes
     starts: Places
@@ -30,46 +33,46 @@ class TextBytes:
 
 
 def text_bytes(texts: pa.Array) -> TextBytes:
-    """Return the bytes of a `string` array, of any offset; nothing is copied."""
+    """Return the bytes of a `string` array of any offset, without a copy."""
     _, offsets, data = texts.buffers()
     if len(texts) == 0:
         nothing = np.zeros(0, np.int32)
         return TextBytes(np.zeros(0, np.uint8), nothing, nothing)
     places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    held = np.frombuffer(b"" if data is None else data, np.uint8)
-    return TextBytes(held, places[:-1], places[1:])
+    characters = np.frombuffer(b"" if data is None else data, np.uint8)
+    return TextBytes(characters, places[:-1], places[1:])
 
 
-def words_of(held: Bytes, kind: str = "<u8") -> NDArray[Any]:
-    """Return each run of as many bytes as a NumPy type has, wherever it begins, in that type.
+def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
+    """Return a view with one item for each byte: the bytes from there on, as a NumPy type.
 
-    There is at least one: zeros stand for bytes that are missing. To fetch sixteen bytes (`<c16`)
-    takes no longer than eight.
+    It has at least one item; missing bytes are zeros. Sixteen bytes (`<c16`) are fetched as fast as
+    eight.
     """
     width = np.dtype(kind).itemsize
-    if len(held) < width:
-        held = np.concatenate([held, np.zeros(width - len(held), np.uint8)])
-    return np.ndarray((len(held) - width + 1,), np.dtype(kind), held.data, strides=(1,))
+    if len(characters) < width:
+        characters = np.concatenate([characters, np.zeros(width - len(characters), np.uint8)])
+    return np.ndarray((len(characters) - width + 1,), np.dtype(kind), characters.data, strides=(1,))
 
 
 _BLOCK = 1 << 19  # What stays in the processor's cache.
 
 
-def places_of(held: Bytes, *wanted: int) -> NDArray[np.int64]:
-    """Return where bytes of one value, or of two, are among others that are many; ascending."""
-    whole = len(held) // WORD_BYTES * WORD_BYTES
-    found = []
+def places_of(characters: Bytes, *wanted: int) -> NDArray[np.int64]:
+    """Return the places of rare bytes of one or several values, in ascending order."""
+    whole = len(characters) // WORD_BYTES * WORD_BYTES
+    places = []
     for start in range(0, whole, _BLOCK):
-        is_it = _is_one_of(held[start : min(start + _BLOCK, whole)], wanted)
+        is_it = _is_one_of(characters[start : min(start + _BLOCK, whole)], wanted)
         # Eight bytes at once: in most words, there is none.
         words = np.flatnonzero(is_it.view(np.uint64) != 0)
         lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
-        found.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
-    return np.concatenate([*found, np.flatnonzero(_is_one_of(held[whole:], wanted)) + whole])
+        places.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
+    return np.concatenate([*places, np.flatnonzero(_is_one_of(characters[whole:], wanted)) + whole])
 
 
-def _is_one_of(held: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = held == wanted[0]
+def _is_one_of(characters: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
+    is_one: NDArray[np.bool_] = characters == wanted[0]
     for byte in wanted[1:]:
-        found |= held == byte
-    return found
+        is_one |= characters == byte
+    return is_one

@@ -1,4 +1,4 @@
-"""Columnar replay: rows of many log files → one state. Pure.
+"""Reconciliation in columns: rows of many log files become one state. Pure.
 
 Rules: the Delta protocol, "Action Reconciliation"; spec/reconcile.md, REC-1 to REC-8.
 """

@@ -1,4 +1,8 @@
-"""Whether texts are all different, told from hashes of their ends. Pure."""
+"""Keys of logical files, and whether they are all different. Pure.
+
+A logical file is a path together with a deletion vector's id. Hashes of the ends of texts show
+quickly that all are different; only if two are equal are the texts compared.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +24,26 @@ Hashes = NDArray[np.uint64]
 
 
 def text_hashes(texts: pa.Array) -> Hashes:
-    """Return a number for each text: equal texts have equal ones, other texts mostly not.
+    """Return a hash of each text, of its length and its last 32 bytes.
 
-    It is made of the length and of the last 32 bytes (less, of shorter texts, by whole eights),
-    which is where the names of files differ. A null counts as the empty text.
+    Names of files differ at their ends. Of a shorter text, whole groups of eight bytes count. A
+    null counts as the empty text.
 
     Parameters
     ----------
     texts
         A `string` array, of any offset.
     """
-    held = text_bytes(texts)
-    found = (held.ends - held.starts).astype(np.uint64) * _PRIME
-    for word in _last_words(held):
-        found = (found ^ word) * _PRIME
-        found ^= found >> _SHIFT
-    return found
+    places = text_bytes(texts)
+    hashes = (places.ends - places.starts).astype(np.uint64) * _PRIME
+    for word in _last_words(places):
+        hashes = (hashes ^ word) * _PRIME
+        hashes ^= hashes >> _SHIFT
+    return hashes
 
 
 def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
-    """Yield eight bytes of each text, backwards from its end; 0 where there are not as many."""
+    """Yield groups of eight bytes of each text, the last group first; 0 if a text is shorter."""
     starts, ends = texts.starts, texts.ends
     if (ends - starts >= WORD_BYTES * _WORDS).all():
         pairs = words_of(texts.held, "<c16")
@@ -49,12 +53,12 @@ def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
         return
     words = words_of(texts.held)
     for back in range(1, _WORDS + 1):
-        at = ends - WORD_BYTES * back
-        yield np.where(at >= starts, words[np.maximum(at, 0)], 0)
+        places = ends - WORD_BYTES * back
+        yield np.where(places >= starts, words[np.maximum(places, 0)], 0)
 
 
 def are_distinct(hashes: Hashes) -> bool:
-    """Return whether no two numbers are equal."""
+    """Return whether all hashes are different."""
     ordered = np.sort(hashes)
     return not bool((ordered[1:] == ordered[:-1]).any())
 
@@ -64,7 +68,7 @@ _VECTOR_SHIFT = np.uint64(7)
 
 
 def file_keys(rows: pa.Table) -> pa.ChunkedArray:
-    """Return for each of `FILE_ROWS` one text that stands for its logical file."""
+    """Return the key of each row's logical file: one text. `rows` are `FILE_ROWS`."""
     paths = canonical_keys(rows["path"])
     if rows["dv_id"].null_count == rows.num_rows:
         return paths
@@ -74,14 +78,14 @@ def file_keys(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def key_hashes(rows: pa.Table) -> Hashes:
-    """Return for each of `FILE_ROWS` a number: those of one logical file have the same.
+    """Return a hash of each row's logical file. `rows` are `FILE_ROWS`.
 
-    Only the columns `path` and `dv_id` are looked at.
+    Only the columns `path` and `dv_id` are needed.
     """
-    found = _hashes(canonical_keys(rows["path"]))
+    hashes = _hashes(canonical_keys(rows["path"]))
     if rows["dv_id"].null_count < rows.num_rows:
-        found ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
-    return found
+        hashes ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
+    return hashes
 
 
 def _hashes(texts: pa.ChunkedArray) -> Hashes:
@@ -90,7 +94,7 @@ def _hashes(texts: pa.ChunkedArray) -> Hashes:
 
 
 def are_different(keys: pa.ChunkedArray) -> bool:
-    """Return whether no key is there twice."""
+    """Return whether all keys are different."""
     if are_distinct(_hashes(keys)):
         return True
     return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))

@@ -55,7 +55,7 @@ def newest(rows: pa.Table) -> pa.Table:
 
 
 def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.ChunkedArray) -> None:
-    """Refuse commits that name a file twice, unless they say the same of it both times."""
+    """Raise if a commit names a file twice with different content."""
     named = keyed.filter(pc.is_in(keyed["key"], value_set=flat(keys)))
     said: dict[tuple[str, int], dict[str, Any]] = {}
     contents = _contents(rows.take(named["row"]))
@@ -87,13 +87,13 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     live = state_of(rows).live
     first: dict[str, dict[str, Any]] = {}
     kept = []
-    for at, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
+    for row_number, (key, row) in enumerate(zip(keys.to_pylist(), _contents(live), strict=True)):
         if first.setdefault(key, row) is row:
-            kept.append(at)
+            kept.append(row_number)
         elif first[key] != row:
             raise LogCorruptError(
                 path=path,
-                field=live["path"][at].as_py(),
+                field=live["path"][row_number].as_py(),
                 reason="the checkpoint adds the same file twice, with different content",
                 remedy="Delete the checkpoint if the commits that it covers are still there",
             )
@@ -101,7 +101,7 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
 
 
 def _contents(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return what rows say of their files, however their paths are spelled."""
+    """Return rows as dictionaries without their paths, which may be spelled differently."""
     names = [name for name in rows.column_names if name not in ("path", "stats_parsed")]
     return rows.select(names).to_pylist(maps_as_pydicts="lossy")  # type: ignore[no-any-return]
 
@@ -118,12 +118,12 @@ def _named_twice(rows: pa.Table, row: int) -> LogCorruptError:
 
 
 def state_of(rows: pa.Table) -> FileState:
-    """Return `FILE_ROWS` that have each logical file once as the state that they are."""
+    """Split `FILE_ROWS`, which have each logical file once, into live files and tombstones."""
     if pc.all(rows["is_add"]).as_py() is not False:
         return FileState(rows, rows.slice(0, 0))
     return FileState(rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"])))
 
 
 def reconcile_files(rows: pa.Table) -> FileState:
-    """Return the state that `FILE_ROWS` of any number of versions make."""
+    """Return the files of the newest version, from `FILE_ROWS` of any number of versions."""
     return state_of(newest(rows))

@@ -1,6 +1,7 @@
-"""Which files of a checkpoint the commits after it say something newer of. Pure.
+"""Laying newer commits over a checkpoint, whose files are reconciled already. Pure.
 
-Those are few among many, and most of the many are told apart from them by how their paths end.
+Few of a checkpoint's files are touched by newer commits. Eight bytes near the end of each path show
+for most of the others that they are not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Newer:
-    """The logical files that some rows are about."""
+    """The logical files that newer commits touch."""
 
     keys: pa.Array
     words: NDArray[np.uint64] | None  # Eight bytes of each path. None: they are no help.
@@ -38,7 +39,7 @@ class Newer:
 
 
 def newer_of(rows: pa.Table) -> Newer:
-    """Return the logical files of `FILE_ROWS`, of which the columns `path` and `dv_id` count."""
+    """Return the logical files of `FILE_ROWS`; only the columns `path` and `dv_id` are needed."""
     keys = flat(file_keys(rows))
     if rows.num_rows > _MOST_WORDS:
         return Newer(keys, None, 0)
@@ -47,59 +48,59 @@ def newer_of(rows: pa.Table) -> Newer:
 
 
 def _words(names: Collection[bytes]) -> tuple[NDArray[np.uint64] | None, int]:
-    """Return eight bytes of each name, from where the names differ backwards, and how far that is.
+    """Return eight bytes of each name, where the names differ, and their distance from the end.
 
-    Of names that are too short, none.
+    None if a name is too short.
     """
     backwards = [name[::-1] for name in names]
     shortest = min(map(len, names), default=0)
     if shortest < WORD_BYTES:
         return None, 0
     least, greatest = min(backwards), max(backwards)
-    alike = next((at for at in range(shortest) if least[at] != greatest[at]), shortest)
+    alike = next((place for place in range(shortest) if least[place] != greatest[place]), shortest)
     back = min(alike, shortest - WORD_BYTES)
-    found = {name[len(name) - back - WORD_BYTES : len(name) - back] for name in names}
-    return np.array([int.from_bytes(word, "little") for word in found], np.uint64), back
+    chosen = {name[len(name) - back - WORD_BYTES : len(name) - back] for name in names}
+    return np.array([int.from_bytes(word, "little") for word in chosen], np.uint64), back
 
 
 def untouched(rows: pa.Table, newer: Newer) -> pa.Table:
-    """Return those of `FILE_ROWS` whose logical files are not among the newer ones."""
+    """Return the rows of `FILE_ROWS` whose logical files no newer commit touches."""
     if not len(newer) or not rows.num_rows:
         return rows
-    at = np.flatnonzero(_maybe_touched(rows["path"], newer))
-    if not len(at):
+    maybe = np.flatnonzero(_maybe_touched(rows["path"], newer))
+    if not len(maybe):
         return rows
-    some = rows.select(["path", "dv_id"]).take(pa.array(at))
+    some = rows.select(["path", "dv_id"]).take(pa.array(maybe))
     touched = pc.is_in(flat(file_keys(some)), value_set=newer.keys)
     if not pc.any(touched).as_py():
         return rows
     left = np.ones(rows.num_rows, np.bool_)
-    left[at[np.asarray(touched)]] = False
+    left[maybe[np.asarray(touched)]] = False
     return rows.filter(pa.array(left))
 
 
 def _maybe_touched(paths: pa.ChunkedArray, newer: Newer) -> Mask:
-    found = [_maybe_one_of(part, newer) for part in paths.chunks]
-    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, np.bool_), *found])
+    masks = [_maybe_one_of(part, newer) for part in paths.chunks]
+    return masks[0] if len(masks) == 1 else np.concatenate([np.zeros(0, np.bool_), *masks])
 
 
 def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
-    """Return which paths may be those of newer files, in whatever way they are spelled.
+    """Return which paths may be those of newer files, whichever way they are spelled.
 
-    Without a percent sign, all spellings of a path have its last name at their end, but for those
-    that end with a step of no meaning.
+    Without a percent sign, every spelling of a path ends with its last name, except those that end
+    with `/` or `/.`.
     """
     texts = text_bytes(paths)
     everything = np.ones(len(paths), np.bool_)
     if newer.words is None or b"%" in texts.used.tobytes():
         return everything
     words = words_of(texts.held)
-    at = texts.ends - newer.back - WORD_BYTES
-    inside = at >= texts.starts
-    found: Mask = np.isin(words[np.maximum(at, 0)], newer.words) & inside
+    places = texts.ends - newer.back - WORD_BYTES
+    inside = places >= texts.starts
+    mask: Mask = np.isin(words[np.maximum(places, 0)], newer.words) & inside
     ends = texts.held[np.maximum(texts.ends - 1, 0)]
-    found |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
-    return found
+    mask |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
+    return mask
 
 
 def overlay(base: pa.Table, tail: pa.Table) -> FileState:
@@ -116,5 +117,5 @@ def overlay(base: pa.Table, tail: pa.Table) -> FileState:
 
 
 def left_of(base: pa.Table, newer: Newer) -> FileState:
-    """Return what `overlay` takes from the base, or from any part of its rows."""
+    """Return the part of a base, or of some of its rows, that stays under newer commits."""
     return state_of(untouched(base, newer))

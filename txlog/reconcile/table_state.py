@@ -1,4 +1,4 @@
-"""Reconciliation of what concerns the table as a whole."""
+"""Reconciliation of protocol, metadata, transactions and domains. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Controls:
 
 
 def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = None) -> Controls:
-    """Return the controls that actions of known versions make on top of a base.
+    """Return the newest action of each key, out of actions with their versions and a base.
 
     The order of `actions` has no meaning; all are newer than the base. Actions of other kinds
     are passed over.
@@ -38,8 +38,8 @@ def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = N
         key = _key(action)
         if key is None:
             continue
-        held = newest.get(key)
-        if held is not None and held[0] == version and held[1] != action:
+        known = newest.get(key)
+        if known is not None and known[0] == version and known[1] != action:
             raise LogCorruptError(
                 path=commit_name(version),
                 version=version,
@@ -47,7 +47,7 @@ def controls_of(actions: Iterable[tuple[int, Action]], base: Controls | None = N
                 reason="one commit holds this action twice, with different content",
                 remedy="Open a version before it; the writer of this commit is at fault",
             )
-        if held is None or held[0] < version:
+        if known is None or known[0] < version:
             newest[key] = (version, action)
     protocol, metadata = base.protocol, base.metadata
     txns, domains = dict(base.txns), dict(base.domains)

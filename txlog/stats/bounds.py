@@ -1,6 +1,6 @@
-"""What is known of many files' columns, as Arrow columns with one row for each file.
+"""Bounds of columns in many files, as Arrow columns with one row per file.
 
-A null is "unknown"; nothing here promises that a bound is a value that occurs.
+A null means unknown. A bound need not be a value that occurs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL = -1
 
 
 class Known(Enum):
-    """What the log tells of files, from what costs least to read to what costs most."""
+    """The kinds of statistics in the log, from the cheapest to read to the dearest."""
 
     PARTITIONS = auto()
     RANGES = auto()  # The least and the greatest value of columns.
@@ -31,7 +31,10 @@ EVERYTHING = frozenset(Known)
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """Of one column, in each file: no value is below `low` or above `high`, and how many nulls."""
+    """The bounds of one column in each file, and its number of nulls.
+
+    No value is below `low` or above `high`.
+    """
 
     low: pa.Array
     high: pa.Array
@@ -40,7 +43,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of each file the number of rows, and the bounds of its columns by their logical paths."""
+    """The number of rows of each file, and the bounds of its columns by their logical paths."""
 
     rows: pa.Array  # int64; null where unknown.
     columns: Mapping[Path, ColumnBounds] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Bounds:
         return len(self.rows)
 
     def filter(self, chosen: pa.Array) -> Bounds:
-        """Return those of some of the files."""
+        """Return the bounds of the files that a mask chooses."""
         columns = {
             path: ColumnBounds(
                 known.low.filter(chosen), known.high.filter(chosen), known.nulls.filter(chosen)
@@ -60,7 +63,7 @@ class Bounds:
 
 
 def merged(first: Bounds, second: Bounds) -> Bounds:
-    """Return bounds of the same files: those of `first` where it knows, else those of `second`."""
+    """Return bounds of the same files: those of `first`, or of `second` where `first` has none."""
     columns = dict(second.columns)
     for path, ours in first.columns.items():
         theirs = columns.get(path)

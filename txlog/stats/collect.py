@@ -1,4 +1,4 @@
-"""Statistics of a file, from its rows or from what its footer tells.
+"""Statistics of a file, from its rows or from its Parquet footer.
 
 Rules: the Delta protocol, "Per-file Statistics"; bounds by Spark's order of values.
 """
@@ -27,7 +27,7 @@ _UNBOUNDED = frozenset({"binary", "boolean", "void", "variant"})
 
 @dataclass(frozen=True)
 class Extent:
-    """What is known of a column over all rows of a file.
+    """The number of nulls, the least and the greatest value of a column in a file.
 
     Bounds are those of Arrow's values: days, microseconds, Decimals; None if all rows are null, or
     the type has none.
@@ -40,7 +40,7 @@ class Extent:
 
 @dataclass
 class _Leaf:
-    """A column without children, and what was seen of it so far."""
+    """A column without children, and its statistics so far."""
 
     path: Path
     kind: DataType
@@ -62,8 +62,8 @@ def leaf_types(schema: StructType, *, indexed: int = -1) -> dict[Path, DataType]
 
     `indexed` says how many of them; -1 for all.
     """
-    found = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
-    return found if indexed < 0 else dict(list(found.items())[:indexed])
+    types = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
+    return types if indexed < 0 else dict(list(types.items())[:indexed])
 
 
 class StatsCollector:
@@ -92,13 +92,13 @@ class StatsCollector:
 
     @property
     def open_columns(self) -> frozenset[str]:
-        """The columns of the schema whose values `update` has still to see."""
+        """The columns of the schema that `update` collects statistics of."""
         return frozenset(leaf.path[0] for leaf in self._open)
 
     def settle(self, rows: int, known: Mapping[Path, Extent]) -> None:
-        """Take over what is known of some columns, and the number of rows, before any is seen.
+        """Set the number of rows, and the statistics of some columns, before any row is added.
 
-        `update` then looks at the other columns alone.
+        `update` then collects those of the other columns.
         """
         self._rows, self._counts = rows, False
         for leaf in self._leaves:
@@ -107,7 +107,7 @@ class StatsCollector:
         self._open = [leaf for leaf in self._leaves if leaf.path not in known]
 
     def update(self, data: pa.Table | pa.RecordBatch) -> None:
-        """Take more rows into account."""
+        """Add the statistics of more rows."""
         self._rows += data.num_rows if self._counts else 0
         for leaf in self._open:
             column = data.column(leaf.path[0])
@@ -156,15 +156,15 @@ def _widen(leaf: _Leaf, column: Any) -> None:
         column = column.cast(pa.int32())  # Python's dates end with the year 9999.
     elif pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    found = pc.min_max(column)
-    low, high = found["min"].as_py(), found["max"].as_py()
+    extremes = pc.min_max(column)
+    low, high = extremes["min"].as_py(), extremes["max"].as_py()
     if low is not None:
         leaf.low = low if leaf.low is None else min(leaf.low, low)
         leaf.high = high if leaf.high is None else max(leaf.high, high)
 
 
 def _json_bounds(leaf: _Leaf) -> tuple[Any, Any]:
-    """Return a leaf's bounds as JSON values; None for one that JSON cannot say."""
+    """Return a leaf's bounds as JSON values; None for a value that JSON does not have."""
     low, high = leaf.low, leaf.high
     match leaf.kind:
         case PrimitiveType("float" | "double"):
@@ -201,10 +201,10 @@ def _moment(micros: int, zone: str) -> str | None:
 
 
 def upper_prefix(text: str) -> str | None:
-    """Return a text not below `text` of few characters, or None if there is none.
+    """Return a short text that is not below `text`, or None if there is none.
 
-    What is cut off is made up for by a character above it: in the order of UTF-8 bytes, and
-    in that of UTF-16 too.
+    The text is cut, and a character above the first one that is cut off is appended. This holds in
+    the order of UTF-8 bytes and in that of UTF-16.
     """
     if len(text) <= STRING_PREFIX:
         return text
@@ -226,7 +226,7 @@ _SILENT = (PrimitiveType("float"), PrimitiveType("double"))
 def footer_extents(
     metadata: pq.FileMetaData, columns: Mapping[Path, DataType]
 ) -> dict[Path, Extent]:
-    """Return what a footer says of columns; those that have to be read are left out.
+    """Return the statistics of columns in a footer, without columns that must be read.
 
     Parameters
     ----------
@@ -235,21 +235,21 @@ def footer_extents(
     """
     schema = metadata.schema.to_arrow_schema()
     folded = {name.lower() for name in schema.names}
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    places = {name: at for at, name in enumerate(names) if names.count(name) == 1}
-    found = {}
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
+    extents = {}
     for path, kind in columns.items():
         if path[0].lower() not in folded:
-            found[path] = Extent(metadata.num_rows)
+            extents[path] = Extent(metadata.num_rows)
         elif (place := places.get(".".join(path))) is not None and _is_stored(schema, path, kind):
             extent = _extent(metadata, place, kind)
             if extent is not None:
-                found[path] = extent
-    return found
+                extents[path] = extent
+    return extents
 
 
 def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
-    """Whether the file has a column as values of the type, each in a row of its own."""
+    """Return whether the file stores a column as the type, with one value per row."""
     if schema.names.count(path[0]) != 1:
         return False
     field = schema.field(path[0])
@@ -264,10 +264,10 @@ def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
 
 
 def _extent(metadata: pq.FileMetaData, place: int, kind: DataType) -> Extent | None:
-    """Return the extent of a column over all row groups, or None if one does not tell it."""
+    """Return the extent of a column over all row groups; None if one lacks its statistics."""
     nulls, low, high = 0, None, None
-    for at in range(metadata.num_row_groups):
-        chunk = metadata.row_group(at).column(place)
+    for number in range(metadata.num_row_groups):
+        chunk = metadata.row_group(number).column(place)
         statistics = chunk.statistics
         if statistics is None or not statistics.has_null_count:
             return None
@@ -285,7 +285,7 @@ def _extent(metadata: pq.FileMetaData, place: int, kind: DataType) -> Extent | N
 
 
 def _value(raw: Any, kind: DataType) -> Any:
-    """Return a value of a footer in the form that an `Extent` has it, or None if it has none."""
+    """Return a value of a footer as `Extent` has it; None if it cannot be converted."""
     if isinstance(kind, DecimalType):
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         # Arithmetic would round it to the digits of the context.

@@ -18,29 +18,29 @@ from txlog.stats.read import bound_type, child_of, struct_count
 def lacking(
     files: pa.Table, columns: Mapping[Path, DataType], answers: Mapping[str, pa.Array]
 ) -> pa.Array:
-    """Return for each of `FILE_ROWS` whether its statistics lack something.
+    """Return for each of `FILE_ROWS` whether its statistics are incomplete.
 
-    That is the number of rows, or of a column the null count, or the least value where there are
-    values and txlog writes bounds of the type.
+    They are if they lack the number of rows, or the null count of a column, or its least value
+    although there are values and txlog writes bounds of the type.
 
     Parameters
     ----------
     columns
         Leaf columns and their types, by the names that statistics have for them.
     answers
-        For a top-level column, which of the files are to tell of it. Default: all.
+        For a top-level column, which files must have statistics of it. Default: all.
     """
     documents = [StatsText(text) for text in flat(files["stats"]).to_pylist()]
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
-    found = pc.is_null(num_records(files))
+    incomplete = pc.is_null(num_records(files))
     for path, kind in columns.items():
         lacks = pa.array([_lacks(document, path, kind) for document in documents], pa.bool_())
         if structs is not None:
             lacks = pc.and_(lacks, _structs_lack(structs, path, kind))
         if path[0] in answers:
             lacks = pc.and_(lacks, answers[path[0]])
-        found = pc.or_(found, lacks)
-    return found
+        incomplete = pc.or_(incomplete, lacks)
+    return incomplete
 
 
 def _lacks(stats: StatsText, path: Path, kind: DataType) -> bool:

@@ -1,4 +1,7 @@
-"""Statistics of a table's files, from whatever the log holds of them."""
+"""Statistics of files and of fragments, from JSON texts, structs and partition values. Pure.
+
+The statistics of a fragment's column come from the file that gives the column.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,17 @@ from txlog.stats.read import bound_type, struct_bounds, struct_count
 
 
 def num_records(files: pa.Table) -> pa.Array:
-    """Return the number of physical rows that `FILE_ROWS` state; null where they do not.
+    """Return the number of physical rows of each of `FILE_ROWS`; null if it is not stated.
 
-    Nothing is known of them without the column `stats`.
+    All are null without the column `stats`.
     """
     if "stats" not in files.column_names:
         return pa.nulls(files.num_rows, pa.int64())
-    found = json_counts(files["stats"])
+    counts = json_counts(files["stats"])
     if "stats_parsed" in files.column_names:
         rows = struct_count(flat(files["stats_parsed"]), ("numRecords",))
-        found = pc.coalesce(found, rows)
-    return found
+        counts = pc.coalesce(counts, rows)
+    return counts
 
 
 def file_bounds(
@@ -47,7 +50,7 @@ def file_bounds(
     known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
-    """Return what the log knows of the columns that a bound predicate reads.
+    """Return the bounds of the columns that a bound predicate reads, for each file.
 
     Parameters
     ----------
@@ -63,24 +66,24 @@ def file_bounds(
         asked = Known.COUNTS in known
         counts = num_records(files) if asked else pa.nulls(files.num_rows, pa.int64())
     in_partition = [path for path in paths if path[0] in partition_columns]
-    found = Bounds(
+    bounds = Bounds(
         counts,
         {path: _partition_bounds(files, schema, path[0], mapping_mode) for path in in_partition}
         if Known.PARTITIONS in known
         else {},
     )
     if not {Known.RANGES, Known.COUNTS}.intersection(known):
-        return found
+        return bounds
     # A scan's metadata columns are not in the schema; no file has statistics of them.
     others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
-        return found
+        return bounds
     physical = {path: physical_path(schema, path, mapping_mode) for path in others}
-    told = json_bounds(files["stats"], schema, others, physical, rows=counts, known=known)
+    stated = json_bounds(files["stats"], schema, others, physical, rows=counts, known=known)
     if "stats_parsed" in files.column_names:
         parsed = struct_bounds(files["stats_parsed"], schema, others, physical, known=known)
-        told = merged(told, parsed)
-    return merged(found, told)
+        stated = merged(stated, parsed)
+    return merged(bounds, stated)
 
 
 def physical_path(schema: StructType, path: Path, mode: str) -> Path:
@@ -99,7 +102,7 @@ def physical_path(schema: StructType, path: Path, mode: str) -> Path:
 
 
 def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str) -> ColumnBounds:
-    """Return the bounds of a partition column: each file has one value of it."""
+    """Return the bounds of a partition column, of which each file has one value."""
     column = schema.get(name)
     assert column is not None
     typed = partition_values(files, column, mode)
@@ -127,7 +130,7 @@ def partition_texts(files: pa.Table, name: str) -> pa.Array:
 
 
 def physical_rows(rows: FragmentRows) -> pa.Array:
-    """Return the number of physical rows of each fragment; null where the log does not say.
+    """Return the number of physical rows of each fragment; null if it is not stated.
 
     Raises
     ------
@@ -140,9 +143,9 @@ def physical_rows(rows: FragmentRows) -> pa.Array:
 
 
 def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> None:
-    """Refuse column files that have not as many rows as their primary; errors as above.
+    """Raise as `physical_rows` if a column file and its primary differ in their rows.
 
-    `counts` are those of the primaries, if the caller has them.
+    `counts` are the rows of the primaries, if the caller has them.
     """
     columns = rows.columns
     if not columns.rows.num_rows:
@@ -159,7 +162,7 @@ def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> N
 
 
 def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -> None:
-    """Refuse column files that are in another partition than their primary (rule FRG-16).
+    """Raise if a column file is in another partition than its primary (rule FRG-16).
 
     Raises
     ------
@@ -174,19 +177,19 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
         _require(columns.rows, same, "partitionValues", partial(_elsewhere, name, theirs, ours))
 
 
-def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, at: int) -> str:
-    return f"its {name} is {theirs[at]}, that of the primary file {ours[at]}"
+def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, row: int) -> str:
+    return f"its {name} is {theirs[row]}, that of the primary file {ours[row]}"
 
 
 def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int], str]) -> None:
-    """Refuse column files that do not fit their fragments; `reason` says why, of one of them."""
+    """Raise unless all column files fit their fragments; `reason` explains one that does not."""
     if pc.all(same).as_py():
         return
-    at = pc.index(same, False).as_py()
+    row = pc.index(same, False).as_py()
     raise LogCorruptError(
-        path=rows["path"][at].as_py(),
+        path=rows["path"][row].as_py(),
         field=field,
-        reason=f"a column file does not fit its fragment: {reason(at)}",
+        reason=f"a column file does not fit its fragment: {reason(row)}",
         remedy="The writer of this log is at fault",
     )
 
@@ -201,10 +204,10 @@ def fragment_bounds(
     known: Collection[Known] = EVERYTHING,
     counts: pa.Array | None = None,
 ) -> Bounds:
-    """Return what the log knows of the columns that a bound predicate reads, for each fragment.
+    """Return the bounds of the columns that a bound predicate reads, for each fragment.
 
-    Parameters are those of `file_bounds`. What a primary says of a column that another file gives
-    counts for nothing.
+    Parameters are those of `file_bounds`. If another file gives a column, the statistics of the
+    primary file are not used for it.
     """
 
     def bounds_of(files: pa.Table, counts: pa.Array | None = None) -> Bounds:
@@ -218,12 +221,12 @@ def fragment_bounds(
             counts=counts,
         )
 
-    found = bounds_of(rows.primaries, counts)
+    bounds = bounds_of(rows.primaries, counts)
     if set(known) == {Known.PARTITIONS} or not rows.columns.rows.num_rows:
-        return found
+        return bounds
     theirs = bounds_of(rows.columns.rows)
     places = pa.arange(0, rows.primaries.num_rows)
-    columns = dict(found.columns)
+    columns = dict(bounds.columns)
     for path in columns_of(where):
         field = schema.get(path[0])
         if field is None or path[0] in partition_columns:
@@ -244,4 +247,4 @@ def fragment_bounds(
                     )
                 )
             )
-    return replace(found, columns=columns)
+    return replace(bounds, columns=columns)

@@ -44,7 +44,7 @@ _MANY = 16 * 1024
 
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the number of rows that JSON statistics state; null where they do not."""
+    """Return the number of rows that each text of statistics states; null if it states none."""
     nothing = pa.nulls(0, pa.int64())
     return pa.concat_arrays([nothing, *(_counts_of(texts) for texts in _parts(stats))])
 
@@ -56,9 +56,9 @@ def _counts_of(texts: pa.Array) -> pa.Array:
 
 
 def _parts(stats: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Yield texts in pieces: of a large table they are more than one array can hold.
+    """Yield texts in pieces, as those of a large table do not fit into one array.
 
-    Small ones, as commits are read in, are put together; they are not held longer than needed.
+    Small chunks, one for each group of commits, are joined.
     """
     for batch in gathered(pa.table([stats], ["stats"]).to_batches(), rows=_MANY):
         yield batch["stats"]
@@ -73,7 +73,7 @@ def json_bounds(
     rows: pa.Array | None = None,
     known: Collection[Known] = EVERYTHING,
 ) -> Bounds:
-    """Return the bounds that JSON statistics give.
+    """Return the bounds of columns from JSON texts of statistics.
 
     Parameters
     ----------
@@ -95,12 +95,12 @@ def json_bounds(
         return Bounds(rows)
     plain = _names(schema).isdisjoint(NAMES)
     kinds = {path: kind for path in paths if (kind := kind_of(schema, path)) is not None}
-    found: dict[Path, list[ColumnBounds]] = {path: [] for path in kinds}
+    parts_of: dict[Path, list[ColumnBounds]] = {path: [] for path in kinds}
     for texts in _parts(stats):
         documents = _Documents(texts, plain)
         for path, kind in kinds.items():
-            found[path].append(documents.bounds(physical[path], kind, known))
-    return Bounds(rows, {path: _joined(parts) for path, parts in found.items()})
+            parts_of[path].append(documents.bounds(physical[path], kind, known))
+    return Bounds(rows, {path: _joined(parts) for path, parts in parts_of.items()})
 
 
 def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
@@ -114,7 +114,7 @@ def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
 def parsed_bounds(
     stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
 ) -> Bounds:
-    """Return what `json_bounds` does, by parsing all of each text: slow, and plain."""
+    """Return what `json_bounds` returns, by parsing each text: slow and plain."""
     documents = [quick_document(text) for text in stats.to_pylist()]
     rows = pa.array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
@@ -122,34 +122,34 @@ def parsed_bounds(
         kind = kind_of(schema, path)
         if kind is None:
             continue
-        at = physical[path]
+        path_in_text = physical[path]
         low, high = readers(kind)
         columns[path] = without_contradictions(
-            typed([value_at(d.get("minValues"), at) for d in documents], low, kind),
-            typed([value_at(d.get("maxValues"), at) for d in documents], high, kind),
-            pa.array([_null_count(d, at) for d in documents], pa.int64()),
+            typed([value_at(d.get("minValues"), path_in_text) for d in documents], low, kind),
+            typed([value_at(d.get("maxValues"), path_in_text) for d in documents], high, kind),
+            pa.array([_null_count(d, path_in_text) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """JSON texts, each of which is parsed at most once, and only if it must be."""
+    """JSON texts of statistics. Each is parsed at most once, if the scan cannot read it."""
 
     texts: pa.Array
     plain: bool  # Whether no column is called as a part of statistics is.
 
     @cached_property
     def rows(self) -> pa.Array:
-        """How many rows the files have."""
-        found = JsonScan(self.texts).first("numRecords")
-        if np.count_nonzero(found.unclear) > _FEW:
-            found = self._scan.outside("numRecords")
-        counts = _counts(found)
-        return self._filled(counts, found.unclear, lambda d: count_of(d.get("numRecords")))
+        """The number of rows of each file."""
+        counts_found = JsonScan(self.texts).first("numRecords")
+        if np.count_nonzero(counts_found.unclear) > _FEW:
+            counts_found = self._scan.outside("numRecords")
+        counts = _counts(counts_found)
+        return self._filled(counts, counts_found.unclear, lambda d: count_of(d.get("numRecords")))
 
     def bounds(self, path: Path, kind: DataType, known: Collection[Known]) -> ColumnBounds:
-        """Return the bounds of a column, whose path in the texts is given."""
+        """Return the bounds of a column; `path` is its path in the texts."""
         count = len(self.texts)
         nulls = self._nulls(path) if Known.COUNTS in known else pa.nulls(count, pa.int64())
         if Known.RANGES not in known:
@@ -163,22 +163,22 @@ class _Documents:
         )
 
     def _side(self, section: str, path: Path, read: Reader, kind: DataType) -> pa.Array:
-        found = self._found(section, path)
-        values = _read(found, read, kind, up=section == "maxValues")
+        scanned = self._found(section, path)
+        values = _read(scanned, read, kind, up=section == "maxValues")
 
         def parsed(document: dict[str, Any]) -> Any:
             return value_at(document.get(section), path)
 
-        at = np.flatnonzero(found.unclear)
-        if not len(at):
+        unclear_rows = np.flatnonzero(scanned.unclear)
+        if not len(unclear_rows):
             return values
-        more = typed([parsed(document) for document in self._parsed(at)], read, kind)
-        return pc.replace_with_mask(values, pa.array(found.unclear), more)
+        more = typed([parsed(document) for document in self._parsed(unclear_rows)], read, kind)
+        return pc.replace_with_mask(values, pa.array(scanned.unclear), more)
 
     def _nulls(self, path: Path) -> pa.Array:
-        found = self._found("nullCount", path)
-        unclear = found.unclear | self._scan.loose
-        counts = _counts(found)
+        scanned = self._found("nullCount", path)
+        unclear = scanned.unclear | self._scan.loose
+        counts = _counts(scanned)
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
     def _found(self, section: str, path: Path) -> Found:
@@ -194,17 +194,17 @@ class _Documents:
         return Found(pa.nulls(len(self.texts), pa.int64()), everything)
 
     def _filled(self, values: pa.Array, unclear: Mask, read: Any) -> pa.Array:
-        at = np.flatnonzero(unclear)
-        if not len(at):
+        unclear_rows = np.flatnonzero(unclear)
+        if not len(unclear_rows):
             return values
-        more = pa.array([read(document) for document in self._parsed(at)], pa.int64())
+        more = pa.array([read(document) for document in self._parsed(unclear_rows)], pa.int64())
         return pc.replace_with_mask(values, pa.array(unclear), more)
 
-    def _parsed(self, at: Any) -> list[dict[str, Any]]:
-        missing = [row for row in at.tolist() if row not in self._kept]
+    def _parsed(self, rows: Any) -> list[dict[str, Any]]:
+        missing = [row for row in rows.tolist() if row not in self._kept]
         texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
         self._kept.update(zip(missing, map(quick_document, texts), strict=True))
-        return [self._kept[row] for row in at.tolist()]
+        return [self._kept[row] for row in rows.tolist()]
 
     @cached_property
     def _kept(self) -> dict[int, dict[str, Any]]:
@@ -212,7 +212,7 @@ class _Documents:
 
     @cached_property
     def _scan(self) -> JsonScan:
-        """The texts, to be looked at; those in odd spellings are spelled anew, if that helps."""
+        """The scan of the texts. Texts in odd spellings are normalised first, if that helps."""
         scan = JsonScan(self.texts)
         odd = np.flatnonzero(scan.unclear & np.asarray(self.texts.is_valid()))
         sample = self.texts.take(pa.array(odd[:: len(odd) // _SAMPLE + 1]))
@@ -225,9 +225,9 @@ class _Documents:
 
 
 def _respelled(texts: pa.Array) -> pa.Array:
-    """Return texts of statistics without spaces and escapes; those that are no object as they are.
+    """Return texts of statistics in the usual spelling. A text that is no object stays as it is.
 
-    It takes about as long as parsing them.
+    This takes about as long as parsing them.
     """
     documents = map(quick_document, texts.to_pylist())
     plain = [stats_json(document) if document else None for document in documents]
@@ -235,24 +235,24 @@ def _respelled(texts: pa.Array) -> pa.Array:
 
 
 def _names(schema: StructType) -> set[str]:
-    """Return the names of columns, and of columns in them."""
-    found = set()
+    """Return the names of all columns, nested ones included."""
+    names = set()
     for field in schema.fields:
-        found |= {field.name, field.physical_name}
+        names |= {field.name, field.physical_name}
         if isinstance(field.type, StructType):
-            found |= _names(field.type)
-    return found
+            names |= _names(field.type)
+    return names
 
 
-def _read(found: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
-    """Return the JSON of values as bounds; what cannot be read is null."""
-    tokens = found.values
+def _read(scanned: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array:
+    """Return JSON values as bounds; null for a value that cannot be read."""
+    tokens = scanned.values
     if tokens.null_count == len(tokens):
         return pa.nulls(len(tokens), bound_type(kind))
     plain = plain_values(tokens, kind, up=up)
     if plain is not None:
         return plain
-    if found.whole:
+    if scanned.whole:
         return typed(tokens.to_pylist(), read, kind)
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
@@ -269,15 +269,15 @@ def _value(token: str | None) -> Any:
         return None
 
 
-def _counts(found: Found) -> pa.Array:
-    """Return the JSON of counts; what is none is null."""
-    if found.whole:
-        return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
-    return pa.array([count_of(_value(token)) for token in found.values.to_pylist()], pa.int64())
+def _counts(scanned: Found) -> pa.Array:
+    """Return JSON values as counts; null for a value that is no count."""
+    if scanned.whole:
+        return pc.if_else(pc.greater_equal(scanned.values, 0), scanned.values, None)
+    return pa.array([count_of(_value(token)) for token in scanned.values.to_pylist()], pa.int64())
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
-    """Return a null count; with wide bounds it means something only if none or all are null."""
+    """Return a null count. If bounds are not tight, it is exact only for no nulls or all nulls."""
     count = count_of(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
@@ -294,9 +294,9 @@ _MOMENTS = {
 
 
 def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
-    """Return values as bounds of a type, in the type that they are held in.
+    """Return JSON values as bounds of a type, by Arrow's casts.
 
-    None: one of them has another form, or the type has no quick way.
+    None if a value has an unusual form, or if the type has no cast: the parser reads them.
 
     Parameters
     ----------
@@ -324,25 +324,25 @@ def _nothing(tokens: pa.Array) -> pa.Array:
 
 def _floats(tokens: pa.Array) -> pa.Array | None:
     if pa.types.is_int64(tokens.type):
-        found = tokens.cast(pa.float64(), safe=False)
+        floats = tokens.cast(pa.float64(), safe=False)
     else:
-        found = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
-    if found is None or pc.any(pc.is_inf(found)).as_py():
+        floats = _cast(tokens, _NUMBER, pa.float64(), quotes=0)
+    if floats is None or pc.any(pc.is_inf(floats)).as_py():
         return None
-    return loose_floats(found)
+    return loose_floats(floats)
 
 
 def _texts(tokens: pa.Array, up: bool) -> pa.Array | None:
-    found = _cast(tokens, _TEXT, pa.string())
-    return without_cut(found) if found is not None and up else found
+    texts = _cast(tokens, _TEXT, pa.string())
+    return without_cut(texts) if texts is not None and up else texts
 
 
 def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None:
     forms = map(partial(_cast, tokens), _MOMENTS, _MOMENTS.values())
-    found = next((one for one in forms if one is not None), None)
-    if found is None:
+    moments = next((one for one in forms if one is not None), None)
+    if moments is None:
         return None
-    micros = found.cast(pa.int64())
+    micros = moments.cast(pa.int64())
     if pc.min(micros).as_py() <= LAST_ODD_OFFSET_US:
         return None
     return pc.add(micros, TRUNCATED_US if up else 0).cast(target)
@@ -351,13 +351,13 @@ def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None
 def _cast(
     tokens: pa.Array, pattern: str, target: pa.DataType, *, quotes: int = 1
 ) -> pa.Array | None:
-    """Return what is between the quotes in a type, or None if a token has another form."""
+    """Return the texts between the quotes, cast to a type; None if a value has another form."""
     if not pa.types.is_string(tokens.type):
         return None
     if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():
         return None
     try:
-        held = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
-        return held.cast(target)
+        bare = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
+        return bare.cast(target)
     except pa.ArrowInvalid:  # It is no day of the calendar, or too great a number.
         return None

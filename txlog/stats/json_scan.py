@@ -46,93 +46,93 @@ _GUESSES = 24
 
 
 class JoinedTexts:
-    """Texts, one behind the other. Places are those of bytes; -1 is none."""
+    """Many texts, joined in memory. A place is the number of a byte; -1 means not found."""
 
     def __init__(self, texts: pa.Array) -> None:
-        """Take a `string` array, of any offset."""
-        found = text_bytes(texts)
-        first = int(found.starts[0]) if len(texts) else 0
-        self.bytes: Bytes = found.used
-        self.starts: Places = found.starts.astype(np.int64) - first
-        self.ends: Places = found.ends.astype(np.int64) - first
+        """Take a `string` array of any offset."""
+        text_places = text_bytes(texts)
+        first = int(text_places.starts[0]) if len(texts) else 0
+        self.bytes: Bytes = text_places.used
+        self.starts: Places = text_places.starts.astype(np.int64) - first
+        self.ends: Places = text_places.ends.astype(np.int64) - first
         if texts.null_count:  # A null may have bytes too.
             self.ends = np.where(texts.is_valid(), self.ends, self.starts)
 
     def where(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return where some bytes are, between two places in each text: not always at first.
+        """Return one place of some bytes in each text, between two places; not always the first.
 
-        The texts of a table are alike: mostly, it is as far from the beginning as in another one.
+        The texts of a table are alike: mostly the distance from `begin` is that of another text.
         """
-        found = np.full(len(begin), -1, np.int64)
-        left = np.flatnonzero(end - begin >= len(needle))
+        places = np.full(len(begin), -1, np.int64)
+        unfound = np.flatnonzero(end - begin >= len(needle))
         for _ in range(_GUESSES):
-            if len(left) <= _FEW:
+            if len(unfound) <= _FEW:
                 break
-            first = left[0]
-            at = self._find(needle, int(begin[first]), int(end[first]))
-            if at < 0:
+            first = unfound[0]
+            place = self._find(needle, int(begin[first]), int(end[first]))
+            if place < 0:
                 if self._find(needle, 0, len(self.bytes)) < 0:
-                    return found
+                    return places
                 break
-            guess = begin[left] + (at - begin[first])
-            fits = (guess + len(needle) <= end[left]) & self.is_at(guess, needle)
+            guess = begin[unfound] + (place - begin[first])
+            fits = (guess + len(needle) <= end[unfound]) & self.is_at(guess, needle)
             fits[0] = True  # It was seen there, even if that is at the very end.
-            found[left[fits]] = guess[fits]
-            left = left[~fits]
-        if len(left) > _FEW:
-            found[left] = self._search(begin[left], end[left], needle)
-            left = left[end[left] > len(self.bytes) - _MISSED]
-        spans = zip(left.tolist(), begin[left].tolist(), end[left].tolist(), strict=True)
+            places[unfound[fits]] = guess[fits]
+            unfound = unfound[~fits]
+        if len(unfound) > _FEW:
+            places[unfound] = self._search(begin[unfound], end[unfound], needle)
+            unfound = unfound[end[unfound] > len(self.bytes) - _MISSED]
+        spans = zip(unfound.tolist(), begin[unfound].tolist(), end[unfound].tolist(), strict=True)
         for row, start, stop in spans:
-            found[row] = self._find(needle, start, stop)
-        return found
+            places[row] = self._find(needle, start, stop)
+        return places
 
     def is_at(self, places: Places, needle: bytes) -> Mask:
-        """Return at which places some bytes are; in the last `_MISSED`, they may be missed."""
+        """Return whether some bytes are at each place; in the last `_MISSED`, it may miss them."""
         last = max(len(needle) - _PAIR_BYTES, 0)
         most = len(self._pairs) - last
-        found: Mask = places < most
+        is_there: Mask = places < most
         if most <= 0:
-            return found
-        if not found.all():
-            places = np.where(found, places, 0)
+            return is_there
+        if not is_there.all():
+            places = np.where(is_there, places, 0)
         for step in (*range(0, last, _PAIR_BYTES), last):
             part = needle[step : step + _PAIR_BYTES]
-            held = self._pairs[places + step].view("<u8").reshape(-1, 2)
+            words = self._pairs[places + step].view("<u8").reshape(-1, 2)
             for half in range(0, len(part), WORD_BYTES):
                 word = part[half : half + WORD_BYTES]
-                found &= held[:, half // WORD_BYTES] & _mask(word) == _word(word)
-        return found
+                is_there &= words[:, half // WORD_BYTES] & _mask(word) == _word(word)
+        return is_there
 
     def has(self, byte: int) -> bool:
-        """Return whether a byte is anywhere."""
+        """Return whether any text has a byte."""
         blocks = range(0, len(self.bytes), _BLOCK)
         return any((self.bytes[start : start + _BLOCK] == byte).any() for start in blocks)
 
     def _search(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return where some bytes are first, by all places where they are.
+        """Return the first place of some bytes in each text, from all their places.
 
-        At the end, they may be missed, as by `is_at`.
+        As `is_at`, it may miss the last ones.
         """
         words, first = words_of(self.bytes), needle[:WORD_BYTES]
         wanted, mask = _word(first), _mask(first)
-        found = [
+        blocks = [
             np.flatnonzero(words[start : start + _BLOCK] & mask == wanted) + start
             for start in range(0, len(words), _BLOCK)
         ]
-        places = np.concatenate(found)
+        places = np.concatenate(blocks)
         places = np.append(places[self.is_at(places, needle)], np.iinfo(np.int64).max)
-        at: Places = places[np.searchsorted(places, begin)]
-        return np.where(at <= end - len(needle), at, -1)
+        firsts: Places = places[np.searchsorted(places, begin)]
+        return np.where(firsts <= end - len(needle), firsts, -1)
 
     def _find(self, needle: bytes, start: int, end: int) -> int:
-        """Return where some bytes are first between two places."""
-        at = self.bytes[start:end].tobytes().find(needle)
-        return at if at < 0 else start + at
+        """Return the first place of some bytes between two places."""
+        place = self.bytes[start:end].tobytes().find(needle)
+        return place if place < 0 else start + place
 
     @cached_property
     def _pairs(self) -> NDArray[np.complex128]:
-        """All runs of two words, wherever they begin."""
+        """A view with one item for each byte: two words from there on."""
         return words_of(self.bytes, "<c16")
 
 
@@ -141,7 +141,7 @@ def _word(needle: bytes) -> np.uint64:
 
 
 def _mask(needle: bytes) -> np.uint64:
-    """Return the bits of a word that so many bytes fill."""
+    """Return the mask of the bits that some bytes fill in a word."""
     return np.uint64((1 << 8 * len(needle)) - 1)
 
 
@@ -167,7 +167,7 @@ _COLON = re.compile(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
 
 @dataclass(frozen=True)
 class Found:
-    """What texts say under a key."""
+    """The values of a key in all texts."""
 
     # int64 if all are whole numbers of few digits, else texts: the JSON of a number or string.
     values: pa.Array
@@ -175,15 +175,15 @@ class Found:
 
     @property
     def whole(self) -> bool:
-        """Whether the values are numbers already."""
+        """Whether the values are numbers, and not JSON texts."""
         return bool(pa.types.is_int64(self.values.type))
 
 
 class JsonScan:
-    """JSON texts of statistics, of which the bytes are looked at."""
+    """A scan of JSON texts of statistics for the values of keys."""
 
     def __init__(self, texts: pa.Array) -> None:
-        """Take a `string` array, of any offset; a null is unclear."""
+        """Take a `string` array of any offset. A null has no known values, so it is unclear."""
         self._texts = JoinedTexts(texts)
         self._bytes, self._starts = self._texts.bytes, self._texts.starts
         self._ends = self._texts.ends
@@ -191,23 +191,23 @@ class JsonScan:
         self._colon = first.group(1) if first else b":"
 
     def values(self, section: str, name: str) -> Found:
-        """Return what the texts say under a name in an object of theirs, such as `minValues`."""
+        """Return the values of a column in one of the sections, such as `minValues`."""
         begin, end = self._objects[section]
         return self._under(name, begin, end, self._texts.where(begin, end, self._key(name)))
 
     def first(self, name: str) -> Found:
-        """Return what the texts say under the name that they begin with."""
+        """Return the values of a name that texts begin with. Texts that do not are unclear."""
         key = b'{"%b"' % name.encode() + self._colon
         begins = self._ends - self._starts > len(key)
         places = self._starts[begins]
         for back, byte in enumerate(key):
             begins[begins] = fits = self._bytes[places + back] == byte
             places = places[fits]
-        found = self._scalars(np.where(begins, self._starts + len(key), -1))
-        return replace(found, unclear=found.unclear | ~begins)
+        scalars = self._scalars(np.where(begins, self._starts + len(key), -1))
+        return replace(scalars, unclear=scalars.unclear | ~begins)
 
     def outside(self, name: str) -> Found:
-        """Return what the texts say under a name that is in none of their objects."""
+        """Return the values of a name outside of the sections, such as `numRecords`."""
         places = self._texts.where(self._starts, self._ends, self._key(name))
         inside = np.zeros(len(self._starts), np.bool_)
         for begin, end in self._objects.values():
@@ -218,20 +218,20 @@ class JsonScan:
         return orjson.dumps(name) + self._colon
 
     def _under(self, name: str, begin: Places, end: Places, places: Places) -> Found:
-        """Return what is said under a name that is between two places in each text, if anywhere.
+        """Return the values of a name between two places in each text.
 
-        `places` is where the key was found.
+        `places` are those of its key, or -1.
         """
         unclear = self.unclear
         missed = places < 0
         if missed.any():  # There may be a space where others have none.
             unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
-        found = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
-        return replace(found, unclear=unclear | found.unclear)
+        scalars = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
+        return replace(scalars, unclear=unclear | scalars.unclear)
 
     @cached_property
     def loose(self) -> Mask:
-        """Which texts have bounds that are not tight, as far as they do not plainly say so."""
+        """Which texts name `tightBounds` without stating plainly that it is true."""
         named = self._texts.where(self._starts, self._ends, _TIGHT_NAME) >= 0
         if not named.any():
             return named
@@ -240,7 +240,7 @@ class JsonScan:
 
     @cached_property
     def unclear(self) -> Mask:
-        """Which texts are not one object that holds the known ones, side by side, and no others."""
+        """Which texts are not plain: one object that holds sections side by side, and no others."""
         whole: Mask = self._ends - self._starts > 1
         if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
             whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
@@ -262,18 +262,18 @@ class JsonScan:
 
     @cached_property
     def _braces(self) -> Places:
-        """Where all braces are."""
+        """The places of all braces."""
         return places_of(self._bytes, _OPEN, _CLOSE)
 
     @cached_property
     def _opens(self) -> Places:
-        """Where all braces are that open."""
+        """The places of all opening braces."""
         places: Places = self._braces[self._bytes[self._braces] == _OPEN]
         return places
 
     @cached_property
     def _closes(self) -> Places:
-        """Where all braces are that close."""
+        """The places of all closing braces."""
         places: Places = self._braces[self._bytes[self._braces] == _CLOSE]
         return places
 
@@ -282,7 +282,7 @@ class JsonScan:
 
     @cached_property
     def _objects(self) -> dict[str, tuple[Places, Places]]:
-        """Where in each text an object begins, and where it ends; 0 if there is none."""
+        """For each section the places where it begins and ends in each text; 0 if missing."""
         if self._in_line is not None:
             return self._in_line
         objects = {}
@@ -297,9 +297,9 @@ class JsonScan:
 
     @cached_property
     def _in_line(self) -> dict[str, tuple[Places, Places]] | None:
-        """The objects if all texts have the same ones in the same order, and nothing deeper.
+        """The places of the sections, if all texts have the same ones in the same order.
 
-        None: they have not. Then each is to be looked for by its name, which takes longer.
+        None otherwise; then a search for each section's name finds them, which takes longer.
         """
         count = len(self._starts)
         each, others = divmod(len(self._braces), count) if count else (0, 0)
@@ -312,27 +312,27 @@ class JsonScan:
             return None
         if (columns[0] != self._starts).any() or (columns[-1] != self._ends - 1).any():
             return None
-        found: dict[str, tuple[Places, Places]] = {}
+        sections: dict[str, tuple[Places, Places]] = {}
         for opens, closes in zip(columns[1:-1:2], columns[2:-1:2], strict=True):
             name = next((n for n in SECTIONS if self._ends_at(opens[:1], self._needle(n))), None)
-            if name is None or name in found or not self._ends_at(opens, self._needle(name)):
+            if name is None or name in sections or not self._ends_at(opens, self._needle(name)):
                 return None
-            found[name] = (opens + 1, closes)
+            sections[name] = (opens + 1, closes)
         nothing = np.zeros(count, np.int64)
-        return {name: found.get(name, (nothing, nothing)) for name in SECTIONS}
+        return {name: sections.get(name, (nothing, nothing)) for name in SECTIONS}
 
     def _ends_at(self, places: Places, needle: bytes) -> bool:
-        """Return whether at all places there is the last of some bytes."""
+        """Return whether some bytes end at each of the places."""
         begins = places - len(needle) + 1
         return bool((begins >= 0).all() and self._texts.is_at(begins, needle).all())
 
     def _scalars(self, places: Places) -> Found:
-        """Return the numbers and strings that begin at places (-1: none), and what is neither."""
+        """Return the numbers and strings that begin at places (-1: none); others are unclear."""
         asked = np.flatnonzero(places >= 0)
-        at = places[asked]
-        is_text = self._bytes[np.minimum(at, len(self._bytes) - 1)] == _QUOTE
-        width = _WIDTH if is_text.any() else self._number_width(at)
-        window = _windows(self._bytes, at, width)
+        begins = places[asked]
+        is_text = self._bytes[np.minimum(begins, len(self._bytes) - 1)] == _QUOTE
+        width = _WIDTH if is_text.any() else self._number_width(begins)
+        window = _windows(self._bytes, begins, width)
         numbers = None if is_text.any() else _whole_numbers(window)
         if numbers is not None:
             values, missing = np.zeros(len(places), np.int64), places < 0
@@ -340,14 +340,14 @@ class JsonScan:
             return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
         ends = _ENDING[window]
         length = ends.argmax(1)
-        ended = ends[np.arange(len(at)), length]
+        ended = ends[np.arange(len(begins)), length]
         if is_text.any():
             closing = window == _QUOTE
             closing[:, 0] = False
             length = np.where(is_text, closing.argmax(1) + 1, length)
             ended = np.where(is_text, closing.any(1) & (length < width), ended)
             after = np.minimum(length, width - 1)
-            ended &= ends[np.arange(len(at)), after]
+            ended &= ends[np.arange(len(begins)), after]
         inside = np.arange(width)[None, :] < length[:, None]
         plain = ~((window == _BACKSLASH) & inside).any(1)
         numeric = (_NUMBER[window] | ~inside).all(1)
@@ -364,21 +364,21 @@ class JsonScan:
         return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd)
 
     def _number_width(self, places: Places) -> int:
-        """Return how wide to look for numbers: as some of them are, with what is behind them."""
+        """Return the width of a window for numbers, by the longest of a sample."""
         sample = places[:: len(places) // _SAMPLE + 1].tolist()
-        texts = [self._bytes[at : at + _NUMBER_WIDTH].tobytes() for at in sample]
+        texts = [self._bytes[place : place + _NUMBER_WIDTH].tobytes() for place in sample]
         longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
         return min(max(longest, 1) + _SPARE, _NUMBER_WIDTH)
 
 
 def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
-    """Return the whole numbers that rows of bytes begin with; None if one begins otherwise."""
+    """Return the integers at the beginning of rows of bytes; None if a row has none."""
     values = np.zeros(len(window), np.int64)
     if not len(window):
         return values
     columns = window.T.copy()
     negative = columns[0] == _MINUS
-    lead, second = (np.where(negative, columns[at + 1], columns[at]) for at in (0, 1))
+    lead, second = (np.where(negative, columns[place + 1], columns[place]) for place in (0, 1))
     # JSON has no zeros before other digits; and a zero below zero is no whole number.
     zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
     if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below wraps around.
@@ -400,12 +400,12 @@ def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
 
 
 def _windows(data: Bytes, places: Places, width: int) -> Bytes:
-    """Return so many bytes from each place on; behind the last one there are zeros."""
+    """Return a row of `width` bytes from each place on, with zeros after the last byte."""
     last = max(len(data) - width, 0)
     items = words_of(data, f"V{width}")[np.minimum(places, last)]
     late = np.flatnonzero(places > last)
     if len(late):
         near_end = np.concatenate([data[last:], np.zeros(width, np.uint8)])
         items[late] = words_of(near_end, f"V{width}")[places[late] - last]
-    found: Bytes = items.view(np.uint8).reshape(-1, width)
-    return found
+    rows: Bytes = items.view(np.uint8).reshape(-1, width)
+    return rows

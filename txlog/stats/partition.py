@@ -29,7 +29,7 @@ from txlog.schema.types import (
 
 
 def entries(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return what maps have under a name, the last if there are several; null if there is none.
+    """Return the value of a name in each map: the last one if there are several, or null.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def entries(maps: pa.MapArray, name: str) -> pa.Array:
 
 
 def are_there(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return which maps have something under a name, be it null."""
+    """Return which maps have a name, even if its value is null."""
     regular = _regular(maps)
     if regular is None:
         return pc.is_valid(pc.map_lookup(_string_maps(maps), pa.scalar(name), "all"))
@@ -60,7 +60,7 @@ def _string_maps(maps: pa.MapArray) -> pa.MapArray:
 
 
 def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
-    """Return the names that all maps have, in one order, and all values, map by map."""
+    """Return the names of maps and their values, map by map; None unless all names are the same."""
     if not len(maps) or maps.null_count:
         return None
     offsets = maps.offsets.to_numpy()
@@ -77,7 +77,7 @@ def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
 
 
 def encoded(texts: pa.Array) -> pa.DictionaryArray:
-    """Return texts as a dictionary that has no text but theirs."""
+    """Return texts as a dictionary array without unused texts."""
     if not pa.types.is_dictionary(texts.type):
         return texts.dictionary_encode()
     if len(texts.dictionary) > len(texts):
@@ -94,7 +94,7 @@ _YEAR_DIGITS = 6
 
 
 def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
-    """Return what maps of partition values say of a column, as text.
+    """Return the logged text of a column from maps of partition values.
 
     `mode` is the table's column mapping.
     """
@@ -206,7 +206,7 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
 
 
 def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArray:
-    """Return values of a column as the log's texts, each text, and null, once in the dictionary.
+    """Return values of a column as the log's texts, in a dictionary without duplicates.
 
     Raises
     ------

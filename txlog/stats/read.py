@@ -1,6 +1,6 @@
 """Statistics of files as bounds: from a checkpoint's structs, Parquet footers, and JSON values.
 
-Reading is lenient: whatever is missing, odd or unparsable is unknown, never an error.
+Reading is lenient: a value that is missing or cannot be read is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NUMERIC_OFFSET = re.compile(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
 
 def kind_of(schema: StructType, path: Path) -> DataType | None:
-    """Return the type of a column by its path, or None if it has no bounds by its nature."""
+    """Return the type of a column by its path; None if columns of the type have no bounds."""
     kind: DataType = schema
     for name in path:
         field = kind.get(name) if isinstance(kind, StructType) else None
@@ -57,7 +57,7 @@ def kind_of(schema: StructType, path: Path) -> DataType | None:
 
 
 def bound_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type in which bounds of a type are held."""
+    """Return the Arrow type of a column's bounds."""
     if isinstance(kind, PrimitiveType) and kind.name in WHOLE_NUMBERS:
         return pa.int64()
     if kind == PrimitiveType("float"):
@@ -66,7 +66,7 @@ def bound_type(kind: DataType) -> pa.DataType:
 
 
 def without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> ColumnBounds:
-    """Return bounds without those of files whose least value is above their greatest."""
+    """Return bounds; null for files whose least value is above the greatest."""
     wrong = pc.fill_null(pc.greater(low, high), False)
     if not pc.any(wrong).as_py():
         return ColumnBounds(low, high, nulls)
@@ -77,22 +77,22 @@ Reader = Callable[[Any], Any]
 
 
 def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
-    """Return bounds in the type that they are held in; what cannot be read is null."""
-    found = []
+    """Return JSON values as an array of bounds; null for a value that cannot be read."""
+    bounds = []
     for value in values:
         try:
-            found.append(None if value is None else read(value))
+            bounds.append(None if value is None else read(value))
         except (ValueError, TypeError, OverflowError, ArithmeticError):
-            found.append(None)
+            bounds.append(None)
     target = bound_type(kind)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return pa.array(found, numbers).cast(target)
-    return pa.array(found, target)
+        return pa.array(bounds, numbers).cast(target)
+    return pa.array(bounds, target)
 
 
 def readers(kind: DataType) -> tuple[Reader, Reader]:
-    """Return how a type's lower and upper bounds are read from JSON values."""
+    """Return the functions that read lower and upper bounds of a type from JSON values."""
     if isinstance(kind, DecimalType):
         return (
             lambda value: _decimal(value, kind, up=False),
@@ -124,9 +124,10 @@ def _integer(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    """Return a lower bound, of a 32-bit float too, which its shortest decimal text may exceed.
+    """Return a lower bound that also holds for 32-bit floats.
 
-    A double may have been such a float when the text was written.
+    The shortest decimal text of such a float may exceed it, and a double may have been a 32-bit
+    float when the text was written.
     """
     number = float(value) if type(value) in (int, float) or value == "-Infinity" else math.nan
     if math.isnan(number):
@@ -169,13 +170,13 @@ def _upper_moment(value: Any) -> int:
 
 
 def _odd_offset(text: str, micros: int) -> int:
-    """Return how far off a timestamp may be because its offset had seconds once."""
+    """Return the possible error, in microseconds, of an offset that may have had seconds."""
     odd = micros <= LAST_ODD_OFFSET_US and _NUMERIC_OFFSET.search(text, 10)
     return _ODD_OFFSET_US if odd else 0
 
 
 def _decimal(value: Any, kind: DecimalType, *, up: bool) -> Decimal:
-    """Return a decimal bound; one that may have been rounded is moved outwards."""
+    """Return a decimal bound, moved outwards if it may have been rounded."""
     with localcontext() as context:
         context.prec = 80
         exact = value if isinstance(value, str | float) else _integer(value)
@@ -183,9 +184,9 @@ def _decimal(value: Any, kind: DecimalType, *, up: bool) -> Decimal:
 
 
 def _outwards(number: Decimal, kind: DecimalType, *, up: bool) -> Decimal:
-    """Return a bound moved by what a float64 loses, in whatever form it was written down.
+    """Return a bound moved outwards by the error of a float64.
 
-    Of so many digits, none shows it: 0.1 may have been 0.10000000000000000001.
+    A number of many digits may have been rounded to one of few: 0.10000000000000000001 to 0.1.
     """
     if abs(number).scaleb(kind.scale) < _EXACT_STEPS:
         return number
@@ -208,7 +209,7 @@ def struct_bounds(
     *,
     known: Collection[Known] = EVERYTHING,
 ) -> Bounds:
-    """Return the bounds that a checkpoint's `stats_parsed` structs give.
+    """Return the bounds of columns from the `stats_parsed` structs of a checkpoint.
 
     `known` is what is asked for; all else is unknown.
     """
@@ -221,19 +222,19 @@ def struct_bounds(
         kind = kind_of(schema, path)
         if kind is None:
             continue
-        at, target = physical[path], bound_type(kind)
+        path_in_files, target = physical[path], bound_type(kind)
         low = high = pa.nulls(len(array), target)
         if Known.RANGES in known:
-            low = child_of(array, ("minValues", *at), target)
-            high = child_of(array, ("maxValues", *at), target)
+            low = child_of(array, ("minValues", *path_in_files), target)
+            high = child_of(array, ("maxValues", *path_in_files), target)
             low, high = _loosened(low, high, kind)
-        nulls = _struct_nulls(array, at, rows) if counted else nothing
+        nulls = _struct_nulls(array, path_in_files, rows) if counted else nothing
         columns[path] = without_contradictions(low, high, nulls)
     return Bounds(rows, columns)
 
 
 def _struct_nulls(array: pa.Array, path: Path, rows: pa.Array) -> pa.Array:
-    """Return null counts; with wide bounds they mean something only if none or all are null."""
+    """Return null counts. If bounds are not tight, only none or all nulls are exact."""
     nulls = struct_count(array, ("nullCount", *path))
     tight = pc.fill_null(child_of(array, ("tightBounds",), pa.bool_()), True)
     telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
@@ -242,7 +243,7 @@ def _struct_nulls(array: pa.Array, path: Path, rows: pa.Array) -> pa.Array:
 
 
 def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, pa.Array]:
-    """Return bounds of structs, moved outwards by what their JSON text may have lost before."""
+    """Return bounds of structs, moved outwards: they may come from rounded JSON texts."""
     if isinstance(kind, DecimalType) and 10**kind.precision > _EXACT_STEPS:
         return _loose_decimals(low, kind, up=False), _loose_decimals(high, kind, up=True)
     if pa.types.is_floating(low.type):
@@ -259,13 +260,13 @@ def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, 
 
 
 def loose_floats(low: pa.Array) -> pa.Array:
-    """Return lower bounds that hold for 32-bit floats too, as `_float` does."""
+    """Return lower bounds that also hold for 32-bit floats, as `_float` does for one value."""
     short = low.cast(pa.float32(), safe=False).cast(pa.float64())
     return pc.min_element_wise(low, short, skip_nulls=False)
 
 
 def without_cut(high: pa.Array) -> pa.Array:
-    """Return upper bounds without those that end with what once was a mark of truncation."""
+    """Return upper bounds; null for texts that end with U+FFFD, once a mark of truncation."""
     return pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
 
 
@@ -290,13 +291,13 @@ def _loose_moments(bounds: pa.Array, zoned: bool, *, up: bool) -> pa.Array:
 
 
 def struct_count(array: pa.Array, path: Path) -> pa.Array:
-    """Return a count out of statistics structs; null where it is none."""
+    """Return a count from statistics structs; null if it is negative or missing."""
     counts = child_of(array, path, pa.int64())
     return pc.if_else(pc.greater_equal(counts, 0), counts, None)
 
 
 def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
-    """Return a nested child in a type, or nulls if it is not there or cannot be of the type."""
+    """Return a nested child cast to a type; nulls if it is missing or cannot be cast."""
     node = array
     for name in path:
         names = [f.name for f in node.type] if pa.types.is_struct(node.type) else []
@@ -312,7 +313,7 @@ def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
 
 
 def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a cast keeps the meaning, so that it also keeps the order."""
+    """Return whether a cast keeps the meaning of values, and so their order."""
     if have == want or pa.types.is_null(have):
         return True
     kinds = pa.types
@@ -337,11 +338,11 @@ def row_group_bounds(
     The file's columns must bear the logical names and types of `columns`.
     """
     schema = StructType(tuple(columns))
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     rows = pa.array([group.num_rows for group in groups], pa.int64())
-    names = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
-    places = {name: at for at, name in enumerate(names) if names.count(name) == 1}
-    found = {}
+    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
+    bounds = {}
     for path in paths:
         kind = kind_of(schema, path)
         place = places.get(".".join(path))
@@ -349,16 +350,16 @@ def row_group_bounds(
             continue
         statistics = [group.column(place).statistics for group in groups]
         floating = pa.types.is_floating(bound_type(kind))
-        found[path] = without_contradictions(
+        bounds[path] = without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
             pa.array([_footer_nulls(s) for s in statistics], pa.int64()),
         )
-    return Bounds(rows, found)
+    return Bounds(rows, bounds)
 
 
 def _is_renamed(schema: StructType, path: Path) -> bool:
-    """Whether a column has other names in files, so that its own may be another's there."""
+    """Return whether a column has another name in files, where its own may be another column's."""
     kind: DataType = schema
     for name in path:
         field = kind.get(name) if isinstance(kind, StructType) else None

@@ -1,6 +1,7 @@
 """Which files a predicate cannot skip, and of which every row satisfies it. Pure.
 
-Both are one-sided: a file that is kept may hold no row, a file that is not certain may be whole.
+Both err on the safe side: a file that is kept may have no such row, and a file that is not certain
+may have no other rows.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<
 
 
 def keep(where: Expression, bounds: Bounds) -> pa.Array:
-    """Return false for each file that certainly has no row of which a bound predicate is true."""
+    """Return for each file whether a bound predicate may be true of any of its rows."""
     return pc.fill_null(_may(where, bounds, False), True)
 
 
 def always(where: Expression, bounds: Bounds) -> pa.Array:
-    """Return true for each file of which a bound predicate is certainly true of every row."""
+    """Return for each file whether a bound predicate is certainly true of every row."""
     return pc.fill_null(_must(where, bounds, False), False)
 
 
@@ -52,8 +53,8 @@ def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
             return _may(operand, bounds, not negated)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            found = [_possible(part, bounds, negated) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, found)
+            possible = [_possible(part, bounds, negated) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, possible)
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):
@@ -74,7 +75,7 @@ def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
 
 
 def _possible(node: Expression, bounds: Bounds, negated: bool) -> pa.Array:
-    """Return `_may` with what is unknown taken as possible."""
+    """Return `_may`, with true for unknown."""
     return pc.fill_null(_may(node, bounds, negated), True)
 
 
@@ -93,7 +94,7 @@ def _may_be_null(known: ColumnBounds, bounds: Bounds, negated: bool) -> pa.Array
 
 
 def _constant(literal: Literal) -> pa.Scalar | None:
-    """Return a constant that Arrow compares with the bounds, or None if there is none."""
+    """Return a constant as an Arrow scalar; None for null and for NaN."""
     if literal.value is None:
         return None
     scalar = pa.scalar(literal.value, arrow_type(literal.type) if literal.type else None)
@@ -101,7 +102,7 @@ def _constant(literal: Literal) -> pa.Scalar | None:
 
 
 def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
-    """Compare bounds with a constant; null where the bound is unknown."""
+    """Return the comparison of bounds with a constant; null if the bound is unknown."""
     if pa.types.is_decimal(bound.type) or pa.types.is_decimal(constant.type):
         scale = max(getattr(bound.type, "scale", 0), getattr(constant.type, "scale", 0))
         wide = pa.decimal256(76, scale)
@@ -163,8 +164,8 @@ def _may_be_in(
     if negated:
         differs = [_may_compare("<>", known, value, bounds, False) for value in values]
         return reduce(pc.and_, differs)
-    found = [_may_compare("=", known, value, bounds, False) for value in values]
-    return reduce(pc.or_, found)
+    possible = [_may_compare("=", known, value, bounds, False) for value in values]
+    return reduce(pc.or_, possible)
 
 
 def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
@@ -214,14 +215,14 @@ def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """Return the text that all matches of a LIKE pattern begin with, and the rest's pattern."""
+    """Return the fixed beginning of a LIKE pattern, and the rest of the pattern."""
     prefix = []
-    at = 0
-    while at < len(pattern) and pattern[at] not in "%_":
-        at += pattern[at] == "\\" and at + 1 < len(pattern)
-        prefix.append(pattern[at])
-        at += 1
-    return "".join(prefix), pattern[at:]
+    place = 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        place += pattern[place] == "\\" and place + 1 < len(pattern)
+        prefix.append(pattern[place])
+        place += 1
+    return "".join(prefix), pattern[place:]
 
 
 def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
@@ -231,8 +232,8 @@ def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
             return _must(operand, bounds, not negated)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            found = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, found)
+            certain_parts = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
+            return reduce(pc.and_ if both else pc.or_, certain_parts)
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):

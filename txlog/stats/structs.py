@@ -1,7 +1,7 @@
-"""Statistics and partition values as structs, in the types of a table: for its checkpoints. Pure.
+"""Statistics and partition values of checkpoints as structs in the table's types. Pure.
 
-Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). What is
-missing, odd or of another type is null, never an error.
+Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). A
+value that is missing or of another type is null, never an error.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def _children(
     typed: Callable[[DataType], pa.DataType | None],
     without: tuple[str, ...],
 ) -> list[pa.Field]:
-    found = []
+    fields = []
     for field in kind.fields:
         name = field.name_in_files(mode)
         if isinstance(field.type, StructType):
             below = _children(field.type, mode, left, typed, without)
-            found += [pa.field(name, pa.struct(below))] if below else []
+            fields += [pa.field(name, pa.struct(below))] if below else []
             continue
         if left[0] == 0:
             break
@@ -71,8 +71,8 @@ def _children(
             field.type.name in without or field.type.name.startswith("interval")
         )
         target = None if excluded else typed(field.type)
-        found += [] if target is None else [pa.field(name, target)]
-    return found
+        fields += [] if target is None else [pa.field(name, target)]
+    return fields
 
 
 def _count_type(_: DataType) -> pa.DataType:
@@ -93,15 +93,15 @@ def typed_stats(files: pa.Table, kind: pa.StructType) -> pa.StructArray:
         _read_chunk(texts.slice(start, _CHUNK_ROWS), kind)
         for start in range(0, len(texts), _CHUNK_ROWS)
     ]
-    found = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
-    if "stats_parsed" not in files.column_names or not found.null_count:
-        return found
+    structs = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    if "stats_parsed" not in files.column_names or not structs.null_count:
+        return structs
     older = _cast(flat(files["stats_parsed"]), kind)
-    return pc.if_else(pc.is_valid(texts), found, older)
+    return pc.if_else(pc.is_valid(texts), structs, older)
 
 
 def _cast(array: pa.Array, kind: pa.StructType) -> pa.StructArray:
-    """Return structs in another type; what the one lacks, or has in no like type, is null."""
+    """Return structs cast to another type; null for fields that are missing or cannot be cast."""
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
         if not pa.types.is_struct(target):
@@ -119,7 +119,7 @@ def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 
 def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
-    """Read documents one by one, and in them value by value: right for whatever is there."""
+    """Return texts as structs, read value by value in Python: slow, and right for any text."""
     documents = [exact_document(text) for text in texts.to_pylist()]
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
@@ -135,16 +135,16 @@ def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 def _values(values: list[Any], target: pa.DataType) -> pa.Array:
     read = _reader(target)
-    found = []
+    typed = []
     for value in values:
         try:
-            found.append(None if value is None else read(value))
+            typed.append(None if value is None else read(value))
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException):
-            found.append(None)
+            typed.append(None)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return pa.array(found, numbers).cast(target)
-    return pa.array(found, target)
+        return pa.array(typed, numbers).cast(target)
+    return pa.array(typed, target)
 
 
 def _reader(target: pa.DataType) -> Callable[[Any], Any]:
@@ -194,7 +194,7 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _read_quickly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray | None:
-    """Read documents with Arrow's own reader; None if it refuses one, or may read it otherwise."""
+    """Return texts as structs, read by Arrow's JSON reader; None if `_read_plainly` must do it."""
     import pyarrow.json as pj  # Only checkpoints with structs need it.
 
     if not len(texts) or pc.any(pc.match_substring_regex(texts, r"[\r\n]|\\u[dD]")).as_py():
@@ -212,10 +212,10 @@ def _read_quickly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray | None
         )
         if table.num_rows != len(texts):
             return None
-        found = flat(table["s"])
-        if found.null_count:
+        structs = flat(table["s"])
+        if structs.null_count:
             return None
-        return _typed(found, kind, mask=texts.is_null())
+        return _typed(structs, kind, mask=texts.is_null())
     except (pa.ArrowException, ValueError):
         return None
 
@@ -232,25 +232,25 @@ def _asked(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _typed(found: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Return what Arrow read in the types wanted; raises where only the plain way can tell."""
+def _typed(values: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
+    """Return the values that Arrow read, cast to a type; raise if `_read_plainly` must do it."""
     if pa.types.is_struct(kind):
-        children = [_typed(pc.struct_field(found, f.name), f.type) for f in kind]
+        children = [_typed(pc.struct_field(values, f.name), f.type) for f in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
-    if pa.types.is_floating(kind) and pc.any(pc.is_nan(found)).as_py():
+    if pa.types.is_floating(kind) and pc.any(pc.is_nan(values)).as_py():
         raise ValueError("NaN")
     if pa.types.is_timestamp(kind):
-        bare = found
+        bare = values
         if kind.tz is not None:
-            if not pc.all(pc.ends_with(found, "Z")).as_py() and found.null_count < len(found):
+            if not pc.all(pc.ends_with(values, "Z")).as_py() and values.null_count < len(values):
                 raise ValueError("another zone")
-            bare = pc.utf8_slice_codeunits(found, 0, -1)
+            bare = pc.utf8_slice_codeunits(values, 0, -1)
         _require_like(bare, _PLAIN_MOMENT)
         return bare.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
     if pa.types.is_date(kind):
-        _require_like(found, _PLAIN_DATE)
-        return found.cast(kind)
-    return found if found.type == kind else found.cast(kind)
+        _require_like(values, _PLAIN_DATE)
+        return values.cast(kind)
+    return values if values.type == kind else values.cast(kind)
 
 
 def _require_like(texts: pa.Array, pattern: str) -> None:
@@ -289,9 +289,9 @@ def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
 
 
 def with_json_stats(rows: pa.Table) -> pa.Table:
-    """Return `FILE_ROWS`, of which those with statistics only as a struct have their JSON text.
+    """Return `FILE_ROWS` with JSON texts for statistics that are structs only.
 
-    The struct, the column `stats_parsed`, is left out.
+    The column of structs, `stats_parsed`, is dropped.
     """
     if "stats_parsed" not in rows.column_names:
         return rows
@@ -303,8 +303,8 @@ def with_json_stats(rows: pa.Table) -> pa.Table:
         text if text is not None or node is None else stats_json(_stats_value(node, kind))
         for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
     ]
-    at = rows.column_names.index("stats")
-    rows = rows.set_column(at, "stats", pa.array(texts, pa.string()))
+    place = rows.column_names.index("stats")
+    rows = rows.set_column(place, "stats", pa.array(texts, pa.string()))
     return rows.drop_columns(["stats_parsed"])
 
 
@@ -317,7 +317,7 @@ def _numbered(kind: pa.DataType) -> pa.DataType:
 
 
 def _stats_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a statistic as JSON; what is null is left out."""
+    """Return a value of a struct as a JSON value, without fields that are null."""
     if isinstance(value, dict):
         children = {field.name: field.type for field in kind}
         return {
