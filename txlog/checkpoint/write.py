@@ -23,8 +23,8 @@ from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
 from txlog.actions.ndjson import NAMES
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import united
-from txlog.checkpoint.footer import FOOTER_END, footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
+from txlog.checkpoint.parquet import FOOTER_END, footer_start
 from txlog.errors import NotFoundError
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.log.seal import BLANK, FOOTER_MARK, sealed

@@ -24,7 +24,7 @@ from txlog.scan.scan import first_rows
 from txlog.scan.shares import limited
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.loaded import require_loaded
 from txlog.spark_ext.shares import task_shares

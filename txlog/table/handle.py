@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from txlog.reconcile.files import FileState
-from txlog.snapshot.files import load_files
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.times import made_ms
+from txlog.snapshot.time_travel import made_ms
 from txlog.store.base import Store
 from txlog.writing.checkpoint import maintain
 from txlog.writing.operation import Done, Outcome, Place

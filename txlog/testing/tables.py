@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from txlog.scan.engine import threads_for
-from txlog.snapshot.at import snapshot_at
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
 from txlog.writing.operation import Place
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from txlog.errors import TxlogError, UnsupportedFeatureError
 from txlog.feed.changes import require_feed
 from txlog.scan.metadata_columns import require_row_tracking
-from txlog.snapshot.newer import require_refreshable
+from txlog.snapshot.refresh import require_refreshable
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.writing.checkpoint import require_checkpointable

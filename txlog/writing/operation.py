@@ -223,7 +223,7 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
     UnsupportedFeatureError
         The table lists features that txlog cannot write, or is append-only.
     """
-    snapshot.once(_require_writable)
+    snapshot.memo(_require_writable)
     if removes_rows and snapshot.is_active("appendOnly"):
         raise UnsupportedFeatureError(
             path=snapshot.root,

@@ -14,9 +14,9 @@ from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.files import files_at, live_fragments
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.operation import (
     AppTransaction,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.append import commit_append
 from txlog.writing.operation import (

@@ -13,7 +13,7 @@ from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import live_fragments
 from txlog.snapshot.commits import Commit
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.delete import RowsGone, united_with
 from txlog.writing.operation import (

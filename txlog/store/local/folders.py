@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from txlog.store.disk import Disk
+from txlog.store.local.disk import Disk
 
 
 @dataclass(frozen=True)

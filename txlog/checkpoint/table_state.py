@@ -10,8 +10,7 @@ import pyarrow as pa
 from txlog.actions.base import Action
 from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
-from txlog.checkpoint.footer import Footers
-from txlog.checkpoint.opened import KEYS, REMEDY, Opened, named, opened
+from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile
 from txlog.store.base import Store

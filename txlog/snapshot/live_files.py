@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.checkpoint.file_rows import Wanted
-from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
@@ -19,9 +19,9 @@ from txlog.reconcile.distinct import Hashes, are_distinct
 from txlog.reconcile.files import FileState, left_of, newest, overlay, state_of
 from txlog.reconcile.keys import key_hashes
 from txlog.reconcile.newer import Newer, newer_of
-from txlog.snapshot.allocator import keep_freed_memory
+from txlog.snapshot.commits import DamagedError
 from txlog.snapshot.load import load_snapshot, warn_of_damage
-from txlog.snapshot.replay import DamagedError
+from txlog.snapshot.process import keep_freed_memory
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, naming
 from txlog.threads import prefetch
@@ -51,7 +51,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
 
     def read(current: Snapshot) -> FileState:
         base = read_files(store, current.checkpoint, current.sidecars, current.footers)
-        found = overlay(base, current.tail)
+        found = overlay(base, current.tail.rows)
         require_sound(current, found.live)
         return found
 
@@ -172,7 +172,7 @@ def _states(
     select: Select | None,
 ) -> Generator[_Found, None, None]:
     """Yield files, part by part, first those of the commits after the checkpoint."""
-    tail = newest(snapshot.tail)
+    tail = newest(snapshot.tail.rows)
     found = state_of(tail)
     require_sound(snapshot, found.live)
     yield None, _selected(found, select)
