@@ -31,7 +31,7 @@ _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
 @contextmanager
 def named(path: str) -> Any:
-    """Turn whatever a broken file makes readers raise into one error that names it."""
+    """Raise what readers raise about a broken file as one `LogCorruptError` that names it."""
     try:
         yield
     except NotFoundError as error:
@@ -88,7 +88,7 @@ class Opened:
         )
 
     def values(self, group: int, leaf: str) -> int | None:
-        """Return how many values of a column are not null in a row group; None if it is not said.
+        """Return how many values of a column are not null in a row group; None if unknown.
 
         `leaf` is its path in the file (`add.path`). A column that is not there has none.
         """
@@ -126,7 +126,7 @@ class Opened:
         return leaf in self.leaves and self.values(group, leaf) == 0
 
     def actions(self, group: int, kind: str) -> int | None:
-        """Return how many actions of a kind a row group has; None if it is not said.
+        """Return how many actions of a kind a row group has; None if unknown.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Opened:
 
 
 def _few_texts(schema: pq.ParquetSchema, leaves: Mapping[str, int]) -> list[str]:
-    """Return the columns of texts of which few are different, or are not null."""
+    """Return the text columns with few distinct values, or few values that are not null."""
     return [
         leaf
         for leaf, at in leaves.items()

@@ -138,7 +138,7 @@ _FORMAT = 1  # Of sidecars: another one when ours change, so that older ones are
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a sidecar holds. All its paths are spelled as the keys they are compared by."""
+    """What a sidecar holds. Its paths are spelled like the keys by which paths are compared."""
 
     layout: str
     adds: int
@@ -205,7 +205,7 @@ def is_reusable(
     layout: str,
     expired_before_ms: int,
 ) -> bool:
-    """Return whether a sidecar says what a new one of its rows would, and is whole.
+    """Return whether a sidecar is whole, and holds what a new one of its rows would hold.
 
     Tombstones that expired may stay, unless most of its rows are such.
 

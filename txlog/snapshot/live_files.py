@@ -1,4 +1,4 @@
-"""The files of a snapshot: all that the log says of them, or some columns, batch by batch."""
+"""The live files of a snapshot: all columns at once, or some columns batch by batch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def fold_files(
     distinct: bool = True,
     select: Select | None = None,
 ) -> Result:
-    """Return what a function makes of the live files of a snapshot, of which few are held at once.
+    """Fold the live files batch by batch, so that only one batch is in memory.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def fold_files(
 def fold_states(
     store: Store, snapshot: Snapshot, fold: Callable[[Iterator[FileState]], Result]
 ) -> Result:
-    """Return what a function makes of the files of a snapshot, live and gone, as `fold_files` does.
+    """Fold live files and tombstones batch by batch, as `fold_files` does.
 
     It gets all columns, which may be more than those of `FILE_ROWS`.
     """
@@ -171,7 +171,7 @@ def _states(
     distinct: bool,
     select: Select | None,
 ) -> Generator[_Found, None, None]:
-    """Yield files, part by part, first those of the commits after the checkpoint."""
+    """Yield files in parts. The first part holds those of the commits after the checkpoint."""
     tail = newest(snapshot.tail.rows)
     found = state_of(tail)
     require_sound(snapshot, found.live)
@@ -214,7 +214,7 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
-    """Return what is read of a snapshot, by way of other files of the log if some are damaged."""
+    """Return what `read` makes of a snapshot. If a checkpoint is damaged, other files replace it."""
     with naming(store):
         return _read_sound(store, snapshot, read)
 
@@ -245,7 +245,7 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
 
 
 def require_sound(snapshot: Snapshot, live: pa.Table) -> None:
-    """Refuse live `FILE_ROWS` of a snapshot that break its protocol; errors as `load_files`.
+    """Raise if live `FILE_ROWS` of a snapshot break its protocol; errors as `load_files`.
 
     Without the column `partition_values`, those are not looked at.
     """

@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(eq=False)
 class _Facts:
-    """What was found to follow from a protocol and metadata."""
+    """What `Snapshot.memo` keeps for one protocol and metadata."""
 
     protocol: Protocol
     metadata: Metadata
@@ -72,7 +72,7 @@ class Snapshot:
             object.__setattr__(self, "_facts", _Facts(self.protocol, self.metadata))
 
     def memo(self, find: Callable[[Snapshot], _Found]) -> _Found:
-        """Return what follows from protocol and metadata alone, found once for both.
+        """Return `find(self)`, kept for all snapshots with this protocol and metadata.
 
         An error is not remembered.
         """
@@ -83,7 +83,7 @@ class Snapshot:
         return held[find]  # type: ignore[no-any-return]
 
     def without_files(self) -> Snapshot:
-        """Return what the version is apart from its files, to be sent elsewhere."""
+        """Return the snapshot without its files, which is small enough to be sent to workers."""
         return replace(self, tail=Tail(empty_rows()), sidecars=())
 
     @cached_property
@@ -245,7 +245,7 @@ def advance(
 
 
 def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
-    """Return what `advance` does, of a commit whose file actions were read as models already."""
+    """Return what `advance` returns for one commit whose file actions are models already."""
     return _advanced(snapshot, [commit], [commit])
 
 

@@ -54,7 +54,7 @@ def parse_timestamp(moment: str | datetime | int) -> int:
 
 
 def _spelt_otherwise(moment: str) -> int:
-    """Read what SQL takes for a timestamp besides ISO 8601, such as `2026-8-22 1:05:00 UTC`."""
+    """Return milliseconds of a timestamp in SQL's form, such as `2026-8-22 1:05:00 UTC`."""
     try:
         return parse_moment(moment) // 1000
     except ValueError as error:
@@ -66,7 +66,7 @@ def _spelt_otherwise(moment: str) -> int:
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
-    """Return the last version not later than a moment, or None if all are later.
+    """Return the last version made at a time or before it, or None if all are later.
 
     Pure. `commits` are (version, time in milliseconds), ascending by version. File times may
     stand still or go back; each counts as at least a millisecond after the one before it.
@@ -183,7 +183,7 @@ def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
 
 
 def _contiguous(commits: list[LogFile]) -> list[LogFile]:
-    """Keep the newest run without a gap: what is before it can no longer be rebuilt."""
+    """Return the newest commits without a gap. Versions before a gap cannot be rebuilt."""
     run = commits[-1:]
     for file in reversed(commits[:-1]):
         if file.version != run[-1].version - 1:
@@ -241,7 +241,7 @@ def stamped_from(latest: Snapshot) -> int | None:
 
 
 def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int]:
-    """Return when the versions were made that go by the times of their files, in milliseconds.
+    """Return the times of the versions that count by their files' times, in milliseconds.
 
     Pure. `commits` ascend by version; after a gap, times are counted anew.
     """
@@ -254,7 +254,7 @@ def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int]:
 
 
 def _runs(commits: Iterable[LogFile]) -> list[list[LogFile]]:
-    """Cut commits where versions are missing."""
+    """Return commits in groups without a gap."""
     runs: list[list[LogFile]] = []
     for file in commits:
         if runs and file.version == runs[-1][-1].version + 1:

@@ -96,7 +96,7 @@ def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def _key(folder: str) -> tuple[str, int, int] | None:
-    """Return what tells a folder from a later one of its name; None if nothing is there."""
+    """Return what identifies a folder, also after another one took its name; None if absent."""
     try:
         stat = os.stat(folder)
     except FileNotFoundError:

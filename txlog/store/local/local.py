@@ -214,7 +214,7 @@ class LocalStore(BasicStore):
 
 
 def _read_listed(target: str, size: int) -> bytes | None:
-    """Return a whole file by one read, without a look at it of its own.
+    """Return a whole file by one read, without asking for its size first.
 
     None means that this does not tell its end, or that something is wrong: then it is to be looked
     at closely. A size of 0 is one that nobody said.

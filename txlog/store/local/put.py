@@ -23,7 +23,7 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 
 class Staging:
-    """Attempts at one put-if-absent, each of which may be of another name and of other bytes.
+    """Attempts at one put-if-absent. Each may be for another name and with other bytes.
 
     A put writes and syncs a hidden temporary file beside the target, links it to its name, which
     fails if the name is taken, and syncs the folder. If the name is taken the file waits for the
@@ -73,7 +73,7 @@ class Staging:
         return "created"
 
     def _linked(self, target: str, data: bytes, path: str) -> bool:
-        """Return whether a file of these bytes is there now; false if the name was taken."""
+        """Return whether the link was made; false if the name was taken."""
         held = self._temporary
         prepared = self._prepared(target, data)
         try:
@@ -209,7 +209,7 @@ _POLL_S = 0.0002
 
 
 class Turn:
-    """A lock on a folder, which others respect of their own accord and for a short time only.
+    """A lock on a folder that decides who tries next. Waiting for it is voluntary and short.
 
     Nothing depends on it but speed: whoever has no lock, or is tired of waiting, goes on without,
     and what two do at a time is decided by the names that they take. A process that dies loses it.
@@ -219,7 +219,7 @@ class Turn:
         self._descriptor: int | None = None
 
     def wait_for(self, folder: str) -> None:
-        """Wait until it is ours to go on, or the time is up."""
+        """Wait for the lock, but not longer than `_LONGEST_S`."""
         if self._descriptor is not None or fcntl is None:
             return
         try:
@@ -234,7 +234,7 @@ class Turn:
                 os.close(descriptor)
 
     def leave(self) -> None:
-        """Let the next one go on."""
+        """Release the lock."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             try:
