@@ -63,14 +63,14 @@ sys.exit(status)
 """
 
 HELD_MEANWHILE = """
-from txlog.snapshot import collector
+from txlog.snapshot import process
 from txlog.store import memory
 
 txlog.write("memory://forks", xs(10))
 began, forked = threading.Event(), threading.Event()
 
 def hold():
-    with memory._lock, collector.collector_paused(), collector._lock:
+    with memory._lock, process.collector_paused(), process._lock:
         began.set()
         forked.wait()
 

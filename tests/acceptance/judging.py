@@ -17,7 +17,7 @@ from corpus import Case, columns_sha256, rows_sha256
 import txlog
 from txlog.log.paths import decode_path
 from txlog.protocol.features import CATALOG_MANAGED
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.stats.files import num_records
 
 Verdict = Literal["right", "wrong", "refused", "error"]

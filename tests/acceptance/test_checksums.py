@@ -12,7 +12,7 @@ from corpus import Case, cases, require_corpus, rows_sha256
 
 import txlog
 from txlog.snapshot.checksum import ChecksumReport, read_checksum, verify_checksum
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.store.open import open_store
 
 # The fields of each checksum that are wrong, and why; all others agree.

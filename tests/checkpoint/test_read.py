@@ -17,15 +17,15 @@ from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import FILE_ROWS
 from txlog.actions.ndjson import decode_action
 from txlog.actions.table import Protocol, Txn
-from txlog.checkpoint.controls import read_controls
-from txlog.checkpoint.opened import KEYS
+from txlog.checkpoint.parquet import KEYS
 from txlog.checkpoint.read import read_files
+from txlog.checkpoint.table_state import read_controls
 from txlog.errors import LogCorruptError, TxlogError, TxlogWarning, UnsupportedFeatureError
 from txlog.log.names import LogFile, log_path, parse_name
 from txlog.log.segment import choose_segment
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.commits import file_rows, read_commits
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.store.base import Store
 from txlog.store.open import open_store
@@ -271,7 +271,7 @@ def test_controls_are_those_of_all_rows(
         if body is not None and body[KEYS[kind]] is not None
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txlog.checkpoint.controls._ROWS_AT_ONCE", at_once)
+        patch.setattr("txlog.checkpoint.table_state._ROWS_AT_ONCE", at_once)
         found = read_controls(store, [file])
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 

@@ -20,9 +20,9 @@ import txlog
 from txlog.actions.base import Action
 from txlog.actions.columns import FILE_ROWS, decode_rows
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.checkpoint.controls import read_controls
 from txlog.checkpoint.hint import Hint, read_hint
 from txlog.checkpoint.read import read_files
+from txlog.checkpoint.table_state import read_controls
 from txlog.checkpoint.write import checkpoint_rows, encode_checkpoint, row_group_states
 from txlog.checkpoint.write import write_checkpoint as write
 from txlog.log.names import LogFile, log_path, parse_name

@@ -23,8 +23,8 @@ from txlog.scan.engine import Threads
 from txlog.snapshot.commits import parse_commit
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.disk import Disk
-from txlog.store.local import LocalStore
+from txlog.store.local.disk import Disk
+from txlog.store.local.local import LocalStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create
 
@@ -155,4 +155,4 @@ def test_a_commit_holds_nothing_that_a_caller_can_change(tmp_path: Path, effects
     done = commit(place.store, seen, Intent("WRITE", 0, "append", (file,)), effects=effects)
     assert isinstance(done, Committed)
     file.partition_values["p"] = "2"
-    assert done.snapshot.tail["partition_values"].to_pylist() == [[("p", "1")]]
+    assert done.snapshot.tail.rows["partition_values"].to_pylist() == [[("p", "1")]]

@@ -16,10 +16,10 @@ from txlog.effects import Effects
 from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.disk import Disk
-from txlog.store.local import LocalStore
+from txlog.store.local.disk import Disk
+from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, LatencyStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.checkpoint import checkpoint

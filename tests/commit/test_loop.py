@@ -25,7 +25,7 @@ from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create
 from txlog.writing.options import WriteOptions

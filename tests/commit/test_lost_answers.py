@@ -17,7 +17,7 @@ from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create, write_new_table

@@ -33,7 +33,7 @@ from txlog.errors import (
 )
 from txlog.fragments.ids import ID_APP
 from txlog.protocol.access import features_of, merged_protocol
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.testing import unsealed
 from txlog.writing.vectors import adds_of

@@ -17,7 +17,7 @@ from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.reconcile.files import FileState, reconcile_files
 from txlog.reconcile.overlay import overlay
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.open import open_store

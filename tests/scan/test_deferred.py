@@ -21,7 +21,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.listing import FILES
 
-LARGE = "txlog.snapshot.files._LARGE_BYTES"
+LARGE = "txlog.snapshot.live_files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
 
 

@@ -872,7 +872,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
         wanted = made.filter(kept)
         with pytest.MonkeyPatch.context() as patch:
             if layout.large:
-                patch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
+                patch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
             fresh = txlog.Table(table.uri)  # What a table has listed, it does not look for again.
             found = fresh.to_arrow(where=where)
             assert as_texts(found.to_pylist()) == as_texts(wanted.to_pylist()), to_sql(where)

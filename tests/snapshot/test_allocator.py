@@ -34,5 +34,5 @@ def faults_after(before: str) -> int:
 def test_pages_are_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
-    taught = "from txlog.snapshot.allocator import keep_freed_memory; keep_freed_memory()"
-    assert faults_after(taught) * 10 < faults_after("import txlog.snapshot.allocator")
+    taught = "from txlog.snapshot.process import keep_freed_memory; keep_freed_memory()"
+    assert faults_after(taught) * 10 < faults_after("import txlog.snapshot.process")

@@ -25,7 +25,7 @@ from txlog.snapshot.checksum import (
     read_checksum,
     verify_checksum,
 )
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.open import open_store

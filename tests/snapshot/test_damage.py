@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.errors import LogCorruptError, NotFoundError, TxlogWarning
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.open import open_store

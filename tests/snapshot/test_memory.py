@@ -38,7 +38,7 @@ def test_snapshots_that_are_dropped_do_not_grow_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, large: bool
 ) -> None:
     if large:  # As if the checkpoint's rows were not to be held.
-        monkeypatch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
+        monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     table = txlog.Table.create(tmp_path, pa.schema([("a", pa.int64())]))
     for n in range(13):  # A checkpoint after ten of them.
         table.append(pa.table({"a": pa.array([n], pa.int64())}))

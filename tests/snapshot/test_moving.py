@@ -80,7 +80,7 @@ def test_a_table_that_moves_on_is_the_one_opened_anew(
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         if large:
-            patch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
+            patch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
         root = Path(folder, "t")
         writer = txlog.Table.create(
             root,

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.log.names import LogFile, commit_name
-from txlog.snapshot import commits, replay
-from txlog.snapshot.replay import DamagedError, read_deltas
+from txlog.snapshot import commits
+from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.store.base import Store
 from txlog.store.open import open_store
 
@@ -51,7 +51,7 @@ def stored(root: Path, contents: list[bytes | None]) -> tuple[Store, list[LogFil
 def test_portions_have_no_meaning(found: list[list[dict[str, Any]]], bytes_at_once: int) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         store, files = stored(Path(root), [b"\n".join(map(orjson.dumps, rows)) for rows in found])
-        patch.setattr(replay, "_BYTES_AT_ONCE", bytes_at_once)
+        patch.setattr(commits, "_BYTES_AT_ONCE", bytes_at_once)
         read = read_deltas(store, files)
         one_by_one = [commits.read_commit(store, file) for file in files]
     tables = [commits.file_rows([commit]) for commit in one_by_one]
@@ -80,7 +80,7 @@ def test_of_several_that_are_damaged_the_first_is_named(
     at_fault: int,
     bytes_at_once: int,
 ) -> None:
-    monkeypatch.setattr(replay, "_BYTES_AT_ONCE", bytes_at_once)
+    monkeypatch.setattr(commits, "_BYTES_AT_ONCE", bytes_at_once)
     store, files = stored(tmp_path, contents)
     with pytest.raises(DamagedError) as raised:
         read_deltas(store, files)

@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pyspark import TaskContext
 
 from txlog.errors import StoreError
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 
 RIGHT = {"token": "open-sesame-everywhere"}
 OF_DRIVER = {"token": "open-sesame-of-the-driver"}  # Tasks are refused.

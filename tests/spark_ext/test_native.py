@@ -254,7 +254,7 @@ def test_where_and_columns(
 ) -> None:
     if large:  # Then the log is read as far as the predicate is about it.
         txlog.Table(flights.uri).checkpoint()
-        monkeypatch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
+        monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     for where in ("x > 3 AND part <> 'p0'", "id < 1500 OR part IS NULL", "part IN ('p2', 'x')"):
         found = read(spark, flights.uri, columns=["x", "id"], where=where).toArrow()
         assert found.column_names == ["x", "id"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from txlog.store.disk import Disk
+from txlog.store.local.disk import Disk
 
 STEPS = ("create", "write", "sync", "close", "sync_folder", "link", "rename", "unlink",
          "make_folder", "reopen", "truncate", "sync_data")  # fmt: skip

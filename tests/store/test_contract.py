@@ -9,13 +9,12 @@ import pytest
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
 from txlog.errors import NotFoundError, StoreError, UnsupportedFeatureError
-from txlog.store.backend import Backend
 from txlog.store.base import Store
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.store.open import open_store
 from txlog.store.ranged import RangedFile
-from txlog.store.remote import FsspecStore
+from txlog.store.remote import Backend, FsspecStore
 from txlog.testing import ReadingContract, StoreContract
 
 

@@ -15,8 +15,8 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.store.disk import Disk
-from txlog.store.local import LocalStore
+from txlog.store.local.disk import Disk
+from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore
 
 DATA = b"whole" * 100

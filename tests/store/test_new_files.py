@@ -16,8 +16,8 @@ from txlog.commit.context import Context
 from txlog.errors import StoreError, TxlogError
 from txlog.scan.engine import Threads
 from txlog.store.base import Store
-from txlog.store.disk import Disk
-from txlog.store.local import LocalStore
+from txlog.store.local.disk import Disk
+from txlog.store.local.local import LocalStore
 from txlog.store.open import open_store
 from txlog.testing import CountingStore, FaultyStore
 from txlog.writing.create import write_new_table

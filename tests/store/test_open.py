@@ -17,7 +17,7 @@ from txlog.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, uri_of
 from txlog.store.remote import FsspecStore
 

@@ -227,7 +227,7 @@ def test_a_footer_is_read_once(
     root: str, tmp_path: Path, deferred: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if deferred:
-        monkeypatch.setattr("txlog.snapshot.files._LARGE_BYTES", 0)
+        monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     read: list[int] = []
     whole = pq.read_metadata
 
@@ -235,7 +235,7 @@ def test_a_footer_is_read_once(
         read.append(1)
         return whole(source)
 
-    monkeypatch.setattr("txlog.checkpoint.footer.pq.read_metadata", counted)
+    monkeypatch.setattr("txlog.checkpoint.parquet.pq.read_metadata", counted)
     store = far(root)
     table = open_table(store)
     found = table.to_arrow(where="a = 33")

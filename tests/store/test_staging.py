@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import OutcomeUnknownError, TxlogError
-from txlog.store.disk import Disk
-from txlog.store.local import LocalStore
-from txlog.store.turns import Turn
+from txlog.store.local.disk import Disk
+from txlog.store.local.local import LocalStore
+from txlog.store.local.put import Turn
 from txlog.testing import CountingStore, FaultyStore
 
 LONG, SHORT = b"long" * 100, b"short"

@@ -22,7 +22,7 @@ import txlog
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.ndjson import encode
 from txlog.actions.table import Metadata, Protocol
-from txlog.checkpoint.reuse import (
+from txlog.checkpoint.sidecars import (
     STAMP_TAG,
     Stamp,
     choose_merged,
@@ -36,7 +36,7 @@ from txlog.log.names import commit_name, log_path
 from txlog.reconcile.distinct import file_keys
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.commits import file_rows, read_commits
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.store.memory import MemoryStore
 from txlog.store.open import open_store
@@ -124,7 +124,7 @@ def test_what_is_written_again_says_what_the_log_says(
     store.put_if_absent(log_path(commit_name(0)), first_commit(properties))
     with (
         patch.object(VERB, "PART_ROWS", part_rows),
-        patch("txlog.snapshot.files._LARGE_BYTES", 0),
+        patch("txlog.snapshot.live_files._LARGE_BYTES", 0),
         patch("txlog.checkpoint.write._ROW_GROUP", part_rows),
         patch("txlog.checkpoint.file_rows._BATCH_ROWS", 2),
     ):
@@ -148,7 +148,7 @@ def test_what_is_written_again_says_what_the_log_says(
 def agrees(store: MemoryStore, expired_before_ms: int) -> None:
     snapshot = load_snapshot(store)
     assert snapshot.checkpoint
-    assert snapshot.tail.num_rows == 0
+    assert snapshot.tail.rows.num_rows == 0
     found = load_files(store, snapshot)
     state = reconcile_files(file_rows(read_commits(store, list_commits(store, snapshot))))
     assert contents(found.live) == contents(state.live)

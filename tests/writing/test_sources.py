@@ -16,7 +16,7 @@ from txlog.errors import StoreError
 from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
-from txlog.store.local import LocalStore
+from txlog.store.local.local import LocalStore
 from txlog.writing.arguments import as_schema
 from txlog.writing.create import create, write_new_table
 from txlog.writing.options import WriteOptions

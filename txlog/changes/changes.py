@@ -29,7 +29,7 @@ from txlog.scan.read import BATCH_ROWS
 from txlog.scan.stream import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import file_bounds

@@ -7,7 +7,7 @@ from datetime import datetime
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.travel import parse_timestamp, version_from, version_until
+from txlog.snapshot.time_travel import parse_timestamp, version_from, version_until
 from txlog.store.base import Store
 
 Bound = tuple[int | None, str | datetime | int | None]

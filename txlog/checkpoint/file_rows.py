@@ -1,4 +1,28 @@
-"""File actions out of a Parquet file of a checkpoint, as batches of `FILE_ROWS` columns."""
+"""File actions from a Parquet file of a checkpoint, as batches of `FILE_ROWS` columns.
+
+A row of a checkpoint is one action. It has a column for each kind of action (`add`, `remove`,
+`protocol`, …), each a struct: one of them has a value, the others are null. `group_batches` makes
+`FILE_ROWS` of one row group, in four steps:
+
+1. `_require_all_rows` checks that each row holds an action with its key. Mostly the counts in the
+   footer show it, and nothing is read.
+2. `_leaves` chooses the columns of the file to read: those that are wanted, without those that are
+   null in the whole row group, as the footer says.
+3. The row group is decoded in batches, so that only a bounded part of it is in memory.
+4. `_flattened` keeps the rows of which the struct is not null, and makes a column of `FILE_ROWS` of
+   each field of the struct.
+
+For example, of a row group with these three rows
+
+    add                        remove                   txn
+    {path: a, size: 10, …}     null                     null
+    null                       {path: b, size: 20, …}   null
+    null                       null                     {appId: job, version: 1}
+
+`Wanted(("is_add", "path", "size"))` reads the columns `add.path`, `add.size`, `remove.path` and
+`remove.size` of the file. It yields two tables, each with the columns `is_add`, `path` and `size`:
+one with the row (true, a, 10), one with the row (false, b, 20).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
-from txlog.checkpoint.opened import KEYS, Opened
+from txlog.checkpoint.parquet import KEYS, Opened
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats
@@ -32,7 +56,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of each file action."""
+    """Which columns of file actions a caller wants."""
 
     columns: Collection[str] = tuple(FILE_ROWS.names)  # Of `FILE_ROWS`.
     removes: bool = True  # Or the adds alone.
@@ -92,7 +116,7 @@ def _batch_rows(file: Opened, group: int, columns: Collection[str]) -> int:
 
 
 def _leaves(file: Opened, group: int, kind: str, wanted: Wanted) -> list[str]:
-    """Return which columns of a file to read; what is null in the whole row group is left out."""
+    """Return the columns of a file to read, without those that are null in the whole row group."""
     there = {leaf.split(".")[1] for leaf in file.leaves if leaf.startswith(f"{kind}.")}
     names = {KEYS[kind], *(_LOGGED[name] for name in wanted.columns if name in _LOGGED)}
     found = [f"{kind}.{name}" for name in sorted(names & there)]
@@ -128,7 +152,7 @@ def _struct_leaves(file: Opened, paths: Collection[Path]) -> list[str]:
 
 
 def _require_all_rows(file: Opened, group: int) -> bool:
-    """Refuse a row that is no action: its column is gone, or its values are.
+    """Raise if a row holds no action with its key, because a column or its values are missing.
 
     Returns
     -------
@@ -158,7 +182,7 @@ def _present(structs: pa.StructArray) -> pa.StructArray:
 
 
 def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Wanted) -> pa.Table:
-    """Return `add` or `remove` structs as columns of `FILE_ROWS`; what is not there is null."""
+    """Return `add` or `remove` structs as columns of `FILE_ROWS`. Absent fields become nulls."""
     names = {field.name for field in structs.type}
     paths = pc.struct_field(structs, "path")
     if paths.null_count:

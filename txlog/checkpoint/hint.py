@@ -21,7 +21,7 @@ HINT_PATH = log_path("_last_checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Which checkpoint was the last one when somebody wrote this."""
+    """What `_last_checkpoint` says of the last checkpoint when it was written."""
 
     version: int
     size: int  # Actions in the checkpoint.
@@ -51,7 +51,7 @@ def read_hint(store: Store) -> Hint | None:
 
 
 def hinted_version(store: Store) -> int:
-    """Return the version of the hint; -1 if there is none that can be used."""
+    """Return the version of the hint, or -1 without a usable hint."""
     try:
         found = decode_hint(store.read(HINT_PATH))
     except TxlogError:
@@ -61,7 +61,7 @@ def hinted_version(store: Store) -> int:
 
 @lru_cache(maxsize=16)  # Every commit looks at it, and it is mostly the same.
 def decode_hint(data: bytes) -> Hint | None:
-    """Return what the file says, or None: a hint is never worth an error."""
+    """Return the hint that bytes hold, or None if they hold none. A hint is never an error."""
     try:
         node = orjson.loads(data)
     except orjson.JSONDecodeError:

@@ -12,8 +12,7 @@ from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
-from txlog.checkpoint.footer import Footers
-from txlog.checkpoint.opened import Opened, named, opened
+from txlog.checkpoint.parquet import Footers, Opened, named, opened
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import decode_path
 from txlog.reconcile.files import distinct_rows

@@ -23,8 +23,8 @@ from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
 from txlog.actions.ndjson import NAMES
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import united
-from txlog.checkpoint.footer import FOOTER_END, footer_start
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
+from txlog.checkpoint.parquet import FOOTER_END, footer_start
 from txlog.errors import NotFoundError
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.log.seal import BLANK, FOOTER_MARK, sealed
@@ -182,20 +182,20 @@ def row_group_states(states: Iterable[FileState]) -> Iterator[FileState]:
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """Return rows by path; those that are in order already are not copied."""
+    """Return rows sorted by path. Rows that are sorted already are not copied."""
     order = _order(rows)
     return rows if order is None else rows.take(order)
 
 
 def _order(rows: pa.Table) -> pa.Array | None:
-    """Return the numbers of rows by path, or None if they are in order already."""
+    """Return the row numbers in the order of the paths, or None if they are sorted already."""
     # Paths of partitioned tables begin with the partition, so one sort serves both.
     order = pc.sort_indices(rows["path"])
     return None if order.equals(pa.arange(0, len(order)).cast(order.type)) else order
 
 
 def _count_up_to(rows: pa.Table, path: pa.Scalar) -> int:
-    """Return how many rows have no greater path than this; of none, all are greater."""
+    """Return how many rows have this path or a lower one."""
     return int(pc.sum(pc.less_equal(rows["path"], path)).as_py() or 0)
 
 
@@ -318,7 +318,7 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
 
 
 def _has_checkpoint(store: Store, version: int) -> bool:
-    """Return whether a hint leads anywhere; one that does not would make every opening slower."""
+    """Return whether a checkpoint of `version` or later exists, so that a hint of it is of use."""
     found = (parse_name(info.name) for info in store.list_after(LOG_FOLDER, f"{version:020d}"))
     return any(file is not None and file.kind == "checkpoint" for file in found)
 

@@ -19,7 +19,7 @@ from txlog.protocol.properties import Properties
 from txlog.protocol.row_tracking import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
 from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import FEW_FILES, Commit, commit_of, file_rows, parse_commit
-from txlog.snapshot.files import fold_files, load_files
+from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, make_snapshot
 from txlog.store.base import Store
 
@@ -125,7 +125,7 @@ def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
         return -1
     recorded = snapshot.transaction_version(ID_APP)
     if recorded is not None:
-        return max(recorded, snapshot.newer.highest_id)
+        return max(recorded, snapshot.tail.highest_id)
     return fold_files(
         store,
         snapshot,
@@ -142,7 +142,7 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
     domain = snapshot.controls.domains.get(ROW_TRACKING_DOMAIN)
     recorded = row_id_mark(domain, path=snapshot.root)
     if recorded is not None:
-        return max(recorded, highest_row_id(snapshot.tail, exact=False))
+        return max(recorded, highest_row_id(snapshot.tail.rows, exact=False))
     files = load_files(store, snapshot)
     return max(
         highest_row_id(files.live, exact=True), highest_row_id(files.tombstones, exact=False)

@@ -29,7 +29,7 @@ from txlog.log.names import LogFile, commit_name, log_path
 from txlog.reconcile.distinct import file_keys
 from txlog.reconcile.files import FileState
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store

@@ -33,7 +33,7 @@ from txlog.errors import (
 )
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
 
 
@@ -269,7 +269,7 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
     UnsupportedFeatureError
         The table lists features that txlog cannot write, or is append-only.
     """
-    snapshot.once(_require_writable)
+    snapshot.memo(_require_writable)
     if removes_rows and snapshot.is_active("appendOnly"):
         raise UnsupportedFeatureError(
             path=snapshot.root,

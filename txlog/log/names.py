@@ -1,4 +1,4 @@
-"""What a name in `_delta_log` says."""
+"""Names of files in `_delta_log`: parse them, and make them."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def encode_path(path: str) -> str:
 
 
 def canonical_key(path: str) -> str:
-    """Return what `canonical_keys` has for one path."""
+    """Return the key of one path, as `canonical_keys` does."""
     return _key(path) if _IS_SPECIAL.search(path) else path
 
 
@@ -97,7 +97,7 @@ def _keys(paths: pa.Array) -> pa.Array:
 
 
 def _are_plain(paths: pa.Array) -> bool:
-    """Return whether it is plain at a look at the bytes alone that no path is special."""
+    """Return whether the bytes alone show that no path needs decoding."""
     texts = text_bytes(paths)
     starts = texts.starts[texts.starts < texts.ends]
     if np.isin(texts.held[starts], _FIRST).any():

@@ -1,4 +1,4 @@
-"""Seals: a checksum of a file inside of the file, so that damage to it is told from its content.
+"""Seals: a checksum of a file inside the file, which shows whether the file is damaged.
 
 Rules: spec/reconcile.md, REC-9. Pure.
 """
@@ -34,7 +34,7 @@ def seal_of(data: bytes, mark: bytes) -> str:
 
 
 def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
-    """Return whether bytes have a seal that they do not fit. Without one, nobody knows.
+    """Return whether bytes have a seal that does not fit them. False without a seal.
 
     `within` is how far from the start to look for it, in bytes.
     """

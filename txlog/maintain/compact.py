@@ -25,7 +25,7 @@ from txlog.scan.engine import map_all
 from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.files import discard_files
 from txlog.writing.options import WriteOptions

@@ -13,7 +13,7 @@ from txlog.maintain.restore import CLUSTERING, OF_THE_LOG, STAMPS
 from txlog.protocol.access import merged_protocol, require_writable
 from txlog.protocol.properties import Properties
 from txlog.schema.types import StructType
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.create import create_intent, new_metadata
 from txlog.writing.vectors import removes_of

@@ -25,10 +25,10 @@ from txlog.log.paths import decode_path
 from txlog.protocol.access import merged_protocol, require_writable
 from txlog.reconcile.distinct import file_keys
 from txlog.scan.deletions import deletion_place
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.travel import parse_timestamp, version_at
+from txlog.snapshot.time_travel import parse_timestamp, version_at
 from txlog.stats.files import num_records
 from txlog.store.base import Store
 from txlog.store.open import locate

@@ -29,7 +29,7 @@ from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, plan_files, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.types import DataType, StructType
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import StatsCollector, footer_extents, leaf_types
 from txlog.stats.document import lacking

@@ -30,7 +30,13 @@ from txlog.scan.plan import (
     plan_rows,
     read_plan,
 )
-from txlog.snapshot.files import ANYWHERE, TwiceError, fold_files, has_large_checkpoint, load_files
+from txlog.snapshot.live_files import (
+    ANYWHERE,
+    TwiceError,
+    fold_files,
+    has_large_checkpoint,
+    load_files,
+)
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, physical_path
 from txlog.store.base import Store

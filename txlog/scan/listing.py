@@ -12,7 +12,7 @@ from txlog.checkpoint.file_rows import Wanted
 from txlog.errors import InvalidInputError
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.scan.plan import column_names
-from txlog.snapshot.files import fold_files, has_large_checkpoint
+from txlog.snapshot.live_files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records
 from txlog.store.base import Store
@@ -95,7 +95,7 @@ def list_files(
 
 
 def _is_large(snapshot: Snapshot) -> bool:
-    return has_large_checkpoint(snapshot) or snapshot.tail.num_rows >= _MANY_FILES
+    return has_large_checkpoint(snapshot) or snapshot.tail.rows.num_rows >= _MANY_FILES
 
 
 def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -78,7 +78,7 @@ class Malformed:
 
 @dataclass(frozen=True)
 class ChecksumReport:
-    """What came of holding a version against its checksum; `str` of it is for people."""
+    """The result of comparing a version with its checksum. `str` of it is for people."""
 
     version: int
     path: str  # Of the checksum, relative to the table's root, whether it is there or not.
@@ -122,7 +122,7 @@ def read_checksum(store: Store, version: int) -> VersionChecksum | None:
 
 
 def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> ChecksumReport:
-    """Hold a version against its checksum, and report what differs.
+    """Compare a version with its checksum, and report what differs.
 
     Nothing is taken from the checksum. That it is absent is no problem, that it cannot be read is
     one of the report, not an error: the table reads the same either way.

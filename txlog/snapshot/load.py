@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from txlog.actions.base import Action
 from txlog.actions.checkpoint import Sidecar
-from txlog.checkpoint.controls import read_controls
-from txlog.checkpoint.footer import Footers
 from txlog.checkpoint.hint import HINT_PATH, Hint, read_hint
+from txlog.checkpoint.parquet import Footers
+from txlog.checkpoint.table_state import read_controls
 from txlog.errors import (
     LogCorruptError,
     NotFoundError,
@@ -22,9 +22,8 @@ from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.table_state import Controls, controls_of
-from txlog.snapshot.collector import collector_paused
-from txlog.snapshot.commits import Commit, read_commit
-from txlog.snapshot.replay import DamagedError, read_deltas
+from txlog.snapshot.commits import Commit, DamagedError, read_commit, read_deltas
+from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot, make_snapshot
 from txlog.store.base import Store, naming
 

@@ -13,7 +13,7 @@ from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import empty_rows
 from txlog.actions.table import Metadata, Protocol
 from txlog.cached import cached_property
-from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.parquet import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.rows import FEATURE
 from txlog.log.catalog import CatalogCommits
@@ -34,7 +34,7 @@ _Found = TypeVar("_Found")
 
 @dataclass(eq=False)
 class _Facts:
-    """What was found to follow from a protocol and metadata."""
+    """What `Snapshot.memo` keeps for one protocol and metadata."""
 
     protocol: Protocol
     metadata: Metadata
@@ -61,7 +61,7 @@ class Snapshot:
     controls: Controls
     checkpoint: tuple[LogFile, ...]
     sidecars: tuple[Sidecar, ...]
-    newer: Tail = field(repr=False, compare=False)  # Than the checkpoint.
+    tail: Tail = field(repr=False, compare=False)  # File actions newer than the checkpoint.
     catalog: CatalogCommits | None = None  # Of a catalog-managed table, what it was opened by.
     footers: Footers = field(default_factory=Footers, repr=False, compare=False)
     _facts: _Facts | None = field(default=None, repr=False, compare=False)
@@ -71,8 +71,8 @@ class Snapshot:
         if facts is None or not facts.are_of(self.protocol, self.metadata):
             object.__setattr__(self, "_facts", _Facts(self.protocol, self.metadata))
 
-    def once(self, find: Callable[[Snapshot], _Found]) -> _Found:
-        """Return what follows from protocol and metadata alone, found once for both.
+    def memo(self, find: Callable[[Snapshot], _Found]) -> _Found:
+        """Return `find(self)`, kept for all snapshots with this protocol and metadata.
 
         An error is not remembered.
         """
@@ -83,13 +83,8 @@ class Snapshot:
         return held[find]  # type: ignore[no-any-return]
 
     def without_files(self) -> Snapshot:
-        """Return what the version is apart from its files, to be sent elsewhere."""
-        return replace(self, newer=Tail(empty_rows()), sidecars=())
-
-    @property
-    def tail(self) -> pa.Table:
-        """The `FILE_ROWS` that are newer than the checkpoint."""
-        return self.newer.rows
+        """Return the snapshot without its files, which is small enough to be sent to workers."""
+        return replace(self, tail=Tail(empty_rows()), sidecars=())
 
     @cached_property
     def properties(self) -> Properties:
@@ -193,7 +188,7 @@ def make_snapshot(
         controls=controls,
         checkpoint=segment.checkpoint,
         sidecars=tuple(sidecars),
-        newer=tail if isinstance(tail, Tail) else Tail(tail),
+        tail=tail if isinstance(tail, Tail) else Tail(tail),
         catalog=catalog,
         footers=Footers() if footers is None else footers,
     )
@@ -250,7 +245,7 @@ def advance(
 
 
 def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
-    """Return what `advance` does, of a commit whose file actions were read as models already."""
+    """Return what `advance` returns for one commit whose file actions are models already."""
     return _advanced(snapshot, [commit], [commit])
 
 
@@ -261,7 +256,7 @@ def _advanced(
         (pair for commit in commits for pair in commit.controls), snapshot.controls
     )
     last = commits[-1]
-    newer = reduce(Tail.plus, parts, snapshot.newer)
+    tail = reduce(Tail.plus, parts, snapshot.tail)
     if (controls.protocol, controls.metadata) == (snapshot.protocol, snapshot.metadata):
         return moved(
             snapshot,
@@ -269,14 +264,14 @@ def _advanced(
             timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
             head_ms=last.modified_ms,
             controls=controls,
-            newer=newer,
+            tail=tail,
         )
     return make_snapshot(
         snapshot.root,
         Segment(last.version, snapshot.checkpoint),
         controls,
         sidecars=snapshot.sidecars,
-        tail=newer,
+        tail=tail,
         timestamp_ms=last.made_ms(controls.protocol, controls.metadata),
         head_ms=last.modified_ms,
         footers=snapshot.footers,

@@ -1,6 +1,6 @@
-"""The file actions of the commits after a checkpoint: kept as they came, columns when asked for.
+"""The file actions of the commits after a checkpoint, made into columns when they are asked for.
 
-A writer that only appends asks for none of them, so its commits need not pay for those before.
+A writer that only appends never asks, so its commits do not pay for earlier ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNFOLDED = 512  # Parts, before they are made one: each asking then costs littl
 
 @dataclass(eq=False)
 class _Paths:
-    """The first version of each path of a line of tails, of which the newest was asked last."""
+    """The first version of each path, shared by tails that grew from one another."""
 
     first: dict[str, int] = field(default_factory=dict)
     parts: int = 0  # Of the line, how many are in it.
@@ -49,7 +49,7 @@ class Tail:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """All of them."""
+        """All file actions as columns."""
         if not self._newer:
             return self._folded
         tables = tuple(_tables(self._newer))
@@ -99,7 +99,7 @@ class Tail:
 
 
 def _tables(parts: Iterable[Commit | pa.Table]) -> list[pa.Table]:
-    """Return parts as columns; neighbours that are commits become one table."""
+    """Return parts as tables. Commits that follow each other become one table."""
     tables: list[pa.Table] = []
     commits: list[Commit] = []
     for part in parts:

@@ -210,7 +210,7 @@ class Options:
 
     def moment(self, name: str) -> int | None:
         """Return an option's time in milliseconds since the epoch, or None."""
-        from txlog.snapshot.travel import parse_timestamp
+        from txlog.snapshot.time_travel import parse_timestamp
 
         text = self.text(name)
         with option_names(timestamp=name):

@@ -94,7 +94,7 @@ class TxlogDataSource(DataSource):
     def _changes_schema(self, columns: list[str] | None) -> SparkStruct:
         """Return the schema of changes: of a stream, the options name no last version."""
         from txlog.changes.changes import feed_read_plan
-        from txlog.snapshot.at import snapshot_at
+        from txlog.snapshot.time_travel import snapshot_at
         from txlog.spark_ext.changes import feed_of
 
         options = self._options
@@ -160,7 +160,7 @@ class TxlogDataSource(DataSource):
         return stream_writer(self._options, schema, overwrite)
 
     def _snapshot(self) -> tuple[Store, Snapshot]:
-        from txlog.snapshot.at import snapshot_at
+        from txlog.snapshot.time_travel import snapshot_at
 
         options = self._options
         store = options.store()

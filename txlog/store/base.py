@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from txlog.errors import naming_table
-from txlog.store.paths import without_secrets
+from txlog.store.uri import without_secrets
 from txlog.threads import map_ahead
 
 Put = Literal["created", "exists"]

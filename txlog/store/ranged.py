@@ -1,4 +1,4 @@
-"""Files of stores far away, read by parts."""
+"""Files of remote stores, read in ranges of bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAIL_BYTES = 65_536
 
 
 class RangedFile(RawIOBase):
-    """A file of which each read is one call for a range of its bytes.
+    """A file that reads by one request for each range of bytes.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class RangedFile(RawIOBase):
 
 
 class _Tailed(RangedFile):
-    """A file whose end is kept when it was read once."""
+    """A file that keeps its last bytes after they were read once."""
 
     def __init__(self, source: Any, size: int | None) -> None:
         self._source = source

@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
-from txlog.store.backend import Backend, connect, info_of
 from txlog.store.base import BasicStore, ObjectInfo, Put
-from txlog.store.paths import scheme_of, without_secrets
 from txlog.store.ranged import RangedFile
+from txlog.store.uri import scheme_of, without_secrets
 
 
 @dataclass(frozen=True)
@@ -183,3 +183,83 @@ def _without(text: str, options: Mapping[str, Any]) -> str:
         elif isinstance(value, str) and len(value) > 3:
             text = text.replace(value, "…")
     return without_secrets(text)
+
+
+_EXTRAS = {
+    "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure",
+    "az": "azure", "adl": "azure",
+}  # fmt: skip
+_MODIFIED = (
+    "mtime", "LastModified", "last_modified", "updated", "modified", "modifiedTime", "created",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A file system of fsspec, and the table's root as it knows it."""
+
+    files: Any
+    root: str
+
+
+def connect(uri: str, options: Mapping[str, Any]) -> Backend:
+    """Return a connection of its own, which keeps no listings.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        fsspec has no such scheme, or its package is not installed.
+    """
+    from fsspec.core import url_to_fs
+
+    scheme = scheme_of(uri) or ""
+    own = {name: value for name, value in options.items() if not name.startswith("txlog.")}
+    settings = {"use_listings_cache": False, "skip_instance_cache": True, **own}
+    try:
+        files, root = url_to_fs(uri, **settings)
+    except (ImportError, ValueError) as error:
+        unknown = "protocol not known" in str(error).lower()
+        if isinstance(error, ValueError) and not unknown:
+            raise
+        raise _unsupported(uri, scheme, error, unknown=unknown) from error
+    return Backend(files, str(root))
+
+
+def _unsupported(
+    uri: str, scheme: str, error: Exception, *, unknown: bool
+) -> UnsupportedFeatureError:
+    extra = _EXTRAS.get(scheme)
+    if unknown and extra is None:
+        reason = f"fsspec knows no file system for {scheme}://"
+        remedy = "Check the spelling of the URI"
+    else:  # Some schemes become known only with their package.
+        reason = f"a package for {scheme}:// is missing: {error}"
+        remedy = (
+            f"Install it: pip install 'pyspark-txlog[{extra}]'"
+            if extra
+            else "Install the package that fsspec needs for this scheme"
+        )
+    return UnsupportedFeatureError(
+        path=without_secrets(uri), features=(scheme,), reason=reason, remedy=remedy
+    )
+
+
+def info_of(entry: Mapping[str, Any], name: str) -> ObjectInfo:
+    """Return what an entry of fsspec says of a file."""
+    return ObjectInfo(name, int(entry.get("size") or 0), _modified_ms(entry))
+
+
+def _modified_ms(entry: Mapping[str, Any]) -> int:
+    """Return when a file was modified; every backend has its own name and type for it."""
+    for name in _MODIFIED:
+        value = entry.get(name)
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                continue
+        if isinstance(value, datetime):
+            return int(value.timestamp() * 1000)
+        if isinstance(value, int | float):
+            return int(value * 1000)
+    return 0

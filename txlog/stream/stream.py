@@ -21,7 +21,7 @@ from txlog.fragments.rows import FragmentRows
 from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.travel import version_from
+from txlog.snapshot.time_travel import version_from
 from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store

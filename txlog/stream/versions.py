@@ -21,7 +21,7 @@ from txlog.log.names import LogFile
 from txlog.protocol.access import require_readable, supports
 from txlog.reconcile.table_state import Controls, controls_of
 from txlog.snapshot.commits import Commit, file_rows, read_commit
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store

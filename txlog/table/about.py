@@ -16,8 +16,8 @@ from txlog.scan.listing import list_files
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 from txlog.snapshot.checksum import ChecksumReport, verify_checksum
-from txlog.snapshot.history import history
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import history
 from txlog.store.base import Store
 from txlog.table.handle import Handle
 from txlog.table_fragment import TableFragment

@@ -6,10 +6,10 @@ from txlog.commit.app_versions import AppVersion
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, Operation, Outcome, execute
 from txlog.reconcile.files import FileState
-from txlog.snapshot.files import load_files
-from txlog.snapshot.newer import refresh
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.refresh import refresh
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.times import made_ms
+from txlog.snapshot.time_travel import made_ms
 from txlog.store.base import Store
 from txlog.writing.checkpoint import checkpoint_if_due
 

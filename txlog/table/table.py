@@ -16,9 +16,8 @@ from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.log.catalog import CatalogCommits
 from txlog.scan.engine import Engine, threads_for
 from txlog.schema.types import StructType
-from txlog.snapshot.at import snapshot_at
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.travel import OutOfRange
+from txlog.snapshot.time_travel import OutOfRange, snapshot_at
 from txlog.store.open import open_store
 from txlog.table.about import About
 from txlog.table.altering import Altering

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from txlog.commit.context import Context
 from txlog.scan.engine import threads_for
-from txlog.snapshot.at import snapshot_at
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
 
 if TYPE_CHECKING:

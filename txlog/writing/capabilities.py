@@ -9,7 +9,7 @@ from txlog.changes.changes import require_feed
 from txlog.commit.operation import require_table_writable
 from txlog.errors import TxlogError, UnsupportedFeatureError
 from txlog.scan.metadata_columns import require_row_tracking
-from txlog.snapshot.newer import require_refreshable
+from txlog.snapshot.refresh import require_refreshable
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.writing.checkpoint import require_checkpointable

@@ -13,11 +13,14 @@ import pyarrow.compute as pc
 
 from txlog.actions.checkpoint import Sidecar
 from txlog.checkpoint.read import Source, list_sources, read_sources
-from txlog.checkpoint.reuse import choose_merged, is_reusable, layout_of, read_stamp
 from txlog.checkpoint.sidecars import (
     PART_ROWS,
     Part,
+    choose_merged,
     choose_parts,
+    is_reusable,
+    layout_of,
+    read_stamp,
     reused,
     sidecar_path,
     write_manifest,
@@ -45,7 +48,7 @@ from txlog.reconcile.files import FileState, reconcile_files
 from txlog.reconcile.overlay import left_of, newer_of, overlay
 from txlog.scan.engine import map_all
 from txlog.schema.types import StructType
-from txlog.snapshot.files import fold_states, has_large_checkpoint, load_files, require_sound
+from txlog.snapshot.live_files import fold_states, has_large_checkpoint, load_files, require_sound
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import stats_type
@@ -146,7 +149,9 @@ class _PartWriter:
                 reason="the checkpoint before it is not the one that this worker finds",
                 remedy="Write the checkpoint again",
             )
-        found = left_of(read_sources(store, sources, self.base[0].version), newer_of(snapshot.tail))
+        found = left_of(
+            read_sources(store, sources, self.base[0].version), newer_of(snapshot.tail.rows)
+        )
         require_sound(snapshot, found.live)
         return self.write_rows(found)
 
@@ -178,12 +183,12 @@ def _write_parts(context: Context, snapshot: Snapshot, kept: dict[str, Any]) -> 
         context.store.delete([sidecar_path(part) for part in lost])
 
     try:
-        newest = reconcile_files(snapshot.tail)  # First: if it fails, no sidecar is there yet.
+        newest = reconcile_files(snapshot.tail.rows)  # First: if it fails, no sidecar is there yet.
         again, merged = _reused(context, snapshot, newest, layout, kept)
         if merged:
             sources = list_sources(context.store, (), merged)
             base = read_sources(context.store, sources, snapshot.checkpoint[0].version)
-            newest = overlay(base, snapshot.tail)
+            newest = overlay(base, snapshot.tail.rows)
             require_sound(snapshot, newest.live)
         others = {sidecar.path for sidecar in (*merged, *(part.sidecar for part in again))}
         found = _parts_of_base(context, snapshot, writer, others, undo)

@@ -28,7 +28,7 @@ from txlog.scan.plan import choose_columns, plan_scan
 from txlog.scan.read import read_fragment
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.append import require_supported_types
 from txlog.writing.column_files import ColumnWriter, fields_text

@@ -18,7 +18,7 @@ from txlog.protocol.access import features_of, with_features
 from txlog.scan.files import files_at
 from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
 from txlog.scan.read import FragmentReader
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.writing.vectors import adds_of

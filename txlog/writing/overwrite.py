@@ -16,7 +16,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values

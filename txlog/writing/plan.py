@@ -97,7 +97,7 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     """
     if schema is not snapshot.schema:
         return plan_write(snapshot.metadata, schema, options)
-    plan = snapshot.once(_usual_plan)
+    plan = snapshot.memo(_usual_plan)
     sizes = (options.target_file_bytes, options.max_rows_per_file)
     if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
         return plan

@@ -20,7 +20,7 @@ from txlog.scan.files import as_fragments, files_at
 from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.commits import Commit, file_rows
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.writing.files import discard_files

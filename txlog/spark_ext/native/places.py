@@ -21,7 +21,7 @@ from txlog.log.paths import decode_path
 from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
 from txlog.store.base import Store
 from txlog.store.open import require_allowed
-from txlog.store.paths import without_secrets
+from txlog.store.uri import without_secrets
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
 

@@ -29,8 +29,8 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
-from txlog.snapshot.at import snapshot_at
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known
 from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame

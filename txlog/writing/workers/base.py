@@ -15,7 +15,7 @@ from txlog.errors import InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.files import files_at, live_fragments
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.workers.fragments import require_distinct

@@ -15,7 +15,7 @@ from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import live_fragments
 from txlog.snapshot.commits import Commit
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.row_deletes import RowDeletes, discard_deletes, united_with
 from txlog.writing.vectors import FileDeletes, adds_of, removes_of, with_vector

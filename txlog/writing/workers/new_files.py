@@ -13,7 +13,7 @@ from txlog.commit.context import Context
 from txlog.errors import InvalidInputError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
-from txlog.snapshot.files import load_files
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.options import WriteOptions
@@ -59,7 +59,7 @@ class Fit:
         CommitConflictError
             Its columns, partitions or rules are others by now.
         """
-        wanted = base.once(_digest)
+        wanted = base.memo(_digest)
         for held in self._fragments:
             if held.written_for != wanted:
                 self._require_harmless(held, base)
@@ -75,7 +75,7 @@ class Fit:
         """Yield the files that a version has, or had."""
         paths = [held.adds[0].path for held in self._fragments]
         for path in paths:
-            first = base.newer.first_version(path)
+            first = base.tail.first_version(path)
             if first is not None and first <= base.version:
                 yield path
         # The checkpoint cannot know of a file that is newer: it got its name after that version.

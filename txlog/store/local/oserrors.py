@@ -1,4 +1,4 @@
-"""From the operating system's errors to ours."""
+"""Errors of the operating system as errors of txlog."""
 
 from __future__ import annotations
 

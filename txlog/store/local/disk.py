@@ -13,7 +13,7 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS)
 
 
 class Disk:
-    """Each call that changes a disk, one method each, so that a test can make any of them fail.
+    """The system calls that change a disk, as methods, so that a test can make any of them fail.
 
     All raise `OSError`; what it means is for the store to say.
     """
@@ -39,11 +39,11 @@ class Disk:
         _SYNC_DATA(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
-        """Cut a file off behind so many bytes."""
+        """Shorten a file to `length` bytes."""
         os.ftruncate(descriptor, length)
 
     def close(self, descriptor: int) -> None:
-        """Let go of a file."""
+        """Close a file."""
         os.close(descriptor)
 
     def sync_folder(self, path: str) -> None:

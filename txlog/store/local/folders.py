@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from txlog.store.disk import Disk
+from txlog.store.local.disk import Disk
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def _key(folder: str) -> tuple[str, int, int] | None:
-    """Return what tells a folder from a later one of its name; None if nothing is there."""
+    """Return what identifies a folder, also after another one took its name; None if absent."""
     try:
         stat = os.stat(folder)
     except FileNotFoundError:

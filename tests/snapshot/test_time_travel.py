@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.travel import parse_timestamp, pick_version, version_at
+from txlog.snapshot.time_travel import parse_timestamp, pick_version, version_at
 from txlog.testing import unsealed
 
 Make = Callable[..., txlog.Table]

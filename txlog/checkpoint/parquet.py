@@ -1,7 +1,8 @@
-"""Parquet files of checkpoints, opened; and what their footers say of them."""
+"""Parquet files of checkpoints: opened, with footers that are read once and checked."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from txlog.checkpoint.footer import Footers, read_footer
 from txlog.errors import LogCorruptError, NotFoundError
+from txlog.log.seal import FOOTER_MARK, is_broken
 from txlog.store.base import Store
 from txlog.store.many import is_far
 from txlog.store.open import locate
-from txlog.store.ranged import open_ranged
+from txlog.store.ranged import TAIL_BYTES, open_ranged
 
 # Of each action that a checkpoint may hold, a field that it always has.
 KEYS = {
@@ -30,7 +31,7 @@ _NUMBERS = ("NONE", "INT_8", "INT_16", "INT_32", "INT_64")
 
 @contextmanager
 def named(path: str) -> Any:
-    """Turn whatever a broken file makes readers raise into one error that names it."""
+    """Raise what readers raise about a broken file as one `LogCorruptError` that names it."""
     try:
         yield
     except NotFoundError as error:
@@ -87,7 +88,7 @@ class Opened:
         )
 
     def values(self, group: int, leaf: str) -> int | None:
-        """Return how many values of a column are not null in a row group; None if it is not said.
+        """Return how many values of a column are not null in a row group; None if unknown.
 
         `leaf` is its path in the file (`add.path`). A column that is not there has none.
         """
@@ -125,7 +126,7 @@ class Opened:
         return leaf in self.leaves and self.values(group, leaf) == 0
 
     def actions(self, group: int, kind: str) -> int | None:
-        """Return how many actions of a kind a row group has; None if it is not said.
+        """Return how many actions of a kind a row group has; None if unknown.
 
         Raises
         ------
@@ -141,7 +142,7 @@ class Opened:
 
 
 def _few_texts(schema: pq.ParquetSchema, leaves: Mapping[str, int]) -> list[str]:
-    """Return the columns of texts of which few are different, or are not null."""
+    """Return the text columns with few distinct values, or few values that are not null."""
     return [
         leaf
         for leaf, at in leaves.items()
@@ -182,3 +183,55 @@ def opened(
         if footers is not None and is_far(home):
             footers[path] = found.file.metadata
         yield found
+
+
+FOOTER_END = 8  # The footer's length, and the magic.
+_MAGIC = b"PAR1"
+_GUESS = TAIL_BYTES  # Most footers are shorter, so that one read is enough.
+
+
+class Footers(dict[str, pq.FileMetaData]):
+    """Footers of a checkpoint's files that were read from far away, by path.
+
+    They are kept with what was read by them; pickled, they are left behind.
+    """
+
+    def __reduce__(self) -> tuple[type[Footers], tuple[()]]:
+        return Footers, ()
+
+
+def footer_start(tail: bytes, size: int) -> int:
+    """Return where in a Parquet file of `size` bytes the footer begins, from the file's end.
+
+    Raises
+    ------
+    ValueError
+        These are not the last bytes of a Parquet file.
+    """
+    if len(tail) < FOOTER_END or tail[-4:] != _MAGIC:
+        raise ValueError("it does not end as Parquet does, so it was torn")
+    start = size - FOOTER_END - int(struct.unpack("<I", tail[-FOOTER_END:-4])[0])
+    if start < len(_MAGIC):
+        raise ValueError("the footer is longer than the file")
+    return start
+
+
+def read_footer(source: Any) -> pq.FileMetaData:
+    """Return the footer of an open Parquet file.
+
+    Raises
+    ------
+    ValueError, pyarrow.ArrowException
+        It is no footer, or it is not as it was written.
+    """
+    size = source.seek(0, 2)
+    source.seek(max(0, size - _GUESS))
+    tail = source.read()
+    start = footer_start(tail, size)
+    if size - start > len(tail):
+        source.seek(start)
+        tail = source.read()
+    footer = tail[len(tail) - (size - start) :]
+    if is_broken(footer, FOOTER_MARK):
+        raise ValueError("its footer does not fit the checksum in it")
+    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))

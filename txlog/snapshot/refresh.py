@@ -1,4 +1,4 @@
-"""From a snapshot to the latest version, by the commits that are newer."""
+"""Refresh: from a snapshot to the latest version, by reading only newer commits."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _following(commits: Mapping[int, LogFile], version: int) -> list[LogFile]:
 
 
 def require_refreshable(snapshot: Snapshot) -> None:
-    """Refuse to look for newer versions where only a catalog knows them.
+    """Raise if only a catalog knows the newer versions of a table.
 
     Raises
     ------

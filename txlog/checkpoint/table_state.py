@@ -1,4 +1,7 @@
-"""Whatever a checkpoint holds besides files: a few rows among many."""
+"""The table state in a checkpoint: protocol, metadata, transactions, domains and sidecars.
+
+They are a few rows among many file actions, and mostly in one row group.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ import pyarrow as pa
 from txlog.actions.base import Action
 from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
-from txlog.checkpoint.footer import Footers
-from txlog.checkpoint.opened import KEYS, REMEDY, Opened, named, opened
+from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile
 from txlog.store.base import Store
@@ -35,7 +37,7 @@ _LISTS = (("minReaderVersion", 3, "readerFeatures"), ("minWriterVersion", 7, "wr
 def read_controls(
     store: Store, parts: Sequence[LogFile], footers: Footers | None = None
 ) -> tuple[Action, ...]:
-    """Return every action of a checkpoint that is no file action, its sidecars included.
+    """Return the actions of a checkpoint that are not file actions, sidecars included.
 
     Of Parquet, no more is read than the footer calls for.
 
@@ -63,7 +65,7 @@ def read_controls(
 
 
 def _group_controls(file: Opened, group: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the actions of a row group; no more is read than to the last of them."""
+    """Return the table state in a row group. Reading stops after its last action."""
     counts = {kind: file.actions(group, kind) for kind in _CONTROLS}
     leaves = [leaf for leaf in file.leaves if counts.get(_kind(leaf), 0) != 0]
     held = {_field(leaf) for leaf in leaves if file.values(group, leaf) != 0}

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import BufferedWriter
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
 
+from txlog.errors import InvalidInputError, TxlogError
 from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, PutIfAbsent
-from txlog.store.deleting import delete_below
-from txlog.store.disk import Disk
-from txlog.store.folders import Folders
-from txlog.store.listing import list_below, list_files, list_names
-from txlog.store.new_files import BUFFER_BYTES, NewFiles
-from txlog.store.oserrors import os_errors
-from txlog.store.paths import file_path, is_file_uri
-from txlog.store.sink import Sink
-from txlog.store.staging import Staging, forget, temporary, write_whole
+from txlog.store.local.disk import Disk
+from txlog.store.local.folders import Folders
+from txlog.store.local.listing import list_below, list_files, list_names
+from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
+from txlog.store.local.oserrors import os_errors
+from txlog.store.local.put import Staging, forget, temporary, write_whole
+from txlog.store.uri import file_path, is_file_uri
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024
@@ -213,7 +214,7 @@ class LocalStore(BasicStore):
 
 
 def _read_listed(target: str, size: int) -> bytes | None:
-    """Return a whole file by one read, without a look at it of its own.
+    """Return a whole file by one read, without asking for its size first.
 
     None means that this does not tell its end, or that something is wrong: then it is to be looked
     at closely. A size of 0 is one that nobody said.
@@ -240,3 +241,44 @@ def _require_file(found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "It is a pipe, socket or device, not a file")
+
+
+def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> None:
+    """Delete files below a folder; those that are not there are passed over.
+
+    Parameters
+    ----------
+    paths
+        Each as the caller gave it, for messages, and absolute.
+
+    Raises
+    ------
+    InvalidInputError
+        A path is not below `root`, or a symbolic link leads out of it; nothing was deleted.
+    StoreError
+        Files could not be deleted: the first of them. All the others were.
+    """
+    top = os.path.realpath(root)
+
+    @lru_cache(maxsize=1024)
+    def is_inside(folder: str) -> bool:
+        # Only the folders matter: of a link as the last step, the link itself is removed.
+        real = os.path.realpath(folder)
+        return real == top or real.startswith(top.rstrip("/") + "/")
+
+    for path, target in paths:
+        with os_errors("delete", path, root):
+            inside = is_inside(os.path.dirname(target))
+        if not path or path.endswith(("/", "/.", "/..")) or not inside:
+            raise InvalidInputError(
+                argument="paths", reason=f"{path!r} is not a file below the table's root"
+            )
+    failed: TxlogError | None = None
+    for path, target in paths:
+        try:
+            with os_errors("delete", path, root), contextlib.suppress(FileNotFoundError):
+                disk.unlink(target)
+        except TxlogError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

@@ -12,14 +12,14 @@ import pytest
 
 import txlog
 from txlog.errors import LogCorruptError
-from txlog.snapshot import files
+from txlog.snapshot import live_files
 from txlog.threads import prefetch
 
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     """A table with a checkpoint that counts as large."""
-    monkeypatch.setattr(files, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(live_files, "_LARGE_BYTES", 0)
     made = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
     made.append(pa.table({"id": [5]}))
     made.checkpoint()
@@ -36,8 +36,8 @@ def test_large_checkpoints_are_prefetched(
         calls.append("ahead")
         return prefetch(batches)
 
-    monkeypatch.setattr(files, "prefetch", seen)
-    monkeypatch.setattr(files, "keep_freed_memory", lambda: calls.append("kept"))
+    monkeypatch.setattr(live_files, "prefetch", seen)
+    monkeypatch.setattr(live_files, "keep_freed_memory", lambda: calls.append("kept"))
     assert table.scan(where=where).explain().files_to_read == left
     assert calls == ["kept", "ahead"]
 
@@ -48,14 +48,14 @@ def test_whoever_fails_leaves_no_thread(
     alive: list[list[str]] = []
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise files.TwiceError
+        raise live_files.TwiceError
 
     def load(*given: Any) -> Any:
         alive.append([thread.name for thread in threading.enumerate()])
         raise LogCorruptError(path="x", reason="enough")
 
-    monkeypatch.setattr(files, "left_of", refuse)
-    monkeypatch.setattr(files, "load_files", load)
+    monkeypatch.setattr(live_files, "left_of", refuse)
+    monkeypatch.setattr(live_files, "load_files", load)
     with pytest.raises(LogCorruptError, match="enough"):
         table.scan(where="id > 3").explain()
     (names,) = alive

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from txlog.snapshot.collector import collector_paused
+from txlog.snapshot.process import collector_paused
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""Whole files of a local disk: written and synced aside, then linked to their names."""
+"""Put-if-absent on a local disk: a file is written and synced aside, then linked to its name.
+
+Writers that lost a race for a name take turns, so that they lose no more.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,21 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from txlog.effects import REAL
 from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
 from txlog.store.base import Put
-from txlog.store.disk import Disk
-from txlog.store.folders import Folders
-from txlog.store.oserrors import os_errors
-from txlog.store.turns import Turn
+from txlog.store.local.disk import Disk
+from txlog.store.local.folders import Folders
+from txlog.store.local.oserrors import os_errors
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class Staging:
-    """Attempts at one put-if-absent, each of which may be of another name and of other bytes.
+    """Attempts at one put-if-absent. Each may be for another name and with other bytes.
 
     A put writes and syncs a hidden temporary file beside the target, links it to its name, which
     fails if the name is taken, and syncs the folder. If the name is taken the file waits for the
@@ -70,7 +73,7 @@ class Staging:
         return "created"
 
     def _linked(self, target: str, data: bytes, path: str) -> bool:
-        """Return whether a file of these bytes is there now; false if the name was taken."""
+        """Return whether the link was made; false if the name was taken."""
         held = self._temporary
         prepared = self._prepared(target, data)
         try:
@@ -194,3 +197,63 @@ def _is_same_file(temporary: str, target: str, path: str) -> bool:
 def _unknown(path: str, reason: str, *, visible: bool | None = None) -> OutcomeUnknownError:
     remedy = "Look into the disk, and read the file back"
     return OutcomeUnknownError(path=path, reason=reason, remedy=remedy, visible=visible)
+
+
+try:
+    import fcntl
+except ImportError:  # Elsewhere nobody waits for a turn.
+    fcntl = None  # type: ignore[assignment]
+
+_LONGEST_S = 0.1
+_POLL_S = 0.0002
+
+
+class Turn:
+    """A lock on a folder that decides who tries next. Waiting for it is voluntary and short.
+
+    Nothing depends on it but speed: whoever has no lock, or is tired of waiting, goes on without,
+    and what two do at a time is decided by the names that they take. A process that dies loses it.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def wait_for(self, folder: str) -> None:
+        """Wait for the lock, but not longer than `_LONGEST_S`."""
+        if self._descriptor is not None or fcntl is None:
+            return
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except OSError:
+            return
+        try:
+            if _locked(descriptor):
+                self._descriptor = descriptor
+        finally:
+            if self._descriptor is None:
+                os.close(descriptor)
+
+    def leave(self) -> None:
+        """Release the lock."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            try:
+                with suppress(OSError):  # A child that was forked meanwhile holds it too.
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            finally:
+                os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    until = REAL.monotonic_s() + _LONGEST_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if REAL.monotonic_s() > until:
+                return False
+            REAL.sleep_s(_POLL_S)
+        except OSError:  # The file system has no locks.
+            return False
+        else:
+            return True

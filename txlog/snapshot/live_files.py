@@ -1,4 +1,4 @@
-"""The files of a snapshot: all that the log says of them, or some columns, batch by batch."""
+"""The live files of a snapshot: all columns at once, or some columns batch by batch."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.checkpoint.file_rows import Wanted
-from txlog.checkpoint.footer import Footers
+from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.reconcile.distinct import Hashes, are_distinct, key_hashes
 from txlog.reconcile.files import FileState, newest, state_of
 from txlog.reconcile.overlay import Newer, left_of, newer_of, overlay
-from txlog.snapshot.allocator import keep_freed_memory
+from txlog.snapshot.commits import DamagedError
 from txlog.snapshot.load import load_snapshot, warn_of_damage
-from txlog.snapshot.replay import DamagedError
+from txlog.snapshot.process import keep_freed_memory
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, naming
 from txlog.threads import prefetch
@@ -50,7 +50,7 @@ def load_files(store: Store, snapshot: Snapshot) -> FileState:
 
     def read(current: Snapshot) -> FileState:
         base = read_files(store, current.checkpoint, current.sidecars, current.footers)
-        found = overlay(base, current.tail)
+        found = overlay(base, current.tail.rows)
         require_sound(current, found.live)
         return found
 
@@ -74,7 +74,7 @@ def fold_files(
     distinct: bool = True,
     select: Select | None = None,
 ) -> Result:
-    """Return what a function makes of the live files of a snapshot, of which few are held at once.
+    """Fold the live files batch by batch, so that only one batch is in memory.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def fold_files(
 def fold_states(
     store: Store, snapshot: Snapshot, fold: Callable[[Iterator[FileState]], Result]
 ) -> Result:
-    """Return what a function makes of the files of a snapshot, live and gone, as `fold_files` does.
+    """Fold live files and tombstones batch by batch, as `fold_files` does.
 
     It gets all columns, which may be more than those of `FILE_ROWS`.
     """
@@ -170,8 +170,8 @@ def _states(
     distinct: bool,
     select: Select | None,
 ) -> Generator[_Found, None, None]:
-    """Yield files, part by part, first those of the commits after the checkpoint."""
-    tail = newest(snapshot.tail)
+    """Yield files in parts. The first part holds those of the commits after the checkpoint."""
+    tail = newest(snapshot.tail.rows)
     found = state_of(tail)
     require_sound(snapshot, found.live)
     yield None, _selected(found, select)
@@ -213,7 +213,7 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
-    """Return what is read of a snapshot, by way of other files of the log if some are damaged."""
+    """Return what `read` makes of a snapshot; other files replace a damaged checkpoint."""
     with naming(store):
         return _read_sound(store, snapshot, read)
 
@@ -244,7 +244,7 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
 
 
 def require_sound(snapshot: Snapshot, live: pa.Table) -> None:
-    """Refuse live `FILE_ROWS` of a snapshot that break its protocol; errors as `load_files`.
+    """Raise if live `FILE_ROWS` of a snapshot break its protocol; errors as `load_files`.
 
     Without the column `partition_values`, those are not looked at.
     """

@@ -1,18 +1,23 @@
-"""Time travel: which version was the latest at a moment."""
+"""Versions by number or time, when each was made, and the history of commits.
+
+Where in-commit timestamps are enabled they decide, from the version on that enabled them; else the
+times of the commit files. Those may stand still or go back, so each counts as at least a
+millisecond after the one before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
-from txlog.snapshot.load import list_commits
+from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.times import ascending, stamped_from
 from txlog.store.base import Store
 
 OutOfRange = Literal["error", "nearest"]
@@ -51,7 +56,7 @@ def parse_timestamp(moment: str | datetime | int) -> int:
 
 
 def _spelt_otherwise(moment: str) -> int:
-    """Read what SQL takes for a timestamp besides ISO 8601, such as `2026-8-22 1:05:00 UTC`."""
+    """Return milliseconds of a timestamp in SQL's form, such as `2026-8-22 1:05:00 UTC`."""
     try:
         return parse_moment(moment) // 1000
     except ValueError as error:
@@ -63,7 +68,7 @@ def _spelt_otherwise(moment: str) -> int:
 
 
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
-    """Return the last version not later than a moment, or None if all are later.
+    """Return the last version made at a time or before it, or None if all are later.
 
     Pure. `commits` are (version, time in milliseconds), ascending by version. File times may
     stand still or go back; each counts as at least a millisecond after the one before it.
@@ -180,7 +185,7 @@ def _last_ms(latest: Snapshot, commits: list[LogFile]) -> int:
 
 
 def _contiguous(commits: list[LogFile]) -> list[LogFile]:
-    """Keep the newest run without a gap: what is before it can no longer be rebuilt."""
+    """Return the newest commits without a gap. Versions before a gap cannot be rebuilt."""
     run = commits[-1:]
     for file in reversed(commits[:-1]):
         if file.version != run[-1].version - 1:
@@ -220,3 +225,106 @@ def _made_ms(store: Store, latest: Snapshot, file: LogFile) -> int:
 
 def _text(moment_ms: int) -> str:
     return format_moment(moment_ms * 1000, digits=3, zone="Z")
+
+
+def ascending(stamps: Iterable[int]) -> Iterator[int]:
+    """Yield times, each at least a millisecond after the one before it. Pure."""
+    floor = None
+    for stamp in stamps:
+        floor = stamp if floor is None else max(stamp, floor + 1)
+        yield floor
+
+
+def stamped_from(latest: Snapshot) -> int | None:
+    """Return the first version that in-commit timestamps decide on; None if there is none. Pure."""
+    if not latest.is_active("inCommitTimestamp"):
+        return None
+    return latest.properties.get("delta.inCommitTimestampEnablementVersion") or 0
+
+
+def file_times(latest: Snapshot, commits: Sequence[LogFile]) -> dict[int, int]:
+    """Return the times of the versions that count by their files' times, in milliseconds.
+
+    Pure. `commits` ascend by version; after a gap, times are counted anew.
+    """
+    stamped = stamped_from(latest)
+    found: dict[int, int] = {}
+    for run in _runs([file for file in commits if stamped is None or file.version < stamped]):
+        times = ascending(file.modified_ms for file in run)
+        found |= zip((file.version for file in run), times, strict=True)
+    return found
+
+
+def _runs(commits: Iterable[LogFile]) -> list[list[LogFile]]:
+    """Return commits in groups without a gap."""
+    runs: list[list[LogFile]] = []
+    for file in commits:
+        if runs and file.version == runs[-1][-1].version + 1:
+            runs[-1].append(file)
+        else:
+            runs.append([file])
+    return runs
+
+
+def made_ms(store: Store, snapshot: Snapshot) -> int:
+    """Return when a snapshot's version was made; if its commit is gone, its checkpoint's time."""
+    stamped = stamped_from(snapshot)
+    if stamped is not None and stamped <= snapshot.version:
+        return snapshot.timestamp_ms
+    times = file_times(snapshot, list_commits(store, snapshot))
+    return times.get(snapshot.version, snapshot.timestamp_ms)
+
+
+def snapshot_at(
+    store: Store,
+    version: int | None = None,
+    timestamp: str | datetime | int | None = None,
+    *,
+    out_of_range: OutOfRange = "error",
+    catalog: CatalogCommits | None = None,
+) -> Snapshot:
+    """Return a version of a table: of a number, at a moment, or the latest.
+
+    Raises
+    ------
+    InvalidInputError
+        Both are given, or one is no version or no moment.
+    NotFoundError, UnsupportedFeatureError, LogCorruptError
+        As for `load_snapshot`.
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidInputError(
+            argument="timestamp",
+            reason="version and timestamp both choose a version",
+            remedy="Pass only one of them",
+        )
+    if version is not None and (type(version) is not int or version < 0):
+        raise InvalidInputError(argument="version", reason=f"{version!r} is no whole number from 0")
+    snapshot = load_snapshot(store, version=version, catalog=catalog)
+    if timestamp is None:
+        return snapshot
+    at = version_at(store, snapshot, parse_timestamp(timestamp), out_of_range=out_of_range)
+    return load_snapshot(store, version=at, catalog=catalog)
+
+
+def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return what `commitInfo` says of each commit up to a snapshot's version, newest first.
+
+    Each entry has `version` and `timestamp` (milliseconds since the epoch), whatever the writer
+    said: the time by which time travel finds this version. Versions whose commits were cleaned up
+    are not in the list.
+    """
+    commits = list_commits(store, snapshot)
+    times = file_times(snapshot, commits)
+    return [_entry(store, snapshot, file, times) for file in commits[::-1][:limit]]
+
+
+def _entry(
+    store: Store, snapshot: Snapshot, file: LogFile, times: Mapping[int, int]
+) -> dict[str, Any]:
+    commit = read_commit(store, file)
+    made_ms = times.get(file.version)
+    if made_ms is None:
+        made_ms = commit.made_ms(snapshot.protocol, snapshot.metadata)
+    info = commit.info.to_json() if commit.info else {}
+    return {**info, "version": file.version, "timestamp": made_ms}
