@@ -214,7 +214,7 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
-    """Return what `read` makes of a snapshot. If a checkpoint is damaged, other files replace it."""
+    """Return what `read` makes of a snapshot. Other files replace a damaged checkpoint."""
     with naming(store):
         return _read_sound(store, snapshot, read)
 
