@@ -20,6 +20,7 @@ from txlog.threads import Call, Workers
 
 BUFFER_BYTES = 1 << 20
 _SYNCS_AT_ONCE = 16  # A disk writes its journal once for many that wait for it.
+_FEW_FOLDERS = 2  # They are synced one after another, without a thread.
 _WAITING = 64  # Files that are written and not synced yet; each is open.
 
 
@@ -36,6 +37,7 @@ class NewFiles:
         self._resolve = resolve
         self._workers = Workers(_SYNCS_AT_ONCE)
         self._syncs: deque[Call[None]] = deque()
+        self._alone: tuple[str, int] | None = None  # The first file: one alone needs no thread.
         self._targets: list[str] = []
         self._made: dict[str, bool] = {}  # Folders, as `Folders.make` returns them.
         self._filled: dict[str, str] = {}  # Folders with new files, with the path of one.
@@ -79,9 +81,18 @@ class NewFiles:
                 self._disk.close(descriptor)
             forget(self._disk, target)
             raise
-        self._syncs.append(self._workers.start(partial(self._sync, path), descriptor))
+        if len(self._targets) == 1:
+            self._alone = path, descriptor
+            return
+        if self._alone is not None:
+            first, self._alone = self._alone, None
+            self._start_sync(*first)
+        self._start_sync(path, descriptor)
         while len(self._syncs) > _WAITING:
             self._syncs.popleft().result()
+
+    def _start_sync(self, path: str, descriptor: int) -> None:
+        self._syncs.append(self._workers.start(partial(self._sync, path), descriptor))
 
     def _sync(self, path: str, descriptor: int) -> None:
         try:
@@ -92,6 +103,9 @@ class NewFiles:
                 self._disk.close(descriptor)
 
     def _finish(self) -> None:
+        if self._alone is not None:
+            (path, descriptor), self._alone = self._alone, None
+            self._sync(path, descriptor)
         while self._syncs:
             self._syncs.popleft().result()
         parents = parents_of(self._made)
@@ -99,9 +113,11 @@ class NewFiles:
         paths = {**dict.fromkeys(parents, next(iter(self._filled.values()), "")), **self._filled}
         for folder, path in paths.items():
             is_ours = folder in self._filled or parents[folder]
-            self._syncs.append(
-                self._workers.start(partial(self._sync_folder, is_ours, path), folder)
-            )
+            sync = partial(self._sync_folder, is_ours, path)
+            if len(paths) <= _FEW_FOLDERS:
+                sync(folder)
+            else:
+                self._syncs.append(self._workers.start(sync, folder))
         while self._syncs:
             self._syncs.popleft().result()
         self._folders.remember(self._made)
@@ -111,6 +127,10 @@ class NewFiles:
             self._folders.sync(folder, is_ours=is_ours)
 
     def _remove(self) -> None:
+        if self._alone is not None:
+            with contextlib.suppress(OSError):
+                self._disk.close(self._alone[1])
+            self._alone = None
         while self._syncs:  # Whatever they say, they close their files.
             with contextlib.suppress(TxlogError):
                 self._syncs.popleft().result()
