@@ -12,14 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.expressions.tree import Expression
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import scan_schema
-from txlog.schema.arrow import arrow_schema
-from txlog.schema.json import parse_schema
-from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.tasks import FragmentPartition, read_partition
-from txlog.store.base import Store
 
 if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
@@ -53,6 +46,9 @@ class FragmentsReader(DataSourceReader):
         max_partition_bytes: int,
         only_with_deletions: bool = False,
     ) -> None:
+        from txlog.scan.plan import scan_schema
+        from txlog.schema.arrow import arrow_schema
+        from txlog.schema.json import parse_schema
         from txlog.spark_ext.loaded_table import require_loaded
 
         self._store = store
@@ -81,6 +77,7 @@ class FragmentsReader(DataSourceReader):
         A large fragment has several, small ones share one, and all of the rows that need no file
         have few.
         """
+        from txlog.scan.deferred import plan_snapshot
         from txlog.snapshot.live_files import load_files
         from txlog.spark_ext.partitions import fragment_partitions
 

@@ -20,8 +20,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.cached import cached_property
-from txlog.changes.plan import ChangeFile
-from txlog.fragments.fragment import Fragment
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.options import Options
@@ -121,6 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return what tasks read: everything between two offsets."""
+        from txlog.changes.plan import ChangeFile
+        from txlog.fragments.fragment import Fragment
         from txlog.spark_ext.partitions import change_partitions, task_shares
 
         plan = self._stream.plan

@@ -264,7 +264,7 @@ def _changed(
         partial(require_still_fits, written_for=target.base),
         schema_mode=request.schema_mode,
     )
-    operation: Operation = Append(context, files)
+    operation: Operation
     if request.mode == "overwrite":
         operation = Overwrite(
             context,
@@ -273,6 +273,8 @@ def _changed(
             partition_mode=request.partition_mode,
             options=request.options,
         )
+    else:
+        operation = Append(context, files)
     if request.stream_batch is not None:
         operation = StreamingUpdate(operation, request.stream_batch)
     return execute(operation, latest, txn=txn, user_metadata=request.user_metadata)
