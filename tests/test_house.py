@@ -15,7 +15,7 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (ARCHITECTURE in spec/architecture.md).
 ORDER = (
-    "errors", "effects", "version", "schema", "variant", "actions", "log",
+    "errors", "effects", "version", "arrow", "schema", "variant", "actions", "log",
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "feed", "commit", "writing", "maintain",

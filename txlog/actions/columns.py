@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.base import texts_of
 from txlog.actions.ndjson import decode_action
+from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import LogCorruptError
 
 DELETION_VECTOR = pa.struct(
@@ -84,12 +84,12 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return values
     if values.num_chunks == 1:
         return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
 
 
 def empty_rows() -> pa.Table:
     """Return `FILE_ROWS` without rows."""
-    return FILE_ROWS.empty_table()
+    return empty_table(FILE_ROWS)
 
 
 def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.Table:
@@ -153,8 +153,8 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
     fields = _by_name(bodies)
     count = len(bodies)
     columns: dict[str, pa.Array] = {
-        "version": pa.array(versions, pa.int64()),
-        "is_add": pa.array(is_add, pa.bool_()),
+        "version": arrow_array(versions, pa.int64()),
+        "is_add": arrow_array(is_add, pa.bool_()),
     }
     for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
         columns[column] = _maps(fields[name]) if name in fields else pa.nulls(count, STRING_MAP)
@@ -165,9 +165,10 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
             continue
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
-        columns[column] = pa.array(fields[name], kind)
+        columns[column] = arrow_array(fields[name], kind)
     _require_fields(columns)
-    columns["data_change"] = columns["data_change"].fill_null(True)
+    if columns["data_change"].null_count:
+        columns["data_change"] = pc.fill_null(columns["data_change"], True)
     vectors = fields.get("deletionVector", ())
     columns["deletion_vector"], columns["dv_id"] = (
         _vectors(vectors) if any(vectors) else _no_vectors(count)
@@ -209,24 +210,26 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
         names: list[str] = list(values[0] or ())
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
         every = np.tile(np.arange(len(names)), len(values))
-        keys = pa.array(names, pa.string()).take(pa.array(every))
-        return pa.MapArray.from_arrays(pa.array(offsets), keys, _items(values))
+        keys = arrow_array(names, pa.string()).take(arrow_array(every))
+        return pa.MapArray.from_arrays(arrow_array(offsets), keys, _items(values))
     there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
     begins: list[int | None] = [
         None if v is None else at for v, at in zip(values, ends, strict=False)
     ]
-    keys = pa.array(chain.from_iterable(there), pa.string())
-    return pa.MapArray.from_arrays(pa.array([*begins, ends[-1]], pa.int32()), keys, _items(there))
+    keys = arrow_array(chain.from_iterable(there), pa.string())
+    return pa.MapArray.from_arrays(
+        arrow_array([*begins, ends[-1]], pa.int32()), keys, _items(there)
+    )
 
 
 def _items(maps: Iterable[Any]) -> pa.Array:
     """Return the values of string maps, one after the other."""
     items = list(chain.from_iterable(map(dict.values, maps)))
     try:
-        return pa.array(items, pa.string())
+        return arrow_array(items, pa.string())
     except pa.ArrowException:
-        return pa.array(texts_of(dict(enumerate(items))).values(), pa.string())
+        return arrow_array(texts_of(dict(enumerate(items))).values(), pa.string())
 
 
 def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Array]:
@@ -239,7 +242,7 @@ def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Arra
         for name in ("sizeInBytes", "cardinality", "offset"):
             if type(value.get(name)) not in (int, type(None)):
                 raise TypeError(f"{name} is no integer")
-    return pa.array(values, DELETION_VECTOR), pa.array(map(_unique_id, values), pa.string())
+    return arrow_array(values, DELETION_VECTOR), arrow_array(map(_unique_id, values), pa.string())
 
 
 def _unique_id(value: dict[str, Any] | None) -> str | None:

@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from txlog.arrow import pq
 from txlog.log.seal import FOOTER_MARK, is_broken
 from txlog.store.ranged import TAIL_BYTES
 
@@ -16,7 +16,7 @@ _MAGIC = b"PAR1"
 _GUESS = TAIL_BYTES  # Most footers are shorter, so that one read is enough.
 
 
-class Footers(dict[str, pq.FileMetaData]):
+class Footers(dict[str, "pq.FileMetaData"]):
     """Footers of a checkpoint's files that were read from far away, by path.
 
     They are kept with what was read by them; pickled, they are left behind.

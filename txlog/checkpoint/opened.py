@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from txlog.arrow import pq
 from txlog.checkpoint.footer import Footers, read_footer
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.store.base import Store

@@ -13,11 +13,10 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, pc, pq
 from txlog.checkpoint.footer import read_footer
 from txlog.errors import TxlogError
 from txlog.log.names import log_path
@@ -129,7 +128,7 @@ def is_reusable(
 
 def _holds_any(store: Store, path: str, keys: Sequence[str]) -> bool:
     """Return whether a sidecar has one of some paths; it reads no other column."""
-    wanted = pa.array(keys, pa.string())
+    wanted = arrow_array(keys, pa.string())
     with store.open_input(path) as source:
         file = pq.ParquetFile(source, metadata=read_footer(source), page_checksum_verification=True)
         for group in range(file.num_row_groups):

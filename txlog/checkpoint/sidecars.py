@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import STRING_MAP
+from txlog.arrow import table_of_rows
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.read import Source
 from txlog.checkpoint.reuse import Stamp, stamp_for
@@ -110,9 +111,7 @@ def write_manifest(
         *({"sidecar": part.sidecar.to_json()} for part in parts),
     ]
     schema = pa.schema([*SCHEMA, *_MARKS])
-    rows = pa.concat_tables(
-        [controls, pa.Table.from_pylist(marks, schema=_MARKS)], promote_options="default"
-    )
+    rows = pa.concat_tables([controls, table_of_rows(marks, _MARKS)], promote_options="default")
     data = encode_groups([rows.select(schema.names).cast(schema)])
     store.replace(log_path(f"{version:020d}.checkpoint.{uuid}.parquet"), data)
     hint = Hint(

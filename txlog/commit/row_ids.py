@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.stats.files import num_records

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
+from txlog.arrow import arrow_array
 from txlog.errors import LogCorruptError, NotFoundError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
@@ -262,7 +263,7 @@ class RemovedValues:
             values = live["partition_values"].to_pylist(maps_as_pydicts="lossy")
             self._known = dict(zip(keys, values, strict=True))
             self._version = version
-        key = canonical_keys(pa.array([path])).to_pylist()[0]
+        key = canonical_keys(arrow_array([path])).to_pylist()[0]
         if key not in self._known:
             raise LogCorruptError(
                 path=path,

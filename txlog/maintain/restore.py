@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.arrow import pc
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.loop import run
 from txlog.errors import DataFileError, InvalidInputError, NotFoundError

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.commit.intent import Intent
 from txlog.commit.loop import run
 from txlog.errors import InvalidInputError

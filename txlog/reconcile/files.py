@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.reconcile.keys import are_different, file_keys
@@ -98,7 +98,7 @@ def once(rows: pa.Table, *, path: str) -> pa.Table:
                 reason="the checkpoint adds the same file twice, with different content",
                 remedy="Delete the checkpoint if the commits that it covers are still there",
             )
-    return pa.concat_tables([live.take(pa.array(kept, pa.int64())), state_of(rows).tombstones])
+    return pa.concat_tables([live.take(arrow_array(kept, pa.int64())), state_of(rows).tombstones])
 
 
 def _contents(rows: pa.Table) -> list[dict[str, Any]]:

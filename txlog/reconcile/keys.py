@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.distinct import Hashes, are_distinct, text_hashes
 

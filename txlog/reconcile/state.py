@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.base import Action
 from txlog.actions.columns import empty_rows
+from txlog.arrow import pc
 from txlog.reconcile.files import FileState, reconcile_files
 from txlog.reconcile.table import Controls, controls_of
 

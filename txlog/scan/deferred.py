@@ -8,9 +8,9 @@ from functools import cached_property, partial
 from operator import add
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import FILE_ROWS, flat
+from txlog.arrow import pc
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of

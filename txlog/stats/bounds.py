@@ -11,7 +11,8 @@ from enum import Enum, auto
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from txlog.arrow import pc
 
 Path = tuple[str, ...]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.schema.moments import DAY_US, days_of, format_date, format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType
 from txlog.stats.bounds import Path

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, pc
 from txlog.schema.types import DataType
 from txlog.stats.bounds import Path, value_at
 from txlog.stats.collect import has_bounds, put
@@ -40,7 +40,7 @@ def lacking(
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
     found = pc.is_null(num_records(files))
     for path, kind in columns.items():
-        lacks = pa.array([_lacks(document, path, kind) for document in documents], pa.bool_())
+        lacks = arrow_array([_lacks(document, path, kind) for document in documents], pa.bool_())
         if structs is not None:
             lacks = pc.and_(lacks, _structs_lack(structs, path, kind))
         if path[0] in answers:

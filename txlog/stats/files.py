@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import pc
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.schema.types import DataType, StructField, StructType

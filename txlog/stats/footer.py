@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from txlog.arrow import pq
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DataType, DecimalType, PrimitiveType
 from txlog.stats.bounds import Path

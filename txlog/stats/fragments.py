@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

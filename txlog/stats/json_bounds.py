@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.schema.batches import gathered
 from txlog.schema.types import DataType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known, Path, value_at
@@ -103,7 +103,7 @@ def parsed_bounds(
 ) -> Bounds:
     """Return what `json_bounds` does, by parsing all of each text: slow, and plain."""
     documents = [_document(text) for text in stats.to_pylist()]
-    rows = pa.array([_count(document.get("numRecords")) for document in documents], pa.int64())
+    rows = arrow_array([_count(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
@@ -114,7 +114,7 @@ def parsed_bounds(
         columns[path] = without_contradictions(
             typed([value_at(d.get("minValues"), at) for d in documents], low, kind),
             typed([value_at(d.get("maxValues"), at) for d in documents], high, kind),
-            pa.array([_null_count(d, at) for d in documents], pa.int64()),
+            arrow_array([_null_count(d, at) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
 
@@ -158,7 +158,7 @@ class _Documents:
         if not len(at):
             return values
         more = typed([parsed(document) for document in self._parsed(at)], read, kind)
-        return pc.replace_with_mask(values, pa.array(found.unclear), more)
+        return pc.replace_with_mask(values, arrow_array(found.unclear), more)
 
     def _nulls(self, path: Path) -> pa.Array:
         found = self._found("nullCount", path)
@@ -182,12 +182,12 @@ class _Documents:
         at = np.flatnonzero(unclear)
         if not len(at):
             return values
-        more = pa.array([read(document) for document in self._parsed(at)], pa.int64())
-        return pc.replace_with_mask(values, pa.array(unclear), more)
+        more = arrow_array([read(document) for document in self._parsed(at)], pa.int64())
+        return pc.replace_with_mask(values, arrow_array(unclear), more)
 
     def _parsed(self, at: Any) -> list[dict[str, Any]]:
         missing = [row for row in at.tolist() if row not in self._kept]
-        texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
+        texts = self.texts.take(arrow_array(missing, pa.int64())).to_pylist()
         self._kept.update(zip(missing, map(_document, texts), strict=True))
         return [self._kept[row] for row in at.tolist()]
 
@@ -239,7 +239,7 @@ def _counts(found: Found) -> pa.Array:
     """Return the JSON of counts; what is none is null."""
     if found.whole:
         return pc.if_else(pc.greater_equal(found.values, 0), found.values, None)
-    return pa.array([_count(_value(token)) for token in found.values.to_pylist()], pa.int64())
+    return arrow_array([_count(_value(token)) for token in found.values.to_pylist()], pa.int64())
 
 
 def _document(text: str | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import words_of
+from txlog.arrow import arrow_array
 from txlog.stats.haystack import Bytes, Haystack, Mask, Places
 
 OBJECTS = ("minValues", "maxValues", "nullCount")
@@ -191,7 +192,7 @@ class Texts:
         if numbers is not None:
             values, missing = np.zeros(len(places), np.int64), places < 0
             values[asked] = numbers
-            return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
+            return Found(arrow_array(values, mask=missing), np.zeros(len(places), np.bool_))
         ends = _ENDING[window]
         length = ends.argmax(1)
         ended = ends[np.arange(len(at)), length]

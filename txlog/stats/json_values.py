@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.schema.types import DataType, PrimitiveType
 from txlog.stats.read import (
     LAST_ODD_OFFSET_US,

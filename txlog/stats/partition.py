@@ -11,9 +11,9 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, pc
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.moments import format_date, format_moment, parse_date, parse_moment
@@ -87,10 +87,10 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
 
 def _array(values: list[Any], target: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(target):
-        return pa.array(values, pa.int64()).cast(target)
+        return arrow_array(values, pa.int64()).cast(target)
     if pa.types.is_date(target):
-        return pa.array(values, pa.int32()).cast(target)
-    return pa.array(values, target)
+        return arrow_array(values, pa.int32()).cast(target)
+    return arrow_array(values, target)
 
 
 def _reader(kind: DataType) -> Callable[[str], Any]:
@@ -168,7 +168,7 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
             held, text = distinct, _text
     # Of an empty text, the log cannot say that it is none.
     texts = [None if value is None else text(value) or None for value in held.to_pylist()]
-    merged = pa.array(texts, pa.string()).dictionary_encode(null_encoding="encode")
+    merged = arrow_array(texts, pa.string()).dictionary_encode(null_encoding="encode")
     return pa.DictionaryArray.from_arrays(merged.indices.take(coded.indices), merged.dictionary)
 
 

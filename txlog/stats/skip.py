@@ -9,8 +9,8 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_scalar, pc
 from txlog.expressions.tree import (
     And,
     Column,
@@ -42,7 +42,7 @@ def always(where: Expression, bounds: Bounds) -> pa.Array:
 
 
 def _all(bounds: Bounds, value: bool) -> pa.Array:
-    return pa.repeat(pa.scalar(value), len(bounds))
+    return pa.repeat(arrow_scalar(value), len(bounds))
 
 
 def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
@@ -96,7 +96,7 @@ def _constant(literal: Literal) -> pa.Scalar | None:
     """Return a constant that Arrow compares with the bounds, or None if there is none."""
     if literal.value is None:
         return None
-    scalar = pa.scalar(literal.value, arrow_type(literal.type) if literal.type else None)
+    scalar = arrow_scalar(literal.value, arrow_type(literal.type) if literal.type else None)
     return None if scalar.as_py() != scalar.as_py() else scalar
 
 
@@ -198,7 +198,7 @@ def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
 def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
     """Return true where all values that are not null are known to match."""
     prefix, rest = split_pattern(pattern)
-    nothing = pa.repeat(pa.scalar(False), len(known.nulls))
+    nothing = pa.repeat(arrow_scalar(False), len(known.nulls))
     if not pa.types.is_string(known.low.type):
         return nothing
     if not rest:

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from txlog.arrow import arrow_array
 from txlog.schema.moments import format_date, format_moment
 
 
@@ -27,7 +28,7 @@ def with_json_stats(rows: pa.Table) -> pa.Table:
         for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
     ]
     at = rows.column_names.index("stats")
-    rows = rows.set_column(at, "stats", pa.array(texts, pa.string()))
+    rows = rows.set_column(at, "stats", arrow_array(texts, pa.string()))
     return rows.drop_columns(["stats_parsed"])
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from txlog.actions.columns import flat
-from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError
-from txlog.scan.files import live_fragments
-from txlog.scan.listing import list_files
-from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import StructType
-from txlog.snapshot.checksum import ChecksumReport, verify_checksum
-from txlog.snapshot.history import history
-from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.times import made_ms
-from txlog.store.base import Store
 from txlog.table.handle import Handle
-from txlog.table_fragment import TableFragment
-from txlog.writing.capabilities import Capability, capabilities
-from txlog.writing.operation import Outcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.actions.table import Metadata, Protocol
+    from txlog.schema.types import StructType
+    from txlog.snapshot.checksum import ChecksumReport
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
+    from txlog.table_fragment import TableFragment
+    from txlog.writing.capabilities import Capability
+    from txlog.writing.operation import Outcome
 
 
 class About(Handle):
@@ -46,12 +41,16 @@ class About(Handle):
         log is listed when this is asked for first.
         """
         if self._made_ms is None:
+            from txlog.snapshot.times import made_ms
+
             self._made_ms = made_ms(self._place.store, self._snapshot)
         return self._made_ms
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, in Arrow's terms; every scan of all columns has exactly this schema."""
+        from txlog.schema.arrow import arrow_schema
+
         return arrow_schema(self._snapshot.schema)
 
     @property
@@ -98,6 +97,8 @@ class About(Handle):
         """
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
+        from txlog.snapshot.history import history
+
         return history(self._place.store, self._snapshot, limit)
 
     def verify_checksum(self) -> ChecksumReport:
@@ -114,6 +115,8 @@ class About(Handle):
         StoreError
             The store failed.
         """
+        from txlog.snapshot.checksum import verify_checksum
+
         return verify_checksum(self._place.store, self._snapshot, self._files())
 
     def capabilities(self) -> dict[str, Capability]:
@@ -124,6 +127,8 @@ class About(Handle):
         `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
+        from txlog.writing.capabilities import capabilities
+
         return capabilities(self._place.store, self._snapshot)
 
     def files(self, columns: list[str] | None = None) -> pa.Table:
@@ -143,6 +148,8 @@ class About(Handle):
         alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
         further columns, their names; else null).
         """
+        from txlog.scan.listing import list_files
+
         return list_files(self._place.store, self._snapshot, lambda: self._files().live, columns)
 
     def fragments(self) -> list[TableFragment]:
@@ -158,10 +165,17 @@ class About(Handle):
         return next(iter(self._fragments(fragment_id)), None)
 
     def _fragments(self, only: int | None) -> list[TableFragment]:
+        import pyarrow as pa
+
+        from txlog.actions.columns import flat
+        from txlog.arrow import arrow_array, pc
+        from txlog.scan.files import live_fragments
+        from txlog.table_fragment import TableFragment
+
         live = self._files().live
         found = live_fragments(self._snapshot, live, only)
         paths = [file.path for fragment in found for file in fragment.files]
-        places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
+        places = pc.index_in(arrow_array(paths, pa.string()), value_set=flat(live["path"]))
         rows_at = dict(zip(paths, places.to_pylist(), strict=True))
         return [
             TableFragment(self._place, self._snapshot, live, rows_at, fragment)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txlog.table.handle import Handle
-from txlog.writing.arguments import as_names, write_options
-from txlog.writing.columns import add_columns, drop_columns, replace_columns
-from txlog.writing.features import add_features
-from txlog.writing.operation import AppTransaction, Outcome
-from txlog.writing.workers.commit import commit_fragments
-from txlog.writing.workers.operations import Operation
+
+if TYPE_CHECKING:
+    from txlog.writing.operation import AppTransaction, Outcome
+    from txlog.writing.workers.operations import Operation
 
 
 class Altering(Handle):
@@ -27,6 +25,9 @@ class Altering(Handle):
         InvalidInputError
             txlog cannot write tables with one of them.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.features import add_features
+
         options = write_options(None, None, user_metadata)
         return self._finish(add_features(self._place, self._latest(), features, options=options))
 
@@ -60,6 +61,9 @@ class Altering(Handle):
         CommitConflictError
             Another writer added the same column, or rows that the data has no values for.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.columns import add_columns
+
         options = write_options(None, None, user_metadata)
         return self._finish(
             add_columns(
@@ -81,6 +85,9 @@ class Altering(Handle):
         UnsupportedFeatureError
             The table tracks rows, records changes, or is append-only.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.columns import replace_columns
+
         options = write_options(None, None, user_metadata)
         return self._finish(
             replace_columns(
@@ -100,6 +107,9 @@ class Altering(Handle):
         InvalidInputError
             There is no such column, a constraint or the partitioning needs it, or none is left.
         """
+        from txlog.writing.arguments import as_names, write_options
+        from txlog.writing.columns import drop_columns
+
         options = write_options(None, None, user_metadata)
         names = as_names(columns)
         return self._finish(drop_columns(self._place, self._latest(), names, options=options))
@@ -126,6 +136,9 @@ class Altering(Handle):
             What the fragments were made from has changed since. Nothing was committed, and no
             file deleted.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.workers.commit import commit_fragments
+
         options = write_options(None, None, user_metadata)
         return self._finish(
             commit_fragments(self._place, self._snapshot, operation, txn=txn, options=options)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
-from txlog.expressions.sql import as_expression
-from txlog.expressions.tree import Expression
-from txlog.feed.changes import Changes, plan_feed
-from txlog.feed.range import feed_range
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import plan_scan
-from txlog.scan.scan import Scan
-from txlog.scan.take import take_rows
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
-Where = str | Expression | None
+    from txlog.expressions.tree import Expression
+    from txlog.feed.changes import Changes
+    from txlog.scan.scan import Scan
+
+Where: TypeAlias = "str | Expression | None"
 
 
 class Reading(Handle):
@@ -43,6 +38,10 @@ class Reading(Handle):
         InvalidInputError
             A column is not in the table, or the predicate does not fit it.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.deferred import plan_snapshot
+        from txlog.scan.scan import Scan
+
         plan = plan_snapshot(
             self._place.store,
             self._snapshot,
@@ -109,6 +108,9 @@ class Reading(Handle):
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
+        from txlog.scan.plan import plan_scan
+        from txlog.scan.take import take_rows
+
         return take_rows(
             self._place.store,
             lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
@@ -153,6 +155,10 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes, or had other columns. It is named.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.feed.changes import plan_feed
+        from txlog.feed.range import feed_range
+
         store = self._place.store
         first, last = feed_range(
             store,

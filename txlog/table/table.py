@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.log.catalog import CatalogCommits
 from txlog.scan.engine import Engine, threads_for
-from txlog.schema.types import StructType
 from txlog.snapshot.at import snapshot_at
-from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.travel import OutOfRange
 from txlog.store.open import open_store
 from txlog.table.about import About
 from txlog.table.altering import Altering
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
-from txlog.writing.arguments import as_names, as_schema
-from txlog.writing.create import create, existing
-from txlog.writing.operation import Done, Outcome, Place
+from txlog.writing.operation import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.log.catalog import CatalogCommits
+    from txlog.schema.types import StructType
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.snapshot.travel import OutOfRange
+    from txlog.writing.operation import Done, Outcome
 
 
 class Table(About, Reading, Writing, Altering):
@@ -114,6 +115,8 @@ class Table(About, Reading, Writing, Altering):
         uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> bool:
         """Return whether there is a Delta table at `uri`, readable or not."""
+        from txlog.writing.create import existing
+
         try:
             return existing(open_store(uri, storage_options)) is not None
         except (LogCorruptError, UnsupportedFeatureError):
@@ -145,6 +148,9 @@ class Table(About, Reading, Writing, Altering):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
+        from txlog.writing.arguments import as_names, as_schema
+        from txlog.writing.create import create
+
         store = open_store(uri, storage_options)
         place = Place(store, engine=engine or threads_for(store))
         snapshot = create(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, compact
-from txlog.maintain.restore import restore
-from txlog.maintain.statistics import compute_statistics
+from txlog.maintain.limits import MAX_COLUMN_FILES, MAX_DELETED_FRACTION
 from txlog.table.handle import Handle
-from txlog.table.reading import Where
-from txlog.writing.append import append
-from txlog.writing.arguments import write_options
-from txlog.writing.checkpoint import checkpoint
-from txlog.writing.data import SchemaMode
-from txlog.writing.delete import delete
-from txlog.writing.operation import AppTransaction, Outcome
-from txlog.writing.overwrite import PartitionMode, overwrite
+
+if TYPE_CHECKING:
+    from txlog.table.reading import Where
+    from txlog.writing.data import SchemaMode
+    from txlog.writing.operation import AppTransaction, Outcome
+    from txlog.writing.overwrite import PartitionMode
 
 
 class Writing(Handle):
@@ -54,6 +50,9 @@ class Writing(Handle):
         CommitConflictError, OutcomeUnknownError, StoreError
             As their names say.
         """
+        from txlog.writing.append import append
+        from txlog.writing.arguments import write_options
+
         options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
         return self._finish(
             append(
@@ -86,6 +85,9 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.overwrite import overwrite
+
         options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
         return self._finish(
             overwrite(
@@ -119,6 +121,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog.
         """
+        from txlog.writing.arguments import write_options
+        from txlog.writing.delete import delete
+
         options = write_options(None, None, user_metadata)
         return self._finish(delete(self._place, self._latest(), where, txn=txn, options=options))
 
@@ -160,6 +165,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
+        from txlog.maintain.compact import compact
+        from txlog.writing.arguments import write_options
+
         options = write_options(target_file_bytes, max_rows_per_file, user_metadata)
         return self._finish(
             compact(
@@ -209,6 +217,9 @@ class Writing(Handle):
         DataFileError
             A file is missing, unreadable, or other than the log says.
         """
+        from txlog.maintain.statistics import compute_statistics
+        from txlog.writing.arguments import write_options
+
         options = write_options(None, None, user_metadata)
         return self._finish(
             compute_statistics(
@@ -247,6 +258,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog as it is or was.
         """
+        from txlog.maintain.restore import restore
+        from txlog.writing.arguments import write_options
+
         options = write_options(None, None, user_metadata)
         return self._finish(
             restore(self._place, self._latest(), version, timestamp, options=options)
@@ -254,5 +268,7 @@ class Writing(Handle):
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
+        from txlog.writing.checkpoint import checkpoint
+
         checkpoint(self._place, self._snapshot)
         return self._snapshot.version

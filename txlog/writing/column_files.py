@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
@@ -173,7 +174,7 @@ def _as_array(found: Any) -> pa.Array | pa.ChunkedArray:
         if found.num_columns != 1:
             raise _bad(None, f"one column was expected, not {found.num_columns}")
         return found.column(0)
-    return pa.array(found)
+    return arrow_array(found)
 
 
 def _data(name: str | None, value: Any) -> ColumnValues:

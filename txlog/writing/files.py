@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
+from txlog.arrow import arrow_array, pc, pq
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, OutcomeUnknownError, TxlogError
 from txlog.log.paths import decode_path, encode_path
@@ -328,7 +327,7 @@ def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
     """Return a value of a type, of no meaning: Arrow itself puts it below a null struct."""
-    return pa.array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]
+    return arrow_array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]
 
 
 def _output(store: Store, path: str) -> AbstractContextManager[Any]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from txlog.actions.table import Txn
-from txlog.commit.loop import Committed
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.ids import ID_APP
-from txlog.protocol.access import require_writable
 from txlog.scan.engine import Engine, Threads, is_in_process
-from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from txlog.actions.table import Txn
+    from txlog.commit.loop import Committed
+    from txlog.snapshot.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,8 @@ def txn_action(txn: Transaction | None, effects: Effects) -> Txn | None:
     """Return the action that records an application's version."""
     if txn is None:
         return None
+    from txlog.actions.table import Txn
+
     return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
 
 
@@ -209,6 +212,8 @@ def query_actions(txn: Transaction | None, effects: Effects) -> tuple[Txn, ...]:
     """Return the actions that record which query an application's version comes from."""
     if not isinstance(txn, QueryTransaction):
         return ()
+    from txlog.actions.table import Txn
+
     now_ms = effects.now_ms()
     return tuple(
         Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in txn.app_ids
@@ -234,6 +239,8 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
 
 
 def _require_writable(snapshot: Snapshot) -> None:
+    from txlog.protocol.access import require_writable
+
     require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
 
 
