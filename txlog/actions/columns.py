@@ -76,6 +76,7 @@ _UNREADABLE = (
 )
 _REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
 _INTEGERS = {int, type(None)}
+_FEW_KEYS = 4096
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -209,8 +210,11 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     if None not in values and _are_alike(values):
         names: list[str] = list(values[0] or ())
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
-        every = np.tile(np.arange(len(names)), len(values))
-        keys = arrow_array(names, pa.string()).take(arrow_array(every))
+        if len(names) * len(values) <= _FEW_KEYS:  # Not worth loading `pyarrow.compute`.
+            keys = arrow_array(names * len(values), pa.string())
+        else:
+            every = np.tile(np.arange(len(names)), len(values))
+            keys = arrow_array(names, pa.string()).take(arrow_array(every))
         return pa.MapArray.from_arrays(arrow_array(offsets), keys, _items(values))
     there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
