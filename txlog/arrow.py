@@ -150,7 +150,8 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
 def numpy_array(values: pa.Array) -> Any:
     """Return numbers or truth values as a NumPy array, as `values.to_numpy` does."""
     kind = values.type
-    if values.null_count or not (pa.types.is_boolean(kind) or kind in _CODES):
+    plain = pa.types.is_integer(kind) or kind in _CODES or pa.types.is_boolean(kind)
+    if values.null_count or not plain:
         return values.to_numpy(zero_copy_only=False)
     data = values.buffers()[1]
     end = values.offset + len(values)

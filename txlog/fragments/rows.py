@@ -154,12 +154,12 @@ def _require_disjoint(columns: ColumnFiles) -> None:
     """Refuse two files that give one column to one fragment."""
     names = arrow_array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
     parents = pc.list_parent_indices(names)
-    given = pa.table({"owner": columns.owners.take(parents), "name": names.flatten()})
-    counted = given.group_by(["owner", "name"]).aggregate([([], "count_all")])
-    twice = counted.filter(pc.greater(counted["count_all"], 1))
-    if twice.num_rows:
-        owner, name = twice["owner"][0].as_py(), twice["name"][0].as_py()
-        both = pc.and_(pc.equal(columns.owners, owner), columns.giving(name))
+    owners = columns.owners.take(parents).cast(pa.string())
+    counted = pc.value_counts(pc.binary_join_element_wise(owners, names.flatten(), " "))
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if len(twice):
+        owner, _, name = twice[0].as_py().partition(" ")
+        both = pc.and_(pc.equal(columns.owners, int(owner)), columns.giving(name))
         raise _corrupt(
             columns.rows.filter(both), f"another file gives column {name} to its fragment too"
         )

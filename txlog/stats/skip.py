@@ -97,7 +97,8 @@ def _constant(literal: Literal) -> pa.Scalar | None:
     if literal.value is None:
         return None
     scalar = arrow_scalar(literal.value, arrow_type(literal.type) if literal.type else None)
-    return None if scalar.as_py() != scalar.as_py() else scalar
+    is_nan = pa.types.is_floating(scalar.type) and scalar.as_py() != scalar.as_py()
+    return None if is_nan else scalar
 
 
 def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.arrow import arrow_array, pc
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.schema.types import DataType
 from txlog.stats.partition import code_partition_values
 
@@ -83,6 +83,6 @@ def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsign
 
 def _ranks(coded: pa.DictionaryArray) -> NDArray[np.int64]:
     ranks = np.empty(len(coded.dictionary), np.int64)
-    ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
-    found: NDArray[np.int64] = ranks[coded.indices]
+    ranks[numpy_array(pc.sort_indices(coded.dictionary))] = np.arange(len(ranks))
+    found: NDArray[np.int64] = ranks[numpy_array(coded.indices)]
     return found
