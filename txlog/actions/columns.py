@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.actions.base import texts_of
 from txlog.actions.ndjson import decode_action
-from txlog.arrow import arrow_array, empty_table, pc
+from txlog.arrow import arrow_array, empty_table
 from txlog.errors import LogCorruptError
 
 DELETION_VECTOR = pa.struct(
@@ -74,7 +74,7 @@ _UNREADABLE = (
     ValueError,
     OverflowError,
 )
-_REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
+_REQUIRED = ("partitionValues", "size", "modificationTime", "dataChange")  # Of an `add`.
 _INTEGERS = {int, type(None)}
 _FEW_KEYS = 4096
 
@@ -152,7 +152,11 @@ def _at_fault(
 
 def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any]]) -> pa.Table:
     fields = _by_name(bodies)
+    _require_fields(fields, is_add)
     count = len(bodies)
+    changes = fields.get("dataChange", [None] * count)
+    if None in changes:  # Of a `remove`: its default is true.
+        fields["dataChange"] = [True if change is None else change for change in changes]
     columns: dict[str, pa.Array] = {
         "version": arrow_array(versions, pa.int64()),
         "is_add": arrow_array(is_add, pa.bool_()),
@@ -167,9 +171,6 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
         columns[column] = arrow_array(fields[name], kind)
-    _require_fields(columns)
-    if columns["data_change"].null_count:
-        columns["data_change"] = pc.fill_null(columns["data_change"], True)
     vectors = fields.get("deletionVector", ())
     columns["deletion_vector"], columns["dv_id"] = (
         _vectors(vectors) if any(vectors) else _no_vectors(count)
@@ -190,15 +191,19 @@ def _are_alike(objects: Sequence[Any]) -> bool:
     return list(map(tuple, objects)).count(tuple(objects[0])) == len(objects)
 
 
-def _require_fields(columns: dict[str, pa.Array]) -> None:
+def _require_fields(fields: Mapping[str, Sequence[Any]], is_add: Sequence[bool]) -> None:
     """Refuse actions without a field that they must have."""
-    missing = columns["path"].null_count
-    for name in _REQUIRED:
-        column = columns[name]
-        if column.null_count:
-            missing += pc.sum(pc.and_(column.is_null(), columns["is_add"])).as_py()
-    if missing:
+    if None in fields["path"] or any(_is_missing(fields.get(name), is_add) for name in _REQUIRED):
         raise KeyError("a required field is null")
+
+
+def _is_missing(values: Sequence[Any] | None, is_add: Sequence[bool]) -> bool:
+    """Return whether an `add` lacks a field; None stands for a field that no action has."""
+    if values is None:
+        return any(is_add)
+    return None in values and any(
+        added and value is None for value, added in zip(values, is_add, strict=True)
+    )
 
 
 def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
