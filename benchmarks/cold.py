@@ -1,4 +1,8 @@
-"""What the first second of a process costs: whole processes, from their start to their end."""
+"""What the first second of a process costs: whole processes, from their start to their end.
+
+This process imports nothing large before they have run: on Linux, the peak memory of a process is
+at least that of the one that started it.
+"""
 
 import argparse
 import os
@@ -12,11 +16,6 @@ from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
 from typing import NamedTuple
-
-import pyarrow as pa
-from bench import commit, machine, put_section
-
-import txlog
 
 COMMITS, ROWS = 10, 100  # Of the small table: commits, and rows of each.
 AFTER = 3  # Commits after the checkpoint of the other table.
@@ -82,6 +81,10 @@ WORKS = {
 
 def make(folder: Path) -> None:
     """Make a table of ten commits, and one with a checkpoint and three commits after it."""
+    import pyarrow as pa
+
+    import txlog
+
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     rows = pa.table(
@@ -115,8 +118,12 @@ def run(work: Work, folder: Path) -> dict[str, float]:
     else:
         script = Path(sys.executable).with_name("txlog")
         command = [str(script), *(word.replace("{table}", str(scratch)) for word in work.run)]
+    # Bytecode is written by the first process, wherever the code is.
+    prefix = {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env={**os.environ, **prefix}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     _, status, used = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -144,8 +151,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(gettempdir()) / "txlog-cold")
     parser.add_argument("--only", nargs="+", choices=list(WORKS), help="run these alone")
     parser.add_argument("--dry", action="store_true", help="do not write RESULTS.md")
+    parser.add_argument("--make", action="store_true", help="only make the tables")
     given = parser.parse_args()
-    make(given.folder)
+    if given.make:
+        make(given.folder)
+        return
+    folder = ["--folder", str(given.folder)]
+    subprocess.run([sys.executable, __file__, "--make", *folder], check=True)
     chosen = {name: work for name, work in WORKS.items() if name in (given.only or WORKS)}
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in chosen}
     for number in range(given.repeat + 1):
@@ -153,6 +165,8 @@ def main() -> None:
             found = run(work, given.folder)
             if number:  # The first one compiles bytecode, and brings files into memory.
                 runs[name].append(found)
+    from bench import put_section
+
     text = report(runs, given.repeat)
     print(text)
     if not given.dry and not given.only:
@@ -160,6 +174,8 @@ def main() -> None:
 
 
 def report(runs: dict[str, list[dict[str, float]]], repeat: int) -> str:
+    from bench import commit, machine
+
     def middle(name: str, what: str) -> float:
         return median(run[what] for run in runs[name])
 

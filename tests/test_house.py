@@ -1,6 +1,7 @@
 """The house itself: who imports whom, what is public, what the wheel holds."""
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -74,6 +75,22 @@ def test_rooms_import_only_to_their_left(path: Path) -> None:
             assert room in ONLY_IN.get(top, {room}), f"{path} imports {top}"
             if room in PURE:
                 assert top not in IMPURE, f"{path} imports {top}"
+
+
+# They import pandas, or are heavy to import; `txlog.arrow` has what to call instead.
+SLOW = re.compile(
+    r"\bpa\.(array|scalar)\(|\.(empty_table|from_pylist|from_pydict|to_numpy|fill_null)\("
+    r"|\bimport pyarrow\.(compute|parquet|dataset)|\bfrom pyarrow"
+)
+MAY_BE_SLOW = FACES | {"arrow", "testing"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_rooms_use_pyarrow_without_pandas(path: Path) -> None:
+    if room_of(path) in MAY_BE_SLOW:
+        return
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if SLOW.search(line) and "pc.fill_null(" not in line] == []
 
 
 def run_python(code: str) -> str:

@@ -273,7 +273,7 @@ def _texts(items: Items, kind: pa.DataType) -> pa.Array | None:
         return None
     valid = _valid(items)
     there = items if valid is None else [own() if item is None else item for item in items]
-    parts = list(map(str.encode, there)) if own is str else there
+    parts: Any = list(map(str.encode, there)) if own is str else there
     buffers = [valid, _offsets(map(len, parts)), pa.py_buffer(b"".join(parts))]
     return pa.Array.from_buffers(kind, len(items), buffers)
 

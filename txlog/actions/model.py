@@ -5,7 +5,6 @@ Nothing imports this module before it needs one, as Pydantic is slow to import.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
@@ -23,9 +22,17 @@ CONFIG = ConfigDict(
 )
 
 
-@cache
+_MODELS: dict[type[Action], type[BaseModel]] = {}
+
+
 def model_of(kind: type[Action]) -> type[BaseModel]:
-    """Return the Pydantic model that has the fields of an action."""
+    """Return the Pydantic model that has the fields of an action, built once."""
+    if kind not in _MODELS:
+        _MODELS[kind] = _built(kind)
+    return _MODELS[kind]
+
+
+def _built(kind: type[Action]) -> type[BaseModel]:
     names = {"Long": Long, "Integer": Integer, "Texts": Texts}
     hints = get_type_hints(kind, localns=names, include_extras=True)
     fields: dict[str, Any] = {
