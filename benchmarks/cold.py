@@ -197,8 +197,8 @@ def report(runs: dict[str, list[dict[str, float]]], repeat: int) -> str:
         work = WORKS[name]
         ratio = ""
         if work.compared in runs:
-            compared = middle(name, "seconds") / middle(work.compared, "seconds")
-            ratio = f"{compared:.2f} of {WORKS[work.compared].label}"
+            wall, cpu = (middle(name, w) / middle(work.compared, w) for w in ("seconds", "cpu"))
+            ratio = f"{wall:.2f} (CPU {cpu:.2f}) of {WORKS[work.compared].label}"
         ended = sum(run["failed"] for run in found)
         note = f" (ended by a signal in {ended:.0f} runs)" if ended else ""
         lines.append(

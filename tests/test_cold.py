@@ -135,7 +135,7 @@ PACKAGES = {f"txlog.{folder.parent.name}" for folder in HOME.glob("*/__init__.py
 @pytest.mark.parametrize("work", ["version", "metadata"])
 def test_opening_a_table_loads_little_else(table: txlog.Table, work: str) -> None:
     heavy = {"pydantic", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "fsspec",
-             "sqlglot", "pyroaring", "polars", "asyncio"}  # fmt: skip
+             "sqlglot", "pyroaring", "polars", "asyncio", "concurrent.futures"}  # fmt: skip
     assert sorted(heavy & loaded_by(table, WORKS[work])) == []
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from txlog.store.base import Store
 from txlog.store.many import is_far, reads_at_once
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -47,6 +49,8 @@ class Threads:
         if workers == 1:
             yield from map(function, items)
             return
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(workers, thread_name_prefix="txlog") as pool:
             waiting: deque[Future[Result]] = deque()
             try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import repeat
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from txlog.store.base import Store
 from txlog.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -73,6 +75,8 @@ def map_many(
     if at_once < 2 or len(items) < 2:
         yield from map(function, items)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(at_once, thread_name_prefix="txlog-read") as pool:
         waiting: deque[tuple[Future[Result], int]] = deque()
         held = 0
