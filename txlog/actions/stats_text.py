@@ -10,10 +10,11 @@ import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 import orjson
+
+from txlog.cached import cached_property
 
 SECTIONS = ("minValues", "maxValues", "nullCount")
 """The objects in statistics; each has a value for each of some columns."""
