@@ -1,6 +1,7 @@
 """The house itself: who imports whom, what is public, what the wheel holds."""
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -15,7 +16,8 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (ARCHITECTURE in spec/architecture.md).
 ORDER = (
-    "errors", "effects", "version", "cached", "threads", "schema", "variant", "actions", "log",
+    "errors", "effects", "version", "cached", "threads", "arrow", "schema", "variant",
+    "actions", "log",
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "changes", "stream", "commit", "writing", "maintain",
@@ -81,6 +83,22 @@ def test_no_property_holds_a_lock_that_a_fork_would_keep(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "functools":
             assert "cached_property" not in {alias.name for alias in node.names}, path
+
+
+# They import pandas, or are heavy to import; `txlog.arrow` has what to call instead.
+SLOW = re.compile(
+    r"\bpa\.(array|scalar)\(|\.(empty_table|from_pylist|from_pydict|to_numpy|fill_null)\("
+    r"|\bnp\.asarray\(|\bimport pyarrow\.(compute|parquet|dataset)|\bfrom pyarrow"
+)
+MAY_BE_SLOW = FACES | {"arrow", "testing"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(HOME)))
+def test_rooms_use_pyarrow_without_pandas(path: Path) -> None:
+    if room_of(path) in MAY_BE_SLOW:
+        return
+    lines = [re.sub('"[^"]*"', '""', line) for line in path.read_text("utf-8").splitlines()]
+    assert [line for line in lines if SLOW.search(line) and "pc.fill_null(" not in line] == []
 
 
 def run_python(code: str) -> str:

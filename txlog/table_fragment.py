@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
@@ -74,7 +75,8 @@ class TableFragment:
 
     def _rows(self) -> pa.Table:
         """Return the `FILE_ROWS` of its files, in their order."""
-        return self._live.take([self._rows_at[file.path] for file in self._fragment.files])
+        rows = [self._rows_at[file.path] for file in self._fragment.files]
+        return self._live.take(arrow_array(rows, pa.int64()))
 
     @property
     def value(self) -> Fragment:

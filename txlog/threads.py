@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,6 +25,8 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # Opening a table needs no threads.
+
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="txlog")
         self._process = os.getpid()
 
@@ -53,6 +57,8 @@ class Call(Generic[Result]):
     """A call that a thread makes, or whoever asks for its result."""
 
     def __init__(self, workers: Workers, function: Callable[[], Result]) -> None:
+        from concurrent.futures import Future
+
         self.is_started = False
         self._workers = workers
         self._function = function

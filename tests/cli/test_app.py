@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.cli import main
 from txlog.cli.app import run
 
 
@@ -167,3 +168,26 @@ def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     deleted = int(table.history(1)[0]["operationMetrics"]["numDeletedRows"])
     assert deleted > 0
     assert table.count() == 8832 - deleted
+
+
+def test_a_plain_count_is_that_of_the_parser(
+    path: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for words in (["count", path], ["count", path + "/nowhere"], ["count", " "]):
+        code = run(words)
+        wanted = (code, *capfd.readouterr())
+        monkeypatch.setattr(sys, "argv", ["txlog", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert (caught.value.code, *capfd.readouterr()) == wanted
+
+
+def test_a_plain_count_needs_no_parser(path: str) -> None:
+    code = (
+        "import sys; from txlog.cli import main; sys.argv = ['txlog', 'count', {!r}]\n"
+        "try: main()\nfinally: print(*{{'typer', 'rich', 'pydantic', 'pandas'}} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["3", ""]

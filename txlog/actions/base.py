@@ -1,17 +1,26 @@
-"""The base class of the action models, and the types of their fields."""
+"""What all action models share.
+
+An action is a frozen value. Nearly every body in a log is plain: each field is absent, or has just
+the type that its annotation names. Those are read here. Any other body goes to a Pydantic model
+with the same fields (`txlog.actions.model`), which converts it or says what is wrong with it; a
+property test holds the two equal. Pydantic is imported only then, as importing it and building
+its models takes longer than opening a table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
-Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Long = int  # From -2**63 to 2**63 - 1.
+Integer = int  # From -2**31 to 2**31 - 1.
+Texts = dict[str, str | None]  # Bare numbers and truth values are read as their JSON.
+
+OR_DEFAULT = "A null means that the field is absent: it has its default."
+OR_NONE = "A value of another type means that the field is absent."
 
 
 def texts_of(value: Any) -> Any:
@@ -24,55 +33,279 @@ def texts_of(value: Any) -> Any:
     }
 
 
-Texts = Annotated[dict[str, str | None], BeforeValidator(texts_of)]
+class Made(NamedTuple):
+    """The default of a field that is a new object each time."""
+
+    default_factory: Callable[[], Any]
 
 
-def or_default(default: Callable[[], Any]) -> BeforeValidator:
-    """Return a validator that replaces a null by the field's default."""
-    return BeforeValidator(lambda value: default() if value is None else value)
+def made(*, default_factory: Callable[[], Any]) -> Any:
+    """Return the default of a field that is a new object each time."""
+    return Made(default_factory)
 
 
-class Action(BaseModel):
+class FieldSpec(NamedTuple):
+    """A field of an action: how its plain values are read, and what it is when absent."""
+
+    name: str
+    alias: str  # Its name on disk.
+    read: Callable[[Any], Any]  # Returns `ODD` of a value that is not plain.
+    is_nullable: bool
+    or_default: bool
+    or_none: bool
+    default: Any = ...  # `...`: the field is required.
+
+
+class _Odd:
+    """The type of `ODD`."""
+
+
+ODD = _Odd()
+
+
+def _text(value: Any) -> Any:
+    return value if type(value) is str and _is_unicode(value) else ODD
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _long(value: Any) -> Any:
+    return value if type(value) is int and -(2**63) <= value < 2**63 else ODD
+
+
+def _integer(value: Any) -> Any:
+    return value if type(value) is int and -(2**31) <= value < 2**31 else ODD
+
+
+def _truth(value: Any) -> Any:
+    return value if type(value) is bool else ODD
+
+
+def _texts(value: Any) -> Any:
+    if type(value) is not dict:
+        return ODD
+    for name, item in value.items():
+        if _text(name) is ODD or (item is not None and _text(item) is ODD):
+            return ODD
+    return dict(value)
+
+
+def _names(value: Any) -> Any:
+    if type(value) is not list or any(_text(item) is ODD for item in value):
+        return ODD
+    return list(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "bool": _truth,
+    "Long": _long,
+    "Integer": _integer,
+    "Texts": _texts,
+    "dict[str, str | None]": _texts,
+    "list[str]": _names,
+    "Any": _as_it_is,
+}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(made,))
+class Action:
     """A record of the log: immutable, camelCase on disk, its fields named as in the protocol.
 
     An absent field and a null one mean the same: both read as `None`, neither is written.
     A null inside a map (a null partition value) is a value, and is written. Unknown fields are
     ignored. Types are strict: a number in quotes is not a number.
+
+    The methods are those that Pydantic's models have, and a field of a Pydantic model may be an
+    action.
     """
 
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="ignore",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        defer_build=True,
-    )
+    fields: ClassVar[tuple[FieldSpec, ...]] = ()
+    keeps_unknown: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.fields = tuple(
+            _field(cls, name, kind)
+            for name, kind in cls.__annotations__.items()
+            if not kind.startswith("ClassVar")
+        )
+        for field in cls.fields:
+            if field.default is not ...:
+                delattr(cls, field.name)
+
+    def __init__(self, /, **values: Any) -> None:
+        self.__dict__.update(self.plain_values(values) or self.checked_values(values))
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> Self:
+        """Return the action with these values, which are known to be sound."""
+        action = object.__new__(cls)
+        action.__dict__.update(values)
+        return action
+
+    @classmethod
+    def plain_values(cls, body: Any) -> dict[str, Any] | None:
+        """Return the values of all fields, or None of a body that is not plain."""
+        if not isinstance(body, dict):
+            return None
+        values: dict[str, Any] = {}
+        for field in cls.fields:
+            value = body.get(field.alias, ODD)
+            if value is ODD:
+                value = body.get(field.name, ODD)
+            if value is ODD or (value is None and field.or_default):
+                value = field.default
+                if value is ...:
+                    return None
+                if type(value) is Made:
+                    value = value.default_factory()
+            elif value is not None:
+                value = field.read(value)
+                if value is ODD:
+                    if not field.or_none:
+                        return None
+                    value = None
+            elif not field.is_nullable:
+                return None
+            values[field.name] = value
+        if cls.keeps_unknown:
+            values["model_extra"] = _unknown(cls, body)
+        return values
+
+    @classmethod
+    def checked_values(cls, body: Any) -> dict[str, Any]:
+        """Return the values of all fields by the Pydantic model, which raises if one is wrong."""
+        from txlog.actions.model import model_of
+
+        return dict(vars(model_of(cls).model_validate(body)))
+
+    @classmethod
+    def model_validate(cls, body: Any) -> Self:
+        """Return the action of a JSON object, whose fields are named as on disk or as here.
+
+        Raises
+        ------
+        ValueError
+            A field is missing or of a wrong type: Pydantic's `ValidationError`, which says which.
+        """
+        if type(body) is cls:
+            return body
+        return cls.of_values(cls.plain_values(body) or cls.checked_values(body))
+
+    @classmethod
+    def model_validate_json(cls, text: str | bytes) -> Self:
+        """Return the action of the text of a JSON object; errors as for `model_validate`."""
+        return cls.model_validate(orjson.loads(text))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """Return an action with other values of some fields, which are not checked."""
+        return self.of_values({**self.__dict__, **(update or {})})
+
+    def model_dump(
+        self, *, mode: str = "python", by_alias: bool = False, exclude_none: bool = False
+    ) -> dict[str, Any]:
+        """Return the fields as a dictionary, inner actions too."""
+        held = self.__dict__
+        dumped = {
+            field.alias if by_alias else field.name: held[field.name]
+            for field in self.fields
+            if not (exclude_none and held[field.name] is None)
+        }
+        return {
+            name: value.model_dump(mode=mode, by_alias=by_alias, exclude_none=exclude_none)
+            if isinstance(value, Action)
+            else _plain(value)
+            for name, value in dumped.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, without absent fields."""
         held = self.__dict__
         return {
-            alias: value if type(value) in _ATOMS else _plain(value)
-            for name, alias in _aliases(type(self))
-            if (value := held[name]) is not None
+            field.alias: value if type(value) in _ATOMS else _plain(value)
+            for field in self.fields
+            if (value := held[field.name]) is not None
         }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ValueError(f"{type(self).__name__} is frozen: take model_copy to change {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise ValueError(f"{type(self).__name__} is frozen: {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self.__dict__.values())))
+
+    def __repr__(self) -> str:
+        held = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({held})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from txlog.actions.model import schema_of
+
+        return schema_of(cls, handler)
 
 
 _ATOMS = frozenset({str, int, bool})
 
 
-@cache
-def _aliases(model: type[Action]) -> tuple[tuple[str, str], ...]:
-    """Return the fields of a model as pairs: its name in Python, its name in the log."""
-    return tuple((name, info.alias or name) for name, info in model.model_fields.items())
+def _field(kind: type[Action], name: str, annotation: str) -> FieldSpec:
+    """Return a field by its annotation, which is text."""
+    text, or_default = _without_mark(annotation, "OR_DEFAULT")
+    text, or_none = _without_mark(text, "OR_NONE")
+    text, is_nullable = text.removesuffix(" | None"), text.endswith(" | None") or text == "Any"
+    read = _READERS.get(text)
+    if read is None:
+        read = _reader_of(vars(sys.modules[kind.__module__])[text])
+    default = vars(kind).get(name, ...)
+    first, *others = name.split("_")
+    alias = first + "".join(map(str.capitalize, others))
+    return FieldSpec(name, alias, read, is_nullable, or_default, or_none, default)
+
+
+def _without_mark(annotation: str, mark: str) -> tuple[str, bool]:
+    start, end = "Annotated[", f", {mark}]"
+    if annotation.startswith(start) and annotation.endswith(end):
+        return annotation[len(start) : -len(end)], True
+    return annotation, False
+
+
+def _reader_of(inner: type[Action]) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if type(value) is inner:
+            return value
+        values = inner.plain_values(value)
+        return ODD if values is None else inner.of_values(values)
+
+    return read
+
+
+def _unknown(kind: type[Action], body: dict[str, Any]) -> dict[str, Any]:
+    known = {name for field in kind.fields for name in (field.name, field.alias)}
+    return {name: value for name, value in body.items() if name not in known}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return dict(value)
-    if isinstance(value, Action):
-        return value.to_json()
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value
+    return value.to_json() if hasattr(value, "to_json") else value

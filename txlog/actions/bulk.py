@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from txlog.actions.columns import (
@@ -35,6 +34,7 @@ from txlog.actions.columns import (
     require_fields,
 )
 from txlog.actions.text_bytes import WORD_BYTES, places_of, words_of
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 
 _BLOCK_BYTES = 1 << 20  # Of what one core reads at a time.
 _MOST_OTHERS = 64  # Lines of other actions; each parts the file actions into one more piece.
@@ -181,7 +181,7 @@ def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Ta
     actions = table[kind]
     places = np.flatnonzero(lines.are_files)
     if actions.null_count:
-        places = places[np.asarray(actions.is_valid())]
+        places = places[numpy_array(flat(actions.is_valid()))]
         actions = actions.drop_null()
     if isinstance(actions, pa.Array):
         actions = pa.chunked_array([actions])
@@ -193,8 +193,8 @@ def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Ta
     }
     count = len(actions)
     columns: dict[str, Any] = {
-        "version": pa.repeat(pa.scalar(version, pa.int64()), count),
-        "is_add": pa.repeat(pa.scalar(kind == "add"), count),
+        "version": pa.repeat(arrow_scalar(version, pa.int64()), count),
+        "is_add": pa.repeat(arrow_scalar(kind == "add"), count),
     }
     for name, column in FIELDS.items():
         target = FILE_ROWS.field(column).type
@@ -228,10 +228,10 @@ def _of_type(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 def _has_null(structs: pa.ChunkedArray) -> NDArray[np.bool_]:
     """Return which structs have a null under one of their names."""
     has_null = np.zeros(len(structs), np.bool_)
-    valid = np.asarray(structs.is_valid())
+    valid = numpy_array(flat(structs.is_valid()))
     for child in structs.flatten():
         if child.null_count:
-            has_null |= np.asarray(child.is_null()) & valid
+            has_null |= numpy_array(flat(child.is_null())) & valid
     return has_null
 
 
@@ -239,7 +239,7 @@ def _maps(structs: pa.ChunkedArray) -> pa.Array:
     """Return structs of texts as maps with the same names; a null struct is a null map."""
     if any(field.type != pa.string() for field in structs.type):
         raise TypeError("a name that the samples do not have")
-    valid = np.asarray(structs.is_valid())
+    valid = numpy_array(flat(structs.is_valid()))
     names = [field.name for field in structs.type]
     if not valid.any():
         return pa.nulls(len(structs), STRING_MAP)
@@ -248,10 +248,10 @@ def _maps(structs: pa.ChunkedArray) -> pa.Array:
     offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
     count = len(there)
     order = np.arange(count * len(names)).reshape(len(names), count).T.ravel()
-    items = pa.concat_arrays([pa.array([], pa.string()), *there.flatten()]).take(pa.array(order))
-    keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(len(names)), count)))
-    mask = None if valid.all() else pa.array(np.append(~valid, False))
-    begins = pa.array(offsets, mask=mask)
+    items = pa.concat_arrays([pa.nulls(0, pa.string()), *there.flatten()]).take(arrow_array(order))
+    keys = arrow_array(names, pa.string()).take(arrow_array(np.tile(np.arange(len(names)), count)))
+    mask = None if valid.all() else arrow_array(np.append(~valid, False))
+    begins = arrow_array(offsets, mask=mask)
     return pa.MapArray.from_arrays(begins, keys, items)
 
 

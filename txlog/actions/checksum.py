@@ -10,15 +10,15 @@ from itertools import pairwise
 import orjson
 from pydantic import AliasChoices, Field, ValidationError, model_validator
 
-from txlog.actions.base import Action, Long
 from txlog.actions.file import Add
+from txlog.actions.model import Long, Record
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError
 
 _REMEDY = "No version needs this file: restore it from a copy, or delete it"
 
 
-class FileSizeHistogram(Action):
+class FileSizeHistogram(Record):
     """Files and their bytes by size: bin i begins at boundary i, and the last one has no end."""
 
     sorted_bin_boundaries: list[Long]  # Bytes, from 0 upwards.
@@ -35,13 +35,13 @@ class FileSizeHistogram(Action):
         return self
 
 
-class DeletedRecordCountsHistogram(Action):
+class DeletedRecordCountsHistogram(Record):
     """Files by the number of their rows that deletion vectors delete."""
 
     deleted_record_counts: list[Long]
 
 
-class VersionChecksum(Action):
+class VersionChecksum(Record):
     """What a `.crc` file states of its version.
 
     The protocol requires `metadata` and `protocol` too, but old writers leave them out.

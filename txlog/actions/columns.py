@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.base import texts_of
 from txlog.actions.ndjson import decode_action
+from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import LogCorruptError
 
 DELETION_VECTOR = pa.struct(
@@ -74,8 +74,14 @@ UNREADABLE = (
     OverflowError,
 )
 """What a body of another shape than the protocol's can lead to."""
-_REQUIRED = ("partition_values", "size", "modification_time", "data_change")  # Of an `add`.
+_REQUIRED = {  # Of an `add`.
+    "partitionValues": "partition_values",
+    "size": "size",
+    "modificationTime": "modification_time",
+    "dataChange": "data_change",
+}
 _INTEGERS = {int, type(None)}
+_FEW_KEYS = 4096
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -84,12 +90,12 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return values
     if values.num_chunks == 1:
         return values.chunk(0)
-    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
 
 
 def empty_rows() -> pa.Table:
     """Return `FILE_ROWS` without rows."""
-    return FILE_ROWS.empty_table()
+    return empty_table(FILE_ROWS)
 
 
 def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.Table:
@@ -151,10 +157,14 @@ def _at_fault(
 
 def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any]]) -> pa.Table:
     fields = _by_name(bodies)
+    _require_fields(fields, is_add)
     count = len(bodies)
+    changes = fields.get("dataChange", [None] * count)
+    if None in changes:  # Of a `remove`: its default is true.
+        fields["dataChange"] = [True if change is None else change for change in changes]
     columns: dict[str, pa.Array] = {
-        "version": pa.array(versions, pa.int64()),
-        "is_add": pa.array(is_add, pa.bool_()),
+        "version": arrow_array(versions, pa.int64()),
+        "is_add": arrow_array(is_add, pa.bool_()),
     }
     for name, column in (("partitionValues", "partition_values"), ("tags", "tags")):
         columns[column] = _maps(fields[name]) if name in fields else pa.nulls(count, STRING_MAP)
@@ -165,9 +175,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
             continue
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
-        columns[column] = pa.array(fields[name], kind)
-    require_fields(columns)
-    columns["data_change"] = columns["data_change"].fill_null(True)
+        columns[column] = arrow_array(fields[name], kind)
     vectors = fields.get("deletionVector", ())
     columns["deletion_vector"], columns["dv_id"] = (
         _vectors(vectors) if any(vectors) else _no_vectors(count)
@@ -194,12 +202,27 @@ def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
     `columns` are those of `FILE_ROWS`, by name.
     """
     missing = columns["path"].null_count
-    for name in _REQUIRED:
+    for name in _REQUIRED.values():
         column = columns[name]
         if column.null_count:
             missing += pc.sum(pc.and_(column.is_null(), columns["is_add"])).as_py()
     if missing:
         raise KeyError("a required field is null")
+
+
+def _require_fields(fields: Mapping[str, Sequence[Any]], is_add: Sequence[bool]) -> None:
+    """Raise `KeyError` as `require_fields` does, but of bodies: without `pyarrow.compute`."""
+    if None in fields["path"] or any(_is_missing(fields.get(name), is_add) for name in _REQUIRED):
+        raise KeyError("a required field is null")
+
+
+def _is_missing(values: Sequence[Any] | None, is_add: Sequence[bool]) -> bool:
+    """Return whether an `add` lacks a field; None stands for a field that no action has."""
+    if values is None:
+        return any(is_add)
+    return None in values and any(
+        added and value is None for value, added in zip(values, is_add, strict=True)
+    )
 
 
 def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
@@ -211,25 +234,30 @@ def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     if None not in values and _are_alike(values):
         names: list[str] = list(values[0] or ())
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
-        every = np.tile(np.arange(len(names)), len(values))
-        keys = pa.array(names, pa.string()).take(pa.array(every))
-        return pa.MapArray.from_arrays(pa.array(offsets), keys, _items(values))
+        if len(names) * len(values) <= _FEW_KEYS:  # Not worth loading `pyarrow.compute`.
+            keys = arrow_array(names * len(values), pa.string())
+        else:
+            every = np.tile(np.arange(len(names)), len(values))
+            keys = arrow_array(names, pa.string()).take(arrow_array(every))
+        return pa.MapArray.from_arrays(arrow_array(offsets), keys, _items(values))
     there: list[Any] = [{} if v is None else v for v in values]
     ends = list(accumulate(map(len, there), initial=0))
     begins: list[int | None] = [
         None if v is None else begin for v, begin in zip(values, ends, strict=False)
     ]
-    keys = pa.array(chain.from_iterable(there), pa.string())
-    return pa.MapArray.from_arrays(pa.array([*begins, ends[-1]], pa.int32()), keys, _items(there))
+    keys = arrow_array(chain.from_iterable(there), pa.string())
+    return pa.MapArray.from_arrays(
+        arrow_array([*begins, ends[-1]], pa.int32()), keys, _items(there)
+    )
 
 
 def _items(maps: Iterable[Any]) -> pa.Array:
     """Return the values of all maps as one array, map by map."""
     items = list(chain.from_iterable(map(dict.values, maps)))
     try:
-        return pa.array(items, pa.string())
+        return arrow_array(items, pa.string())
     except pa.ArrowException:
-        return pa.array(texts_of(dict(enumerate(items))).values(), pa.string())
+        return arrow_array(texts_of(dict(enumerate(items))).values(), pa.string())
 
 
 def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Array]:
@@ -242,7 +270,7 @@ def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Arra
         for name in ("sizeInBytes", "cardinality", "offset"):
             if type(value.get(name)) not in (int, type(None)):
                 raise TypeError(f"{name} is no integer")
-    return pa.array(values, DELETION_VECTOR), pa.array(map(_unique_id, values), pa.string())
+    return arrow_array(values, DELETION_VECTOR), arrow_array(map(_unique_id, values), pa.string())
 
 
 def _unique_id(value: dict[str, Any] | None) -> str | None:

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict
-from pydantic.alias_generators import to_camel
-
-from txlog.actions.base import Action, Long
-
-
-def _only(kind: type, bits: int = 0) -> BeforeValidator:
-    """Return a validator that reads a value of another type as absent."""
-
-    def checked(value: Any) -> Any:
-        if type(value) is not kind or (bits and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)):
-            return None
-        return value
-
-    return BeforeValidator(checked)
+from txlog.actions.base import OR_NONE, Action, Long
 
 
 class CommitInfo(Action):
-    """Who made a commit, and how. Unknown fields are kept, unlike in other actions."""
+    """Who committed what, and how. Unlike in other actions, unknown fields are kept.
 
-    model_config = ConfigDict(
-        frozen=True,
-        strict=False,
-        extra="allow",
-        alias_generator=to_camel,
-        populate_by_name=True,
-    )
+    The action is free in form, and decides nothing.
+    """
+
+    keeps_unknown: ClassVar[bool] = True
+    model_extra: ClassVar[dict[str, Any]]  # The unknown fields.
 
     timestamp: Any = None  # Milliseconds since the epoch, UTC.
     operation: Any = None
@@ -42,12 +26,11 @@ class CommitInfo(Action):
     engine_info: Any = None
     user_metadata: Any = None
     tags: Any = None
-    txn_id: Annotated[str | None, _only(str)] = None
-    in_commit_timestamp: Annotated[Long | None, _only(int, 64)] = None
-    txlog_crc32: Annotated[str | None, _only(str)] = (
-        None  # Of the commit's bytes; `txlog.log.seal` says how.
-    )
+    txn_id: Annotated[str | None, OR_NONE] = None
+    in_commit_timestamp: Annotated[Long | None, OR_NONE] = None
+    # Of the commit's bytes; `txlog.log.seal` says how.
+    txlog_crc32: Annotated[str | None, OR_NONE] = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the action's JSON object, unknown fields included."""
-        return {**(self.model_extra or {}), **super().to_json()}
+        return {**self.model_extra, **super().to_json()}

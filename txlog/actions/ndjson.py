@@ -8,7 +8,6 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
 import orjson
-from pydantic import ValidationError
 
 from txlog.actions.base import Action
 from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
@@ -70,7 +69,9 @@ def decode_action(name: str, body: Any, *, path: str, line: int | None = None) -
     """Return one action as a model; `name` is its key in the log (`metaData`)."""
     try:
         return ACTIONS[name].model_validate(body)
-    except ValidationError as error:
+    except ValueError as error:
+        if not hasattr(error, "errors"):  # Pydantic's own error has it.
+            raise
         first = error.errors()[0]
         raise LogCorruptError(
             path=path,

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
+from txlog.arrow import arrow_array
 from txlog.changes.forms import faults_between, form_of
 from txlog.changes.plan import (
     CHANGE_COLUMNS,
@@ -262,7 +263,7 @@ class RemovedValues:
             values = live["partition_values"].to_pylist(maps_as_pydicts="lossy")
             self._known = dict(zip(keys, values, strict=True))
             self._version = version
-        key = canonical_keys(pa.array([path])).to_pylist()[0]
+        key = canonical_keys(arrow_array([path])).to_pylist()[0]
         if key not in self._known:
             raise LogCorruptError(
                 path=path,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from txlog.actions.columns import FILE_ROWS
 from txlog.actions.file import Cdc
 from txlog.actions.ndjson import decode_action
+from txlog.arrow import table_of_rows
 from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.fragments.ids import tag_texts
@@ -155,7 +156,7 @@ def _differences(
 
 def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
     """Return files as `FILE_ROWS`, with what statistics need of them."""
-    return pa.Table.from_pylist(
+    return table_of_rows(
         [
             {
                 "version": file.version,
@@ -166,7 +167,7 @@ def change_rows(files: Iterable[ChangeFile]) -> pa.Table:
             }
             for file in files
         ],
-        schema=FILE_ROWS,
+        FILE_ROWS,
     )
 
 

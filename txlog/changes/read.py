@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from txlog.arrow import arrow_scalar, pc
 from txlog.changes.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.errors import DataFileError
 from txlog.fragments.positions import alive_mask
@@ -75,11 +75,11 @@ def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBa
             )
         batch = batch.drop_columns([CHANGE_TYPE])
     else:
-        kinds = pa.repeat(file.change_type, batch.num_rows)
+        kinds = pa.repeat(arrow_scalar(file.change_type), batch.num_rows)
     constants = [
         kinds,
-        pa.repeat(pa.scalar(file.version, pa.int64()), batch.num_rows),
-        pa.repeat(pa.scalar(file.timestamp_ms * 1000, pa.int64()), batch.num_rows),
+        pa.repeat(arrow_scalar(file.version, pa.int64()), batch.num_rows),
+        pa.repeat(arrow_scalar(file.timestamp_ms * 1000, pa.int64()), batch.num_rows),
     ]
     for column, values in zip(CHANGE_COLUMNS.fields, constants, strict=True):
         target = arrow_type(column.type)

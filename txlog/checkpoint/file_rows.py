@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
@@ -192,9 +192,9 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
     for field in wanted.schema:
         name = _LOGGED.get(field.name)
         if field.name == "version":
-            columns["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
+            columns["version"] = pa.repeat(arrow_scalar(version, pa.int64()), count)
         elif field.name == "is_add":
-            columns["is_add"] = pa.repeat(pa.scalar(is_add), count)
+            columns["is_add"] = pa.repeat(arrow_scalar(is_add), count)
         elif name not in names:
             columns[field.name] = pa.nulls(count, field.type)
         elif name != "deletionVector":
@@ -230,7 +230,7 @@ def _texts_of(parsed: pa.StructArray) -> pa.Array:
         for name, kind in zip(names, kinds, strict=True)
     ]
     rows = zip(*(column.to_pylist() for column in columns), strict=True)
-    return pa.array([list(zip(names, row, strict=True)) for row in rows], STRING_MAP)
+    return arrow_array([list(zip(names, row, strict=True)) for row in rows], STRING_MAP)
 
 
 def _vectors(vectors: pa.StructArray) -> tuple[pa.Array, pa.Array]:

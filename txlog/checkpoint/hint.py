@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -106,6 +105,8 @@ def checksum(node: dict[str, Any]) -> str:
     ]
     lines.sort(key=lambda line: line[0].encode())
     text = ",".join(f"{path}={value}" for path, value in lines)
+    import hashlib  # Only tables with checkpoints need it.
+
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 

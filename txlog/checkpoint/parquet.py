@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from txlog.arrow import pq
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log.seal import FOOTER_MARK, is_broken
 from txlog.store.base import Store
@@ -190,7 +190,7 @@ _MAGIC = b"PAR1"
 _GUESS = TAIL_BYTES  # Most footers are shorter, so that one read is enough.
 
 
-class Footers(dict[str, pq.FileMetaData]):
+class Footers(dict[str, "pq.FileMetaData"]):
     """Footers of a checkpoint's files that were read from far away, by path.
 
     They are kept with what was read by them; pickled, they are left behind.

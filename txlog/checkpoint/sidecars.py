@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import STRING_MAP, flat
+from txlog.arrow import arrow_array, pc, table_of_rows
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened
 from txlog.checkpoint.read import Source
@@ -117,9 +117,7 @@ def write_manifest(
         *({"sidecar": part.sidecar.to_json()} for part in parts),
     ]
     schema = pa.schema([*SCHEMA, *_MARKS])
-    rows = pa.concat_tables(
-        [controls, pa.Table.from_pylist(marks, schema=_MARKS)], promote_options="default"
-    )
+    rows = pa.concat_tables([controls, table_of_rows(marks, _MARKS)], promote_options="default")
     data = encode_groups([rows.select(schema.names).cast(schema)])
     store.replace(log_path(f"{version:020d}.checkpoint.{uuid}.parquet"), data)
     hint = Hint(
@@ -237,7 +235,7 @@ def is_reusable(
 
 def _holds_any(store: Store, path: str, size: int, keys: Sequence[str]) -> bool:
     """Return whether a sidecar has one of some paths; it reads no other column."""
-    wanted = pa.array(keys, pa.string())
+    wanted = arrow_array(keys, pa.string())
     with opened(store, path, size) as sidecar:
         for group in sidecar.groups:
             table = sidecar.file.read_row_group(group, columns=["add.path", "remove.path"])

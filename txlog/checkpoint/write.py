@@ -15,13 +15,12 @@ from itertools import chain
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.base import Action
-from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows
+from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows, flat
 from txlog.actions.ndjson import NAMES
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.checkpoint.parquet import FOOTER_END, footer_start
@@ -212,7 +211,7 @@ def action_rows(
     adds = [_adds(live, with_stats, structs) for live in _in_order(files.live)]
     gone = _kept_tombstones(files.tombstones, now_ms, file_retention_ms)
     return [
-        pa.concat_tables(adds) if adds else schema.empty_table(),
+        pa.concat_tables(adds) if adds else empty_table(schema),
         _file_structs(gone, "remove", schema),
     ]
 
@@ -243,7 +242,7 @@ def control_rows(
     kinds = {Protocol, Metadata, Txn, DomainMetadata}
     kept = _kept_controls(controls, now_ms, txn_retention_ms)
     rows = [{NAMES[type(action)]: action.to_json()} for action in kept if type(action) in kinds]
-    return pa.Table.from_pylist(rows, schema=checkpoint_schema(structs))
+    return table_of_rows(rows, checkpoint_schema(structs))
 
 
 @dataclass(frozen=True)
@@ -368,9 +367,9 @@ def _taken(batches: Sequence[pa.RecordBatch], rows: pa.Array) -> pa.Table:
     places = pc.sort_indices(rows)  # So that each batch is asked for its own at once.
     stored = rows.take(places)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-    ends = np.searchsorted(stored.to_numpy(), starts)
+    ends = np.searchsorted(numpy_array(stored), starts)
     found = [
-        batch.take(pc.subtract(stored[first:last], start))
+        batch.take(pc.subtract(stored[first:last], int(start)))
         for batch, start, first, last in zip(batches, starts, ends, ends[1:], strict=False)
         if first < last
     ]
@@ -388,9 +387,9 @@ def _file_structs(
         if parsed and field.name in parsed:
             children.append(parsed[field.name])
             continue
-        column = rows[_COLUMNS[field.name]].combine_chunks()
+        column = flat(rows[_COLUMNS[field.name]])
         if field.name == "dataChange":
-            column = pa.repeat(pa.scalar(False), count)
+            column = pa.repeat(arrow_scalar(False), count)
         children.append(column.cast(field.type))
     structs = pa.StructArray.from_arrays(children, fields=list(kind))
     return pa.table(

@@ -10,6 +10,11 @@ import sys
 
 def main() -> None:
     """Run the command line."""
+    from txlog.cli.plain import count, is_plain
+
+    words = sys.argv[1:]
+    if is_plain(words):
+        raise SystemExit(count(words[1]))
     try:
         from txlog.cli.app import run
     except ImportError as error:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from txlog.cli.output import error_text, print_json, print_table, print_text
-from txlog.commit.operation import Outcome
 from txlog.errors import TxlogError
 from txlog.table.table import Table
+
+if TYPE_CHECKING:
+    from txlog.commit.operation import Outcome
 
 app = typer.Typer(
     name="txlog",

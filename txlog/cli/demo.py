@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table as Grid
 
+from txlog.arrow import pc, pq
 from txlog.cli.flights import first_days, whole_year
 from txlog.cli.output import console
 from txlog.errors import AlreadyExistsError, UnsupportedFeatureError

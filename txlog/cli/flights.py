@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv as csv
-import pyarrow.parquet as pq
+
+from txlog.arrow import pq
 
 
 def whole_year() -> pa.Table | None:

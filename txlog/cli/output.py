@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as Grid
 
 from txlog.errors import TxlogError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def console() -> Console:
     """Return the console; without a terminal, lines are as long as they need to be."""
+    from rich.console import Console
+
     if sys.stdout.isatty():
         return Console()
     return Console(width=200, force_terminal=False, color_system=None)
@@ -34,6 +36,9 @@ def print_text(text: str) -> None:
 
 def print_table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows as a table."""
+    from rich.markup import escape
+    from rich.table import Table as Grid
+
     grid = Grid(title=title or None, show_header=any(names), title_justify="left")
     for at, name in enumerate(names):
         number = bool(rows) and all(type(row[at]) in (int, float) for row in rows)

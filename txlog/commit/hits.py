@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add, Remove
+from txlog.arrow import arrow_array, pc
 from txlog.commit.alteration import schema_of, tightens
 from txlog.commit.intent import Intent
 from txlog.commit.table import When
@@ -72,7 +72,7 @@ def _first(files: pa.Table) -> Hit | None:
 
 
 def _keys(paths: Iterable[str]) -> set[str]:
-    return set(canonical_keys(pa.array(sorted(paths), pa.string())).to_pylist())
+    return set(canonical_keys(arrow_array(sorted(paths), pa.string())).to_pylist())
 
 
 def _at(files: pa.Table, keys: set[str]) -> pa.Table:
@@ -81,7 +81,7 @@ def _at(files: pa.Table, keys: set[str]) -> pa.Table:
 
 
 def _is_at(files: pa.Table, keys: set[str]) -> pa.Array:
-    return pc.is_in(keys_of(files), value_set=pa.array(sorted(keys), pa.string()))
+    return pc.is_in(keys_of(files), value_set=arrow_array(sorted(keys), pa.string()))
 
 
 def _touched(intent: Intent) -> set[str]:
@@ -182,7 +182,7 @@ def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
     if not ids:
         return files.slice(0, 0)
     theirs = tagged_ids(files)
-    ours = pc.is_in(theirs, value_set=pa.array(sorted(ids), pa.int64()))
+    ours = pc.is_in(theirs, value_set=arrow_array(sorted(ids), pa.int64()))
     return files.filter(pc.or_(ours, pc.is_null(theirs)))
 
 

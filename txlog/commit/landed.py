@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.ndjson import rows as log_rows
 from txlog.actions.table import Metadata, Protocol, Txn
+from txlog.arrow import pc
 from txlog.checkpoint.hint import hinted_version
 from txlog.commit.encode import txn_id_of
 from txlog.errors import (

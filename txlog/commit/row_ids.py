@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.stats.files import num_records

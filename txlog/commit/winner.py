@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows, flat
 from txlog.actions.table import Metadata, Protocol
+from txlog.arrow import arrow_scalar, pc
 from txlog.commit.alteration import is_additive, new_columns, schema_of
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
@@ -140,7 +140,7 @@ def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
     rows = pa.table({"key": keys, "deleted": counts})
     before = rows.filter(pc.and_not(primary, adds)).group_by("key").aggregate([("deleted", "max")])
     if before.num_rows == 0:
-        return pa.repeat(pa.scalar(False), len(keys))
+        return pa.repeat(arrow_scalar(False), len(keys))
     after = rows.filter(pc.and_(primary, adds)).group_by("key").aggregate([("deleted", "min")])
     at = pc.index_in(after["key"], value_set=before["key"])
     grew = pc.greater(after["deleted_min"], before["deleted_max"].take(at))

@@ -7,8 +7,8 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import (
     And,
@@ -68,7 +68,7 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             column = data.column(path[0])
             return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
         case Literal(value, kind):
-            return pa.scalar(value, arrow_type(kind) if kind else None)
+            return arrow_scalar(value, arrow_type(kind) if kind else None)
         case Comparison(op, left, right):
             return _compare(op, _value(left, data), _value(right, data))
         case And(parts):
@@ -135,7 +135,7 @@ def _compare(op: str, left: Any, right: Any) -> Any:
 
 def _all_null(rows: Any) -> Any:
     if isinstance(rows, pa.Scalar):
-        return pa.scalar(None, pa.bool_())
+        return arrow_scalar(None, pa.bool_())
     return pa.nulls(len(rows), pa.bool_())
 
 
@@ -192,14 +192,14 @@ def _in(operand: Any, values: tuple[Literal, ...]) -> Any:
     constants = [v.value for v in known]
     if pa.types.is_floating(kind) and 0 in constants:
         constants += [0.0, -0.0]  # Arrow tells them apart.
-    is_one = pc.is_in(operand, value_set=pa.array(constants, kind))
+    is_one = pc.is_in(operand, value_set=arrow_array(constants, kind))
     is_one = pc.if_else(pc.is_null(operand), None, is_one)
     if len(known) < len(values):
         return pc.if_else(is_one, True, None)
     return is_one
 
 
-_EXACT = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+_EXACT = {"+": "add_checked", "-": "subtract_checked", "*": "multiply_checked"}
 _LONG_DIGITS = 19
 
 
@@ -223,17 +223,17 @@ def _as_decimal(value: Any) -> Any:
 
 def _arithmetic(op: str, left: Any, right: Any) -> Any:
     if pa.types.is_null(left.type) or pa.types.is_null(right.type):
-        return pa.scalar(None, pa.float64())
+        return arrow_scalar(None, pa.float64())
     integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
     if op in _EXACT and not integers and _fits(op, left.type, right.type):
-        return _EXACT[op](_as_decimal(left), _as_decimal(right))
+        return pc.call_function(_EXACT[op], [_as_decimal(left), _as_decimal(right)])
     kind = pa.int64() if integers and op != "/" else pa.float64()
     if pa.types.is_floating(kind):
         left, right = _as_double(left), _as_double(right)
     else:
         left, right = left.cast(kind), right.cast(kind)
     if op in ("/", "%"):
-        right = pc.if_else(pc.equal(right, pa.scalar(0, kind)), pa.scalar(None, kind), right)
+        right = pc.if_else(pc.equal(right, arrow_scalar(0, kind)), arrow_scalar(None, kind), right)
     match op:
         case "+":
             return pc.add_checked(left, right)

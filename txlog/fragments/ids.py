@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.fragments.places import places_of
 
 ID_TAG = "txlog.fragmentId"
@@ -33,7 +33,7 @@ def tag_texts(files: pa.Table, tag: str) -> pa.Array:
     tags = flat(files["tags"])
     if tags.null_count == len(tags):  # Mostly, and it is looked at often.
         return pa.nulls(len(tags), pa.string())
-    return pc.map_lookup(tags, pa.scalar(tag), "last")
+    return pc.map_lookup(tags, arrow_scalar(tag), "last")
 
 
 def tagged_ids(files: pa.Table) -> pa.Array:
@@ -70,7 +70,7 @@ def fragment_ids(files: pa.Table) -> pa.Array:
 
 def _provisional(paths: pa.ChunkedArray) -> pa.Array:
     """Return the ids that files have by the order of their paths."""
-    whole = paths.cast(pa.binary()).combine_chunks()
+    whole = flat(paths.cast(pa.binary()))
     places = pc.rank(whole, sort_keys="ascending", tiebreaker="first").cast(pa.int64())
     return pc.add(places, PROVISIONAL - 1)
 
@@ -100,8 +100,8 @@ def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | 
     if (alike != 1).any():
         return None
     found = np.empty(len(wanted), np.int64)
-    found[order.to_numpy()] = below + PROVISIONAL
-    return pa.array(found)
+    found[numpy_array(order)] = below + PROVISIONAL
+    return arrow_array(found)
 
 
 def highest_id(files: pa.Table, recorded: int | None) -> int:

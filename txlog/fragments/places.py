@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.arrow import arrow_array, pc
 
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 """Which bits of a word are its first bytes, so many."""
@@ -33,7 +33,7 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
     """
     if not len(paths) or not wanted:
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.int64)
-    asked = pa.array(wanted, pa.binary())
+    asked = arrow_array(wanted, pa.binary())
     ends = pc.min_max(paths.cast(pa.binary())).as_py()
     start = _shared(min(wanted[0], ends["min"]), max(wanted[-1], ends["max"]))
     longest = pc.max(pc.binary_length(asked)).as_py()
@@ -56,7 +56,7 @@ def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Number
     # They are wanted ones themselves, but for zeros at the end.
     same = np.zeros(len(wanted), np.int64)
     for row, path in zip(
-        rows.tolist(), paths.take(pa.array(rows)).cast(pa.binary()).to_pylist(), strict=True
+        rows.tolist(), paths.take(arrow_array(rows)).cast(pa.binary()).to_pylist(), strict=True
     ):
         found[row] = bisect_right(wanted, path)
         same[bisect_left(wanted, path) : found[row]] += 1

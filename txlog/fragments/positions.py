@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
+
+from txlog.arrow import pc
 
 _FEW = 8
 """Of how many positions one may be deleted for the deleted ones to be few."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError
 from txlog.fragments.ids import fragment_ids, shared_ids, tag_texts, tagged_ids
 
@@ -40,7 +40,7 @@ class ColumnFiles:
     def giving(self, name: str) -> pa.Array:
         """Return which of the files give the column of a physical name."""
         sets = [at for at, names in enumerate(self.field_sets) if name in names]
-        return pc.is_in(self.field_set, value_set=pa.array(sets, pa.int64()))
+        return pc.is_in(self.field_set, value_set=arrow_array(sets, pa.int64()))
 
     def filter(self, chosen: pa.Array, owners: pa.Array) -> ColumnFiles:
         """Return some of the files, with the places that their fragments have elsewhere."""
@@ -105,8 +105,8 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
         return single_files(primaries, ids)
     owners = _owners(columns, ids)
     _require(columns, columns["dv_id"].is_null(), "a column file has deletions of its own")
-    of_primary = primaries["base_row_id"].combine_chunks().take(owners)
-    same = pc.equal(columns["base_row_id"].combine_chunks(), of_primary)
+    of_primary = flat(primaries["base_row_id"]).take(owners)
+    same = pc.equal(flat(columns["base_row_id"]), of_primary)
     _require(columns, pc.fill_null(same, True), "its baseRowId is not that of its primary")
     encoded = texts.filter(is_column).dictionary_encode()
     sets = tuple(
@@ -152,14 +152,14 @@ def _parsed(text: str, rows: pa.Table) -> tuple[str, ...]:
 
 def _require_disjoint(columns: ColumnFiles) -> None:
     """Refuse two files that give one column to one fragment."""
-    names = pa.array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
+    names = arrow_array(columns.field_sets, pa.list_(pa.string())).take(columns.field_set)
     parents = pc.list_parent_indices(names)
-    given = pa.table({"owner": columns.owners.take(parents), "name": names.flatten()})
-    counted = given.group_by(["owner", "name"]).aggregate([([], "count_all")])
-    twice = counted.filter(pc.greater(counted["count_all"], 1))
-    if twice.num_rows:
-        owner, name = twice["owner"][0].as_py(), twice["name"][0].as_py()
-        both = pc.and_(pc.equal(columns.owners, owner), columns.giving(name))
+    owners = columns.owners.take(parents).cast(pa.string())
+    counted = pc.value_counts(pc.binary_join_element_wise(owners, names.flatten(), " "))
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    if len(twice):
+        owner, _, name = twice[0].as_py().partition(" ")
+        both = pc.and_(pc.equal(columns.owners, int(owner)), columns.giving(name))
         raise _corrupt(
             columns.rows.filter(both), f"another file gives column {name} to its fragment too"
         )

@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.text_bytes import text_bytes
+from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
@@ -93,7 +93,7 @@ def _keys(paths: pa.Array) -> pa.Array:
     if not pc.any(special).as_py():
         return paths
     keys = [_key(path) for path in paths.filter(special).to_pylist()]
-    return pc.replace_with_mask(paths, special, pa.array(keys, pa.string()))
+    return pc.replace_with_mask(paths, special, arrow_array(keys, pa.string()))
 
 
 def _are_plain(paths: pa.Array) -> bool:

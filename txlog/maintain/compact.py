@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -20,6 +20,7 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
+from txlog.maintain.limits import MAX_COLUMN_FILES, MAX_DELETED_FRACTION
 from txlog.maintain.partitions import require_partition_columns
 from txlog.scan.engine import map_all
 from txlog.scan.files import files_at
@@ -32,8 +33,6 @@ from txlog.writing.options import WriteOptions
 from txlog.writing.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
 from txlog.writing.vectors import removes_of
 
-MAX_DELETED_FRACTION = 0.05
-MAX_COLUMN_FILES = 8
 _SMALL = 0.75  # Of the size that files should have.
 
 

@@ -9,12 +9,12 @@ from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Metadata
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation

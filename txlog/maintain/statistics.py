@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
+from txlog.arrow import pc
 from txlog.log.paths import canonical_keys
 
 _WORDS = 4

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.reconcile.distinct import are_different, file_keys
@@ -44,19 +45,32 @@ def newest(rows: pa.Table) -> pa.Table:
     keyed = pa.table(
         {"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)}
     ).sort_by([("version", "descending")])
-    groups = keyed.group_by("key", use_threads=False)  # One thread keeps the order.
-    kept = groups.aggregate([("row", "first"), ("row", "count"), ("version", "count_distinct")])
-    if kept.num_rows == rows.num_rows:
+    # `group_by` would load `pyarrow.acero`, and with it pandas.
+    coded = pc.dictionary_encode(keyed["key"])
+    codes = np.concatenate([numpy_array(chunk.indices) for chunk in coded.chunks])
+    different = coded.chunk(0).dictionary
+    if len(different) == rows.num_rows:
         return rows
-    twice = pc.less(kept["version_count_distinct"], kept["row_count"])
-    if pc.any(twice).as_py():
-        _require_copies(rows, keyed, kept.filter(twice)["key"])
-    return rows.take(kept["row_first"])
+    twice = _twice(codes, np.concatenate([numpy_array(part) for part in keyed["version"].chunks]))
+    if len(twice):
+        _require_copies(rows, keyed, different.take(arrow_array(twice)))
+    first = np.empty(len(different), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # The first place of each is put last.
+    return rows.take(keyed["row"].take(arrow_array(first)))
 
 
-def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.ChunkedArray) -> None:
+def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the codes that one version has twice, ascending."""
+    order = np.lexsort((versions, codes))
+    codes, versions = codes[order], versions[order]
+    same = (codes[1:] == codes[:-1]) & (versions[1:] == versions[:-1])
+    repeated: NDArray[np.int32] = np.unique(codes[1:][same])
+    return repeated
+
+
+def _require_copies(rows: pa.Table, keyed: pa.Table, keys: pa.Array) -> None:
     """Raise if a commit names a file twice with different content."""
-    named = keyed.filter(pc.is_in(keyed["key"], value_set=flat(keys)))
+    named = keyed.filter(pc.is_in(keyed["key"], value_set=keys))
     said: dict[tuple[str, int], dict[str, Any]] = {}
     contents = _contents(rows.take(named["row"]))
     for key, version, row, content in zip(
@@ -97,7 +111,7 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
                 reason="the checkpoint adds the same file twice, with different content",
                 remedy="Delete the checkpoint if the commits that it covers are still there",
             )
-    return pa.concat_tables([live.take(pa.array(kept, pa.int64())), state_of(rows).tombstones])
+    return pa.concat_tables([live.take(arrow_array(kept, pa.int64())), state_of(rows).tombstones])
 
 
 def _contents(rows: pa.Table) -> list[dict[str, Any]]:

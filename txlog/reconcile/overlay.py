@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.distinct import file_keys
 from txlog.reconcile.files import FileState, newest, state_of
@@ -70,13 +70,13 @@ def untouched(rows: pa.Table, newer: Newer) -> pa.Table:
     maybe = np.flatnonzero(_maybe_touched(rows["path"], newer))
     if not len(maybe):
         return rows
-    some = rows.select(["path", "dv_id"]).take(pa.array(maybe))
+    some = rows.select(["path", "dv_id"]).take(arrow_array(maybe))
     touched = pc.is_in(flat(file_keys(some)), value_set=newer.keys)
     if not pc.any(touched).as_py():
         return rows
     left = np.ones(rows.num_rows, np.bool_)
-    left[maybe[np.asarray(touched)]] = False
-    return rows.filter(pa.array(left))
+    left[maybe[numpy_array(touched)]] = False
+    return rows.filter(arrow_array(left))
 
 
 def _maybe_touched(paths: pa.ChunkedArray, newer: Newer) -> Mask:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.schema.timestamps import DAY_US, days_of
 
 CUTOVER = -141_427  # 1582-10-15, in days since the epoch: the first day that both have.
@@ -76,7 +76,7 @@ def _rebased_days(days: pa.Array) -> pa.Array:
     if not pc.any(old).as_py():
         return days
     distinct = days.filter(old).unique()
-    meant = pa.array([_gregorian(day) for day in distinct.to_pylist()], pa.int64())
+    meant = arrow_array([_gregorian(day) for day in distinct.to_pylist()], pa.int64())
     places = pc.index_in(days.filter(old), value_set=distinct)
     return pc.replace_with_mask(days, old, meant.take(places))
 

@@ -6,9 +6,10 @@ spell lists and maps in its own way. Pure.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.errors import DataFileError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import (
@@ -124,9 +125,9 @@ def _is_bare(values: pa.Array, kind: pa.DataType, element: DataType) -> bool:
 
 def _months(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Return numbers of months as intervals, which Arrow keeps as months, days, nanoseconds."""
-    low = pc.bit_wise_and(array.cast(pa.int64()).fill_null(0), 0xFFFF_FFFF)
-    pairs = pa.concat_arrays([low, pa.nulls(len(low), pa.int64()).fill_null(0)])
-    order = pa.array([at for row in range(len(low)) for at in (row, row + len(low))], pa.int64())
+    low = pc.bit_wise_and(pc.fill_null(array.cast(pa.int64()), 0), 0xFFFF_FFFF)
+    pairs = pa.concat_arrays([low, arrow_array(np.zeros(len(low), np.int64))])
+    order = arrow_array([at for row in range(len(low)) for at in (row, row + len(low))], pa.int64())
     validity = None if array.null_count == 0 else array.is_valid().buffers()[1]
     return pa.Array.from_buffers(target, len(low), [validity, pairs.take(order).buffers()[1]])
 
@@ -169,7 +170,7 @@ def _child(array: pa.StructArray, field: StructField, mode: str) -> pa.Array:
 
 def _struct(children: list[pa.Array], target: pa.DataType, like: pa.Array) -> pa.Array:
     if not children:
-        return pa.array([None if null else {} for null in like.is_null().to_pylist()], target)
+        return arrow_array([None if null else {} for null in like.is_null().to_pylist()], target)
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(like))
 
 

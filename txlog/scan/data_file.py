@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from txlog.arrow import arrow_array, arrow_scalar, pq
 from txlog.cached import cached_property
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
@@ -208,9 +208,9 @@ class OpenFile:
     def _addresses(self) -> Bounds:
         """Return what is known of the row groups' metadata columns."""
         groups = self.row_groups
-        starts = pa.array([start for start, _ in groups], pa.int64())
-        rows = pa.array([stop - start for start, stop in groups], pa.int64())
-        ids = pa.repeat(pa.scalar(self._fragment_id, pa.int64()), len(groups))
+        starts = arrow_array([start for start, _ in groups], pa.int64())
+        rows = arrow_array([stop - start for start, stop in groups], pa.int64())
+        ids = pa.repeat(arrow_scalar(self._fragment_id, pa.int64()), len(groups))
         found = metadata_bounds(ids, rows, self._plan.row_tracking, starts=starts)
         ours = self._plan.metadata_columns  # A table's own column may hide one.
         return Bounds(rows, {(name,): held for name, held in found.items() if name in ours})

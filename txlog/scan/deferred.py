@@ -8,9 +8,9 @@ from functools import partial
 from operator import add
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import FILE_ROWS, flat
+from txlog.arrow import pc
 from txlog.cached import cached_property
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source

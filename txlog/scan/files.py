@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, fragment_rows, single_files
 from txlog.snapshot.snapshot import Snapshot
@@ -15,7 +15,7 @@ from txlog.stats.files import num_records, physical_rows
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
     """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
-    return rows.filter(pc.is_in(rows["path"], value_set=pa.array(list(paths), pa.string())))
+    return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))
 
 
 def live_fragments(snapshot: Snapshot, live: pa.Table, only: int | None = None) -> list[Fragment]:

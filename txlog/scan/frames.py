@@ -11,6 +11,7 @@ from itertools import chain
 import polars as pl
 import pyarrow as pa
 
+from txlog.arrow import arrow_scalar, empty_table
 from txlog.errors import TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
@@ -46,7 +47,7 @@ def read_frame(
     store: Store, plan: ReadPlan, fragments: tuple[Fragment, ...], engine: Engine
 ) -> pl.DataFrame:
     """Return the rows of some fragments, in their order; errors as in `read_fragment`."""
-    none = as_frame(plan.schema.empty_table())
+    none = as_frame(empty_table(plan.schema))
     runs = runs_of(
         plan,
         fragments,
@@ -143,7 +144,7 @@ def _alive(store: Store, run: Run) -> pl.Series | None:
         masks.append(alive_mask(deleted, 0, source.rows))
     if all(mask is None for mask in masks):
         return None
-    everything = pa.scalar(True)
+    everything = arrow_scalar(True)
     return pl.Series(
         values=pa.concat_arrays(
             [

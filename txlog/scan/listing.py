@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.checkpoint.file_rows import Wanted
 from txlog.errors import InvalidInputError
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
@@ -113,7 +113,7 @@ def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
     # What nobody asks for is neither found out nor put in order: statistics are long texts.
     made = list(dict.fromkeys([*names, "fragment_id"]))
     owners = rows.columns.owners
-    fields = pa.array(rows.columns.fields(), FILES.field("fields").type)
+    fields = arrow_array(rows.columns.fields(), FILES.field("fields").type)
     nothing = pa.nulls(rows.primaries.num_rows, fields.type)
     parts = [
         _described(rows.primaries, rows.ids, nothing, made),

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_scalar, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
@@ -80,7 +80,7 @@ def metadata_bounds(
     tracking
         With row tracking there are no bounds of ids: rows that moved brought theirs along.
     """
-    none = pa.repeat(pa.scalar(0, pa.int64()), len(ids))
+    none = pa.repeat(arrow_scalar(0, pa.int64()), len(ids))
     first = pc.add(pc.multiply(ids, _POSITIONS), starts)
     count = pc.min_element_wise(pc.coalesce(rows, _POSITIONS), _POSITIONS)
     addresses = ColumnBounds(first, pc.subtract(pc.add(first, count), 1), none)
@@ -129,9 +129,9 @@ def metadata_column(
         The table tracks rows, but the file has no ids or no version; it is named.
     """
     if name == FRAGMENT_ID:
-        return pa.repeat(pa.scalar(fragment.id, pa.int32()), count)
+        return pa.repeat(arrow_scalar(fragment.id, pa.int32()), count)
     if name == ROW_VERSION:
-        fresh = pa.repeat(pa.scalar(_tracked(fragment, ROW_VERSION), pa.int64()), count)
+        fresh = pa.repeat(arrow_scalar(_tracked(fragment, ROW_VERSION), pa.int64()), count)
     elif name == ROW_ID and tracking is not None:
         fresh = _positions(_tracked(fragment, ROW_ID) + start, count)
     else:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import empty_rows
+from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
@@ -158,7 +158,7 @@ def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> File
     """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure."""
     bound, files = reading.where, len(rows.ids)
     if bound is None:
-        everything = pa.repeat(pa.scalar(True), files)
+        everything = pa.repeat(arrow_scalar(True), files)
         left = Narrowed(rows, physical_rows(rows), everything, files)
     else:
         require_same_counts(rows)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from txlog.arrow import pq
 from txlog.fragments.fragment import Fragment
 from txlog.scan.calendar import is_legacy
 from txlog.scan.columns import find_column

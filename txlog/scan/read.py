@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from txlog.arrow import arrow_array, pc, pq
 from txlog.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
@@ -202,7 +201,7 @@ class FragmentReader:
         values: Mapping[str, str | None] = self._fragment.partition_values
         physical = column.name_in_files(self._plan.mapping_mode)
         text = values.get(physical, values.get(column.name))
-        return parse_partition_values(pa.array([text], pa.string()), column.type)[0]
+        return parse_partition_values(arrow_array([text], pa.string()), column.type)[0]
 
 
 def rows_of(

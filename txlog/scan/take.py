@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import alive_mask, as_bitmap
@@ -97,7 +97,7 @@ def take(
         partial(_take_from, store, plan.reading),
         [(known[number], positions) for number, positions in wanted.items()],
     )
-    found = pa.concat_tables([plan.schema.empty_table(), *parts])
+    found = pa.concat_tables([empty_table(plan.schema), *parts])
     return found.take(pc.index_in(asked, value_set=ordered))
 
 
@@ -156,7 +156,7 @@ def _where_they_began(scan: Scan, asked: pa.Array) -> pa.Table:
         partial(_ids_at, scan.store, scan.plan.reading),
         [(held[at], BitMap64(positions)) for at, positions in wanted.items()],
     )
-    found = pa.concat_tables([scan.schema.empty_table(), *parts])
+    found = pa.concat_tables([empty_table(scan.schema), *parts])
     return found.filter(pc.is_in(found[ROW_ID], value_set=asked))
 
 
@@ -210,7 +210,7 @@ def positions_of(
 
 def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
     try:
-        found = pa.array(values)  # A float would become a number here, if one were asked for.
+        found = arrow_array(values)  # A float would become a number here, if one were asked for.
         if len(found) and not pa.types.is_integer(found.type):
             raise TypeError(f"these are {found.type}")
         found = found.cast(pa.int64())

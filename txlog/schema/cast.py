@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_scalar, pc
 from txlog.schema.types import ArrayType, DataType, MapType, StructType
 
 _LARGEST_OFFSET = 2**31 - 1
@@ -86,7 +86,7 @@ def _list(array: pa.Array, kind: ArrayType, target: Any) -> pa.Array:
     ends = pc.cumulative_sum(lengths)
     if ends[-1].as_py() > _LARGEST_OFFSET:
         raise ValueError(f"a batch holds more than {_LARGEST_OFFSET} list elements")
-    offsets = pa.concat_arrays([pa.repeat(pa.scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
+    offsets = pa.concat_arrays([pa.repeat(arrow_scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
     values = cast_array(elements, kind.element, target.value_type)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 

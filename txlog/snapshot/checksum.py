@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.checksum import VersionChecksum, decode_checksum
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import deleted_counts
 from txlog.log.names import log_path
@@ -240,9 +240,9 @@ def _compare_files(checksum: VersionChecksum, live: pa.Table) -> Iterator[Compar
         vectors_of = (file.deletion_vector for file in files)
         stated = pa.table(
             {
-                "path": pa.array([file.path for file in files], pa.string()),
-                "dv_id": pa.array([v.unique_id if v else None for v in vectors_of], pa.string()),
-                "size": pa.array([file.size for file in files], pa.int64()),
+                "path": arrow_array([file.path for file in files], pa.string()),
+                "dv_id": arrow_array([v.unique_id if v else None for v in vectors_of], pa.string()),
+                "size": arrow_array([file.size for file in files], pa.int64()),
             }
         )
         yield _comparison("allFiles", "{}{} ({} bytes)", _file_facts(stated), _file_facts(live))

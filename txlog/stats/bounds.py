@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.stats_text import Path
+from txlog.arrow import pc
 
 ALL = -1
 """As a null count: all rows are null, however many those are."""

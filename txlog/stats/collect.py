@@ -12,10 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.stats_text import Path, put
+from txlog.arrow import pc, pq
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path, StatsText
+from txlog.arrow import arrow_array, pc
 from txlog.schema.types import DataType
 from txlog.stats.collect import has_bounds
 from txlog.stats.files import num_records
@@ -34,7 +34,7 @@ def lacking(
     structs = flat(files["stats_parsed"]) if "stats_parsed" in files.column_names else None
     incomplete = pc.is_null(num_records(files))
     for path, kind in columns.items():
-        lacks = pa.array([_lacks(document, path, kind) for document in documents], pa.bool_())
+        lacks = arrow_array([_lacks(document, path, kind) for document in documents], pa.bool_())
         if structs is not None:
             lacks = pc.and_(lacks, _structs_lack(structs, path, kind))
         if path[0] in answers:

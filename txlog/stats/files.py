@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path
+from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.cached import cached_property
 from txlog.schema.batches import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
@@ -116,7 +116,7 @@ def parsed_bounds(
 ) -> Bounds:
     """Return what `json_bounds` returns, by parsing each text: slow and plain."""
     documents = [quick_document(text) for text in stats.to_pylist()]
-    rows = pa.array([count_of(document.get("numRecords")) for document in documents], pa.int64())
+    rows = arrow_array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
     for path in paths:
         kind = kind_of(schema, path)
@@ -127,7 +127,7 @@ def parsed_bounds(
         columns[path] = without_contradictions(
             typed([value_at(d.get("minValues"), path_in_text) for d in documents], low, kind),
             typed([value_at(d.get("maxValues"), path_in_text) for d in documents], high, kind),
-            pa.array([_null_count(d, path_in_text) for d in documents], pa.int64()),
+            arrow_array([_null_count(d, path_in_text) for d in documents], pa.int64()),
         )
     return Bounds(rows, columns)
 
@@ -173,7 +173,7 @@ class _Documents:
         if not len(unclear_rows):
             return values
         more = typed([parsed(document) for document in self._parsed(unclear_rows)], read, kind)
-        return pc.replace_with_mask(values, pa.array(scanned.unclear), more)
+        return pc.replace_with_mask(values, arrow_array(scanned.unclear), more)
 
     def _nulls(self, path: Path) -> pa.Array:
         scanned = self._found("nullCount", path)
@@ -197,12 +197,12 @@ class _Documents:
         unclear_rows = np.flatnonzero(unclear)
         if not len(unclear_rows):
             return values
-        more = pa.array([read(document) for document in self._parsed(unclear_rows)], pa.int64())
-        return pc.replace_with_mask(values, pa.array(unclear), more)
+        more = arrow_array([read(document) for document in self._parsed(unclear_rows)], pa.int64())
+        return pc.replace_with_mask(values, arrow_array(unclear), more)
 
     def _parsed(self, rows: Any) -> list[dict[str, Any]]:
         missing = [row for row in rows.tolist() if row not in self._kept]
-        texts = self.texts.take(pa.array(missing, pa.int64())).to_pylist()
+        texts = self.texts.take(arrow_array(missing, pa.int64())).to_pylist()
         self._kept.update(zip(missing, map(quick_document, texts), strict=True))
         return [self._kept[row] for row in rows.tolist()]
 
@@ -214,14 +214,14 @@ class _Documents:
     def _scan(self) -> JsonScan:
         """The scan of the texts. Texts in odd spellings are normalised first, if that helps."""
         scan = JsonScan(self.texts)
-        odd = np.flatnonzero(scan.unclear & np.asarray(self.texts.is_valid()))
-        sample = self.texts.take(pa.array(odd[:: len(odd) // _SAMPLE + 1]))
+        odd = np.flatnonzero(scan.unclear & numpy_array(self.texts.is_valid()))
+        sample = self.texts.take(arrow_array(odd[:: len(odd) // _SAMPLE + 1]))
         if len(odd) <= _FEW or JsonScan(_respelled(sample)).unclear.any():
             return scan
         mask = np.zeros(len(self.texts), np.bool_)
         mask[odd] = True
-        plain = _respelled(self.texts.filter(pa.array(mask)))
-        return JsonScan(pc.replace_with_mask(self.texts, pa.array(mask), plain))
+        plain = _respelled(self.texts.filter(arrow_array(mask)))
+        return JsonScan(pc.replace_with_mask(self.texts, arrow_array(mask), plain))
 
 
 def _respelled(texts: pa.Array) -> pa.Array:
@@ -231,7 +231,7 @@ def _respelled(texts: pa.Array) -> pa.Array:
     """
     documents = map(quick_document, texts.to_pylist())
     plain = [stats_json(document) if document else None for document in documents]
-    return pc.coalesce(pa.array(plain, pa.string()), texts)
+    return pc.coalesce(arrow_array(plain, pa.string()), texts)
 
 
 def _names(schema: StructType) -> set[str]:
@@ -273,7 +273,9 @@ def _counts(scanned: Found) -> pa.Array:
     """Return JSON values as counts; null for a value that is no count."""
     if scanned.whole:
         return pc.if_else(pc.greater_equal(scanned.values, 0), scanned.values, None)
-    return pa.array([count_of(_value(token)) for token in scanned.values.to_pylist()], pa.int64())
+    return arrow_array(
+        [count_of(_value(token)) for token in scanned.values.to_pylist()], pa.int64()
+    )
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:

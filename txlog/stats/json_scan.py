@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from txlog.actions.stats_text import SECTIONS
 from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
+from txlog.arrow import arrow_array, numpy_array
 from txlog.cached import cached_property
 
 Places = NDArray[np.int64]
@@ -56,7 +57,7 @@ class JoinedTexts:
         self.starts: Places = text_places.starts.astype(np.int64) - first
         self.ends: Places = text_places.ends.astype(np.int64) - first
         if texts.null_count:  # A null may have bytes too.
-            self.ends = np.where(texts.is_valid(), self.ends, self.starts)
+            self.ends = np.where(numpy_array(texts.is_valid()), self.ends, self.starts)
 
     def where(self, begin: Places, end: Places, needle: bytes) -> Places:
         """Return one place of some bytes in each text, between two places; not always the first.
@@ -337,7 +338,7 @@ class JsonScan:
         if numbers is not None:
             values, missing = np.zeros(len(places), np.int64), places < 0
             values[asked] = numbers
-            return Found(pa.array(values, mask=missing), np.zeros(len(places), np.bool_))
+            return Found(arrow_array(values, mask=missing), np.zeros(len(places), np.bool_))
         ends = _ENDING[window]
         length = ends.argmax(1)
         ended = ends[np.arange(len(begins)), length]

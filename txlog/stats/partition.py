@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
@@ -38,20 +38,20 @@ def entries(maps: pa.MapArray, name: str) -> pa.Array:
     """
     regular = _regular(maps)
     if regular is None:
-        return pc.map_lookup(_string_maps(maps), pa.scalar(name), "last")
+        return pc.map_lookup(_string_maps(maps), arrow_scalar(name), "last")
     names, items = regular
     if name not in names:
         return pa.nulls(len(maps), pa.string())
     last = len(names) - 1 - names[::-1].index(name)
-    return items.take(pa.array(np.arange(last, len(items), len(names))))
+    return items.take(arrow_array(np.arange(last, len(items), len(names))))
 
 
 def are_there(maps: pa.MapArray, name: str) -> pa.Array:
     """Return which maps have a name, even if its value is null."""
     regular = _regular(maps)
     if regular is None:
-        return pc.is_valid(pc.map_lookup(_string_maps(maps), pa.scalar(name), "all"))
-    return pa.repeat(pa.scalar(name in regular[0]), len(maps))
+        return pc.is_valid(pc.map_lookup(_string_maps(maps), arrow_scalar(name), "all"))
+    return pa.repeat(arrow_scalar(name in regular[0]), len(maps))
 
 
 def _string_maps(maps: pa.MapArray) -> pa.MapArray:
@@ -63,13 +63,13 @@ def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
     """Return the names of maps and their values, map by map; None unless all names are the same."""
     if not len(maps) or maps.null_count:
         return None
-    offsets = maps.offsets.to_numpy()
+    offsets = numpy_array(maps.offsets)
     start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     width = count // len(maps)
     if not width or (np.diff(offsets) != width).any():
         return None
     keys = maps.keys.slice(start, count).dictionary_encode()
-    numbers = keys.indices.to_numpy().reshape(len(maps), width)
+    numbers = numpy_array(keys.indices).reshape(len(maps), width)
     if (numbers != numbers[0]).any():
         return None
     names = [keys.dictionary[number].as_py() for number in numbers[0].tolist()]
@@ -82,10 +82,10 @@ def encoded(texts: pa.Array) -> pa.DictionaryArray:
         return texts.dictionary_encode()
     if len(texts.dictionary) > len(texts):
         return texts.dictionary_decode().dictionary_encode()
-    used = np.bincount(texts.indices.drop_null().to_numpy(), minlength=len(texts.dictionary)) > 0
-    numbers = pa.array(np.cumsum(used, dtype=np.int32) - 1)
+    used = np.bincount(numpy_array(texts.indices.drop_null()), minlength=len(texts.dictionary)) > 0
+    numbers = arrow_array(np.cumsum(used, dtype=np.int32) - 1)
     return pa.DictionaryArray.from_arrays(
-        numbers.take(texts.indices), texts.dictionary.filter(pa.array(used))
+        numbers.take(texts.indices), texts.dictionary.filter(arrow_array(used))
     )
 
 
@@ -149,10 +149,10 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
 
 def _array(values: list[Any], target: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(target):
-        return pa.array(values, pa.int64()).cast(target)
+        return arrow_array(values, pa.int64()).cast(target)
     if pa.types.is_date(target):
-        return pa.array(values, pa.int32()).cast(target)
-    return pa.array(values, target)
+        return arrow_array(values, pa.int32()).cast(target)
+    return arrow_array(values, target)
 
 
 def _reader(kind: DataType) -> Callable[[str], Any]:
@@ -230,7 +230,7 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
             held, text = distinct, _text
     # Of an empty text, the log cannot say that it is none.
     texts = [None if value is None else text(value) or None for value in held.to_pylist()]
-    merged = pa.array(texts, pa.string()).dictionary_encode(null_encoding="encode")
+    merged = arrow_array(texts, pa.string()).dictionary_encode(null_encoding="encode")
     return pa.DictionaryArray.from_arrays(merged.indices.take(coded.indices), merged.dictionary)
 
 

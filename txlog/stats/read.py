@@ -13,11 +13,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path
+from txlog.arrow import arrow_array, pc, pq
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
@@ -87,8 +86,8 @@ def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
     target = bound_type(kind)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return pa.array(bounds, numbers).cast(target)
-    return pa.array(bounds, target)
+        return arrow_array(bounds, numbers).cast(target)
+    return arrow_array(bounds, target)
 
 
 def readers(kind: DataType) -> tuple[Reader, Reader]:
@@ -339,7 +338,7 @@ def row_group_bounds(
     """
     schema = StructType(tuple(columns))
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    rows = pa.array([group.num_rows for group in groups], pa.int64())
+    rows = arrow_array([group.num_rows for group in groups], pa.int64())
     names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
     bounds = {}
@@ -353,7 +352,7 @@ def row_group_bounds(
         bounds[path] = without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
-            pa.array([_footer_nulls(s) for s in statistics], pa.int64()),
+            arrow_array([_footer_nulls(s) for s in statistics], pa.int64()),
         )
     return Bounds(rows, bounds)
 
@@ -388,6 +387,6 @@ def _footer_nulls(statistics: Any) -> int | None:
 def _footer(values: list[Any], kind: DataType) -> pa.Array:
     target = bound_type(kind)
     try:
-        return pa.array(values, target)
+        return arrow_array(values, target)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return pa.nulls(len(values), target)

@@ -10,8 +10,8 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_scalar, pc
 from txlog.expressions.tree import (
     And,
     Column,
@@ -43,7 +43,7 @@ def always(where: Expression, bounds: Bounds) -> pa.Array:
 
 
 def _all(bounds: Bounds, value: bool) -> pa.Array:
-    return pa.repeat(pa.scalar(value), len(bounds))
+    return pa.repeat(arrow_scalar(value), len(bounds))
 
 
 def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
@@ -97,8 +97,9 @@ def _constant(literal: Literal) -> pa.Scalar | None:
     """Return a constant as an Arrow scalar; None for null and for NaN."""
     if literal.value is None:
         return None
-    scalar = pa.scalar(literal.value, arrow_type(literal.type) if literal.type else None)
-    return None if scalar.as_py() != scalar.as_py() else scalar
+    scalar = arrow_scalar(literal.value, arrow_type(literal.type) if literal.type else None)
+    is_nan = pa.types.is_floating(scalar.type) and scalar.as_py() != scalar.as_py()
+    return None if is_nan else scalar
 
 
 def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
@@ -199,7 +200,7 @@ def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
 def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
     """Return true where all values that are not null are known to match."""
     prefix, rest = split_pattern(pattern)
-    nothing = pa.repeat(pa.scalar(False), len(known.nulls))
+    nothing = pa.repeat(arrow_scalar(False), len(known.nulls))
     if not pa.types.is_string(known.low.type):
         return nothing
     if not rest:

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path, exact_document, stats_json, value_at
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
@@ -93,7 +93,7 @@ def typed_stats(files: pa.Table, kind: pa.StructType) -> pa.StructArray:
         _read_chunk(texts.slice(start, _CHUNK_ROWS), kind)
         for start in range(0, len(texts), _CHUNK_ROWS)
     ]
-    structs = pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    structs = pa.concat_arrays(chunks) if chunks else arrow_array([], kind)
     if "stats_parsed" not in files.column_names or not structs.null_count:
         return structs
     older = _cast(flat(files["stats_parsed"]), kind)
@@ -129,7 +129,7 @@ def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
         return _values([value_at(document, path) for document in documents], target)
 
     children = [child((field.name,), field.type) for field in kind]
-    absent = pa.array([document is None for document in documents], pa.bool_())
+    absent = arrow_array([document is None for document in documents], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=absent)
 
 
@@ -143,8 +143,8 @@ def _values(values: list[Any], target: pa.DataType) -> pa.Array:
             typed.append(None)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return pa.array(typed, numbers).cast(target)
-    return pa.array(typed, target)
+        return arrow_array(typed, numbers).cast(target)
+    return arrow_array(typed, target)
 
 
 def _reader(target: pa.DataType) -> Callable[[Any], Any]:
@@ -156,7 +156,7 @@ def _reader(target: pa.DataType) -> Callable[[Any], Any]:
     if kinds.is_floating(target):
         return _float
     if kinds.is_decimal(target):
-        return lambda value: pa.scalar(_decimal(value), target).as_py()
+        return lambda value: arrow_scalar(_decimal(value), target).as_py()
     if kinds.is_date(target):
         return lambda value: parse_date(_of(value, str))
     if kinds.is_timestamp(target):
@@ -283,7 +283,7 @@ def _partition_values(texts: pa.Array, kind: DataType) -> pa.Array:
 def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
     for text in texts.to_pylist():
         try:
-            yield parse_partition_values(pa.array([text], pa.string()), kind)
+            yield parse_partition_values(arrow_array([text], pa.string()), kind)
         except LogCorruptError:
             yield pa.nulls(1, arrow_type(kind))
 
@@ -304,7 +304,7 @@ def with_json_stats(rows: pa.Table) -> pa.Table:
         for text, node in zip(rows["stats"].to_pylist(), nodes, strict=True)
     ]
     place = rows.column_names.index("stats")
-    rows = rows.set_column(place, "stats", pa.array(texts, pa.string()))
+    rows = rows.set_column(place, "stats", arrow_array(texts, pa.string()))
     return rows.drop_columns(["stats_parsed"])
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError
 
 _FORMAT = 1  # Of an offset's JSON.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
+from txlog.arrow import arrow_array
 from txlog.changes.changes import RemovedValues, require_enabled
 from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
 from txlog.changes.plan import ChangeFile, changed_files
@@ -129,7 +130,7 @@ class StreamVersions:
             files = tuple(changed_files(commit, made_ms, self._removed))
             sizes = [sum(part.size for part in file.fragment.files) for file in files]
             return VersionUnits(
-                commit.version, controls, made_ms, files, pa.array(sizes, pa.int64())
+                commit.version, controls, made_ms, files, arrow_array(sizes, pa.int64())
             )
         listed = supports(protocol, FEATURE)
         actions = file_rows([commit])

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from txlog.actions.columns import flat
-from txlog.actions.table import Metadata, Protocol
-from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
-from txlog.scan.files import live_fragments
-from txlog.scan.listing import list_files
-from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import StructType
-from txlog.snapshot.checksum import ChecksumReport, verify_checksum
-from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import history
-from txlog.store.base import Store
 from txlog.table.handle import Handle
-from txlog.table_fragment import TableFragment
-from txlog.writing.capabilities import Capability, capabilities
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.actions.table import Metadata, Protocol
+    from txlog.commit.operation import Outcome
+    from txlog.schema.types import StructType
+    from txlog.snapshot.checksum import ChecksumReport
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
+    from txlog.table_fragment import TableFragment
+    from txlog.writing.capabilities import Capability
 
 
 class About(Handle):
@@ -49,6 +45,8 @@ class About(Handle):
     @property
     def schema(self) -> pa.Schema:
         """The columns, in Arrow's terms; every scan of all columns has exactly this schema."""
+        from txlog.schema.arrow import arrow_schema
+
         return arrow_schema(self._snapshot.schema)
 
     @property
@@ -93,6 +91,8 @@ class About(Handle):
         `Table(uri, timestamp=…)` and `restore` find this version), and what its writer noted:
         `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
         """
+        from txlog.snapshot.time_travel import history
+
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
         return history(self._context.store, self._snapshot, limit)
@@ -111,6 +111,8 @@ class About(Handle):
         StoreError
             The store failed.
         """
+        from txlog.snapshot.checksum import verify_checksum
+
         version = self._open
         return verify_checksum(self._context.store, version.snapshot, version.files())
 
@@ -122,6 +124,8 @@ class About(Handle):
         `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
+        from txlog.writing.capabilities import capabilities
+
         return capabilities(self._context.store, self._snapshot)
 
     def files(self, columns: list[str] | None = None) -> pa.Table:
@@ -141,6 +145,8 @@ class About(Handle):
         alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
         further columns, their names; else null).
         """
+        from txlog.scan.listing import list_files
+
         version = self._open
         return list_files(
             self._context.store, version.snapshot, lambda: version.files().live, columns
@@ -159,11 +165,18 @@ class About(Handle):
         return next(iter(self._fragments(fragment_id)), None)
 
     def _fragments(self, only: int | None) -> list[TableFragment]:
+        import pyarrow as pa
+
+        from txlog.actions.columns import flat
+        from txlog.arrow import arrow_array, pc
+        from txlog.scan.files import live_fragments
+        from txlog.table_fragment import TableFragment
+
         version = self._open
         snapshot, live = version.snapshot, version.files().live
         found = live_fragments(snapshot, live, only)
         paths = [file.path for fragment in found for file in fragment.files]
-        places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
+        places = pc.index_in(arrow_array(paths, pa.string()), value_set=flat(live["path"]))
         rows_at = dict(zip(paths, places.to_pylist(), strict=True))
         return [
             TableFragment(self._context, snapshot, live, rows_at, fragment) for fragment in found

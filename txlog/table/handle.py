@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from txlog.commit.app_versions import AppVersion
-from txlog.commit.context import Context
-from txlog.commit.operation import Done, Operation, Outcome, execute
-from txlog.reconcile.files import FileState
-from txlog.snapshot.live_files import load_files
-from txlog.snapshot.refresh import refresh
-from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import made_ms
-from txlog.store.base import Store
-from txlog.writing.checkpoint import checkpoint_if_due
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.context import Context
+    from txlog.commit.operation import Done, Operation, Outcome
+    from txlog.reconcile.files import FileState
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.store.base import Store
 
 
 class OpenVersion:
@@ -30,12 +29,16 @@ class OpenVersion:
     def files(self) -> FileState:
         """Return the live files and tombstones; errors as `load_files`."""
         if self._files is None:
+            from txlog.snapshot.live_files import load_files
+
             self._files = load_files(self._store, self.snapshot)
         return self._files
 
     def made_ms(self) -> int:
         """Return when the version was made, as time travel counts it."""
         if self._made_ms is None:
+            from txlog.snapshot.time_travel import made_ms
+
             self._made_ms = made_ms(self._store, self.snapshot)
         return self._made_ms
 
@@ -63,18 +66,24 @@ class Handle:
             self._stand_at(snapshot)
 
     def _latest(self) -> Snapshot:
+        from txlog.snapshot.refresh import refresh
+
         return refresh(self._context.store, self._snapshot)
 
     def _run(
         self, operation: Operation, txn: AppVersion | None, user_metadata: str | None
     ) -> Outcome:
         """Execute an operation on the latest version, and move to the version that it made."""
+        from txlog.commit.operation import execute
+
         return self._finish(
             execute(operation, self._latest(), txn=txn, user_metadata=user_metadata)
         )
 
     def _finish(self, done: Done) -> Outcome:
         """Move to the version after an operation, and write a checkpoint when one is due."""
+        from txlog.writing.checkpoint import checkpoint_if_due
+
         self._move(done.snapshot)
         self._outcome = done.outcome
         checkpoint_if_due(self._context, done)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow as pa
-
-from txlog.changes.changes import Changes, plan_feed
-from txlog.changes.versions import feed_range
-from txlog.expressions.sql import as_expression
-from txlog.expressions.tree import Expression
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import plan_scan
-from txlog.scan.scan import Scan
-from txlog.scan.take import take_rows
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
 
-Where = str | Expression | None
+    from txlog.changes.changes import Changes
+    from txlog.expressions.tree import Expression
+    from txlog.scan.scan import Scan
+
+Where: TypeAlias = "str | Expression | None"
 
 
 class Reading(Handle):
@@ -43,6 +38,10 @@ class Reading(Handle):
         InvalidInputError
             A column is not in the table, or the predicate does not fit it.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.deferred import plan_snapshot
+        from txlog.scan.scan import Scan
+
         version = self._open
         plan = plan_snapshot(
             self._context.store,
@@ -110,6 +109,9 @@ class Reading(Handle):
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
+        from txlog.scan.plan import plan_scan
+        from txlog.scan.take import take_rows
+
         version = self._open
         return take_rows(
             self._context.store,
@@ -155,6 +157,10 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes, or had other columns. It is named.
         """
+        from txlog.changes.changes import plan_feed
+        from txlog.changes.versions import feed_range
+        from txlog.expressions.sql import as_expression
+
         store = self._context.store
         first, last = feed_range(
             store,

@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from txlog.commit.app_versions import AppVersion
 from txlog.commit.context import Context
-from txlog.commit.operation import Done, Outcome
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
-from txlog.log.catalog import CatalogCommits
 from txlog.scan.engine import Engine, threads_for
-from txlog.schema.types import StructType
-from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import OutOfRange, snapshot_at
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.open import open_store
 from txlog.table.about import About
 from txlog.table.altering import Altering
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
-from txlog.writing.arguments import as_names, as_schema
-from txlog.writing.create import create, existing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.operation import Done, Outcome
+    from txlog.log.catalog import CatalogCommits
+    from txlog.schema.types import StructType
+    from txlog.snapshot.snapshot import Snapshot
+    from txlog.snapshot.time_travel import OutOfRange
 
 
 class Table(About, Reading, Writing, Altering):
@@ -115,6 +116,8 @@ class Table(About, Reading, Writing, Altering):
         uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> bool:
         """Return whether there is a Delta table at `uri`, readable or not."""
+        from txlog.writing.create import existing
+
         try:
             return existing(open_store(uri, storage_options)) is not None
         except (LogCorruptError, UnsupportedFeatureError):
@@ -149,6 +152,9 @@ class Table(About, Reading, Writing, Altering):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
+        from txlog.writing.arguments import as_names, as_schema
+        from txlog.writing.create import create
+
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
         done = create(

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from txlog.commit.app_versions import AppVersion, is_recorded, require_app_version
-from txlog.commit.operation import Outcome, execute
-from txlog.expressions.sql import as_expression
-from txlog.maintain.compact import MAX_COLUMN_FILES, MAX_DELETED_FRACTION, Compact
-from txlog.maintain.restore import Restore
-from txlog.maintain.statistics import ComputeStatistics
+from txlog.maintain.limits import MAX_COLUMN_FILES, MAX_DELETED_FRACTION
 from txlog.table.handle import Handle
-from txlog.table.reading import Where
-from txlog.table.transaction import TableTransaction
-from txlog.writing.append import Append
-from txlog.writing.arguments import write_options
-from txlog.writing.checkpoint import checkpoint
-from txlog.writing.data import SchemaMode
-from txlog.writing.delete import Delete
-from txlog.writing.overwrite import Overwrite, PartitionMode
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.operation import Outcome
+    from txlog.table.reading import Where
+    from txlog.table.transaction import TableTransaction
+    from txlog.writing.data import SchemaMode
+    from txlog.writing.overwrite import PartitionMode
 
 
 class Writing(Handle):
@@ -58,6 +53,9 @@ class Writing(Handle):
         CommitConflictError, OutcomeUnknownError, StoreError
             As their names say.
         """
+        from txlog.writing.append import Append
+        from txlog.writing.arguments import write_options
+
         options = write_options(target_file_bytes, max_rows_per_file)
         operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
@@ -87,6 +85,10 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.writing.arguments import write_options
+        from txlog.writing.overwrite import Overwrite
+
         operation = Overwrite.of_data(
             self._context,
             data,
@@ -116,6 +118,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.writing.delete import Delete
+
         operation = Delete(self._context, as_expression(where))
         return self._run(operation, txn, user_metadata)
 
@@ -138,6 +143,10 @@ class Writing(Handle):
         CommitConflictError
             Another writer's commit forbids one of the changes. Nothing was committed.
         """
+        from txlog.commit.app_versions import is_recorded, require_app_version
+        from txlog.commit.operation import execute
+        from txlog.table.transaction import TableTransaction
+
         require_app_version(txn)
         latest = self._latest()
         changes = TableTransaction(self._context, latest, is_recorded(latest, txn))
@@ -189,6 +198,10 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.maintain.compact import Compact
+        from txlog.writing.arguments import write_options
+
         operation = Compact(
             self._context,
             as_expression(where),
@@ -236,6 +249,9 @@ class Writing(Handle):
         DataFileError
             A file is missing, unreadable, or other than the log says.
         """
+        from txlog.expressions.sql import as_expression
+        from txlog.maintain.statistics import ComputeStatistics
+
         operation = ComputeStatistics(
             self._context, columns, where=as_expression(where), recompute=recompute
         )
@@ -268,10 +284,14 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog as it is or was.
         """
+        from txlog.maintain.restore import Restore
+
         return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
+        from txlog.writing.checkpoint import checkpoint
+
         snapshot = self._snapshot
         checkpoint(self._context, snapshot)
         return snapshot.version

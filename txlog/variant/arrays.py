@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from txlog.arrow import arrow_array
 from txlog.errors import InvalidInputError
 from txlog.variant.encoding import Form, Kind, MalformedError, decode, decode_names
 from txlog.variant.json import JSON, date_text, uuid_text
@@ -74,7 +75,7 @@ def variant_to_json(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
     numbers (`1.9999999999999998E23` for `2.0E23`). Times and nanoseconds, which Spark refuses,
     are written like its timestamps. A field that an object has twice is an error.
     """
-    texts = [pa.array(_rows(chunk, JSON), pa.string()) for chunk in _chunks(array)]
+    texts = [arrow_array(_rows(chunk, JSON), pa.string()) for chunk in _chunks(array)]
     return pa.chunked_array(texts, pa.string()) if _is_chunked(array) else texts[0]
 
 

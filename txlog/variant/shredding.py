@@ -7,8 +7,8 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.arrow import arrow_array, pc
 from txlog.errors import DataFileError, InvalidInputError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
@@ -143,12 +143,12 @@ def _unshred(array: pa.Array) -> pa.StructArray:
         raise MalformedError("the metadata of a row is null")
     if "typed_value" in children:
         rows = _Rows(metadata)
-        value = pa.array(rows.group(array, range(len(array))), pa.binary())
+        value = arrow_array(rows.group(array, range(len(array))), pa.binary())
         metadata = rows.metadata() or metadata
     if value is None:
         raise MalformedError(f"a {array.type} is no variant: it has no value")
     parts = [
-        child.fill_null(default) if child.null_count else child
+        pc.fill_null(child, default) if child.null_count else child
         for child, default in ((value, NULL_VALUE), (metadata, NO_NAMES))
     ]
     null = array.is_null() if array.null_count else None
@@ -208,7 +208,7 @@ class _Rows:
         }
         if not grown:
             return None
-        return pa.array([grown.get(stored, stored) for stored in self.stored], pa.binary())
+        return arrow_array([grown.get(stored, stored) for stored in self.stored], pa.binary())
 
     def group(self, group: pa.Array, rows: Sequence[int]) -> _Values:
         """Return the values that a pair of `value` and `typed_value` spells."""

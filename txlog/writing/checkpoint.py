@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.checkpoint import Sidecar
+from txlog.arrow import pc
 from txlog.checkpoint.read import Source, list_sources, read_sources
 from txlog.checkpoint.sidecars import (
     PART_ROWS,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.fragment import Fragment

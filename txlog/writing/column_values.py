@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import flat
+from txlog.arrow import arrow_array
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
@@ -173,7 +174,7 @@ def _as_array(values: Any) -> pa.Array | pa.ChunkedArray:
         if values.num_columns != 1:
             raise _bad(None, f"one column was expected, not {values.num_columns}")
         return values.column(0)
-    return pa.array(values)
+    return arrow_array(values)
 
 
 def _data(name: str | None, value: Any) -> ColumnValues:

@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import Add, Remove
 from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
@@ -307,8 +308,8 @@ def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[R
     rows = fragment_rows(live, listed=True).columns
     if not any(names & set(fields) for fields in rows.field_sets):
         return [], []
-    gone = pa.array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
-    less = pa.array(
+    gone = arrow_array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
+    less = arrow_array(
         [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
         pa.bool_(),
     )

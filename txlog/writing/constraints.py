@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.table import Metadata
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from txlog.arrow import arrow_scalar
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind_value
 from txlog.expressions.evaluate import evaluate
@@ -33,11 +34,11 @@ def default_value(field: StructField) -> pa.Scalar:
     target = arrow_type(field.type)
     text = field.metadata.get(CURRENT_DEFAULT)
     if text is None:
-        return pa.scalar(None, target)
+        return arrow_scalar(None, target)
     try:
         bound, _ = bind_value(parse_sql(str(text)), StructType())
         if isinstance(bound, Literal) and bound.value is None:
-            return pa.scalar(None, target)
+            return arrow_scalar(None, target)
         values = evaluate(bound, pa.table({"row": pa.nulls(1)}))
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from txlog.arrow import pc, pq
 from txlog.errors import UnsupportedFeatureError
 
 _SAMPLED_ROWS = 16 * 1024

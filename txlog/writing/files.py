@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
+from txlog.arrow import arrow_array, pc, pq
 from txlog.cached import cached_property
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
@@ -386,4 +385,4 @@ def _require_partition_values(values: Sequence[str | None], layout: FileLayout) 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
     """Return a placeholder of a type: the value that Arrow itself puts below a null struct."""
-    return pa.array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]
+    return arrow_array([None], pa.struct([pa.field("value", kind, False)])).field(0)[0]

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
@@ -183,11 +184,11 @@ def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Ta
     for name in snapshot.partition_columns:
         column = snapshot.schema.get(name)
         assert column is not None
-        texts = pa.array([values.get(name) for values in new], pa.string())
+        texts = arrow_array([values.get(name) for values in new], pa.string())
         touched.append(_respelled(texts, column.type))
         held.append(_respelled(partition_texts(rows, name), column.type))
     wanted = set(zip(*touched, strict=True))
-    return rows.filter(pa.array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
+    return rows.filter(arrow_array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
 
 
 def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:

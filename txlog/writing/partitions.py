@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.schema.types import DataType
 from txlog.stats.partition import code_partition_values
 
@@ -61,7 +61,7 @@ def by_partition(
     numbers = _partition_numbers(coded)
     order = np.argsort(numbers, kind="stable")
     starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
-    ordered = batch.drop_columns(list(kinds)).take(pa.array(order))
+    ordered = batch.drop_columns(list(kinds)).take(arrow_array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         values = tuple(column[order[start]].as_py() for column in coded)
         yield values, ordered.slice(start, stop - start)
@@ -82,6 +82,6 @@ def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsign
 
 def _ranks(coded: pa.DictionaryArray) -> NDArray[np.int64]:
     ranks = np.empty(len(coded.dictionary), np.int64)
-    ranks[pc.sort_indices(coded.dictionary)] = np.arange(len(ranks))
-    row_ranks: NDArray[np.int64] = ranks[coded.indices]
+    ranks[numpy_array(pc.sort_indices(coded.dictionary))] = np.arange(len(ranks))
+    row_ranks: NDArray[np.int64] = ranks[numpy_array(coded.indices)]
     return row_ranks

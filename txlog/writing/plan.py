@@ -8,10 +8,10 @@ from hashlib import sha256
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.errors import CommitConflictError, SchemaMismatchError
 from txlog.expressions.bind import bind

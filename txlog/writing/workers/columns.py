@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import decode_rows
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.errors import InvalidInputError, LogCorruptError
@@ -97,7 +97,7 @@ def _require_fitting(
 ) -> None:
     """Refuse new files that do not make fragments together with those that are there."""
     there = base.rows([base.changed(held) for held in fragments])
-    left_out = pc.is_in(there["path"], value_set=pa.array(sorted(without), pa.string()))
+    left_out = pc.is_in(there["path"], value_set=arrow_array(sorted(without), pa.string()))
     there = there.filter(pc.invert(left_out))
     lines = [{"add": add.to_json()} for add in adds]
     new = decode_rows([(base.snapshot.version, lines, "fragments")])

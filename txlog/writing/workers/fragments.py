@@ -135,7 +135,9 @@ def merge_into_fragment(
         reader = FragmentReader(context.store, plan, fragment)
         for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
             return batch.select([column.name for column in plan.columns])
-        return pa.RecordBatch.from_pylist([], schema=plan.schema)
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in plan.schema], schema=plan.schema
+        )
 
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
+from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.errors import InvalidInputError
 from txlog.fragments.metadata import FragmentMetadata
@@ -84,7 +84,7 @@ class Fit:
         if not older:
             return
         state = load_files(self._context.store, base)
-        ours = canonical_keys(pa.array(older, pa.string()))
+        ours = canonical_keys(arrow_array(older, pa.string()))
         live, gone = (
             pc.is_in(ours, value_set=flat(canonical_keys(rows["path"])))
             for rows in (state.live, state.tombstones)

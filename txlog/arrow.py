@@ -1,0 +1,326 @@
+"""pyarrow, without what it loads unasked: pandas, `pyarrow.compute`, `pyarrow.parquet`. Pure.
+
+`pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to see whether these
+are a Series. That takes a quarter of a second and 40 MB. So do the functions of `pyarrow.compute`
+and methods such as `fill_null` when they get a Python value, and `Schema.empty_table`,
+and `to_numpy`.
+`arrow_array` and `arrow_scalar` build the same values from buffers. `pc` and `pq` are the two
+modules, imported when the first of their functions is called; the functions of `pc` make their
+Python values scalars in this way.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal, Inexact
+from functools import wraps
+from importlib import import_module
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Items = Sequence[Any]
+
+
+class _Module:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python asks for some of these, to inspect the object.
+            raise AttributeError(name)
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)  # Found without this function from now on.
+        return value
+
+
+class _Compute(_Module):
+    """`pyarrow.compute`, whose functions take Python values without importing pandas."""
+
+    def __getattr__(self, name: str) -> Any:
+        function = _fill_null if name == "fill_null" else super().__getattr__(name)
+        known = getattr(function, "__arrow_compute_function__", None)
+        if known is not None:
+            function = _with_scalars(function, known["arity"])
+        setattr(self, name, function)
+        return function
+
+
+def _with_scalars(function: Callable[..., Any], arity: Any) -> Callable[..., Any]:
+    """Return a function of `pyarrow.compute` that makes its values scalars itself.
+
+    What follows its values are options, and stays as it is.
+    """
+    values = None if arity is Ellipsis else arity
+
+    @wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        for item in given[:values]:
+            if type(item) in _PLAIN:
+                made = [arrow_scalar(v) if type(v) in _PLAIN else v for v in given[:values]]
+                return function(*made, *given[len(made) :], **options)
+        return function(*given, **options)
+
+    return call
+
+
+def _fill_null(values: Any, fill_value: Any) -> Any:
+    if not isinstance(fill_value, pa.Array | pa.ChunkedArray | pa.Scalar):
+        fill_value = arrow_scalar(fill_value, values.type)
+    return pc.call_function("coalesce", [values, fill_value])
+
+
+pc: Any = _Compute("pyarrow.compute")
+pq: Any = _Module("pyarrow.parquet")
+
+_CODES = {  # Of numbers: the code of `array.array`, and what Python values have to be.
+    pa.int8(): ("b", int),
+    pa.int16(): ("h", int),
+    pa.int32(): ("i", int),
+    pa.int64(): ("q", int),
+    pa.float64(): ("d", float),
+    pa.float32(): ("f", float),
+}
+_INFERRED = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+}
+_EPOCH = date(1970, 1, 1).toordinal()
+_EPOCH_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MICROSECONDS = pa.timestamp("us")
+_ABSENT = type(None)
+_PLAIN = frozenset({*_INFERRED, _ABSENT})
+
+
+def arrow_array(
+    values: Iterable[Any], kind: pa.DataType | None = None, *, mask: Any = None
+) -> pa.Array:
+    """Return Python or NumPy values as an Arrow array of a type, as `pa.array(values, kind)` does.
+
+    pandas is not imported for NumPy numbers, nor for Python numbers, truth values, texts, bytes,
+    dates, datetimes and decimals, None among them, and structs, lists and maps of these. All other
+    values are handed to `pa.array`, which raises its own errors.
+
+    Parameters
+    ----------
+    mask
+        With a NumPy array only: where it is true, the value is null.
+    """
+    if isinstance(values, np.ndarray):
+        return _of_numpy(values, kind, mask)
+    items = values if isinstance(values, list | tuple) else list(values)
+    wanted = _inferred(items) if kind is None else kind
+    if wanted is not None:
+        try:
+            built = _of_items(items, wanted)
+        except (ArithmeticError, UnicodeEncodeError):
+            built = None
+        if built is not None:
+            return built
+    return pa.array(items, kind)
+
+
+def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
+    """Return a Python value as an Arrow scalar, as `pa.scalar(value, kind)` does."""
+    return arrow_array((value,), kind)[0]
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows, as `schema.empty_table()` does."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return dictionaries as a table, as `pa.Table.from_pylist` does."""
+    columns = [arrow_array([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def numpy_array(values: pa.Array) -> Any:
+    """Return numbers or truth values as a NumPy array, as `values.to_numpy` does."""
+    kind = values.type
+    plain = pa.types.is_integer(kind) or kind in _CODES or pa.types.is_boolean(kind)
+    if values.null_count or not plain:
+        return values.to_numpy(zero_copy_only=False)
+    data = values.buffers()[1]
+    end = values.offset + len(values)
+    if data is None:
+        return np.zeros(0, kind.to_pandas_dtype())
+    if pa.types.is_boolean(kind):
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=end, bitorder="little")
+        return bits[values.offset :].astype(np.bool_)
+    return np.frombuffer(data, kind.to_pandas_dtype(), end)[values.offset :]
+
+
+def _inferred(items: Items) -> pa.DataType | None:
+    kinds = set(map(type, items)) - {_ABSENT}
+    if not kinds:
+        return pa.null()
+    return _INFERRED.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _of_numpy(values: Any, kind: pa.DataType | None, mask: Any) -> pa.Array:
+    if values.ndim != 1 or values.dtype.kind not in "biuf" or not values.dtype.isnative:
+        if mask is None and values.dtype.kind in "OU":
+            return arrow_array(values.tolist(), kind)
+        return pa.array(values, kind, mask=mask)
+    own = pa.from_numpy_dtype(values.dtype)
+    held = np.packbits(values, bitorder="little") if own == pa.bool_() else values
+    valid = None if mask is None else pa.py_buffer(np.packbits(~mask, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(held))
+    built = pa.Array.from_buffers(own, len(values), [valid, data])
+    return built if kind is None or own == kind else built.cast(kind)
+
+
+def _of_items(items: Items, kind: pa.DataType) -> pa.Array | None:
+    """Return Python values as an array, or None if some are not just of the type's own kind."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(items)) if items.count(None) == len(items) else None
+    if kind in _CODES:
+        code, own = _CODES[kind]
+        return _fixed(items, kind, own, 0, lambda there: array(code, there))
+    if pa.types.is_boolean(kind):
+        return _fixed(items, kind, bool, False, _bits)
+    if pa.types.is_date32(kind):
+        return _fixed(items, kind, date, date.min, _days)
+    if kind.id == _MICROSECONDS.id and kind.unit == "us":
+        return _fixed(items, kind, datetime, datetime.min, _microseconds(kind.tz))
+    if pa.types.is_decimal128(kind):
+        return _fixed(items, kind, Decimal, Decimal(0), _unscaled(kind))
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _texts(items, kind)
+    if pa.types.is_struct(kind):
+        return _structs(items, kind)
+    if pa.types.is_map(kind):
+        return _maps(items, kind)
+    return _lists(items, kind) if pa.types.is_list(kind) else None
+
+
+def _bits(truths: Items) -> Any:
+    return np.packbits(np.frombuffer(bytes(truths), np.uint8), bitorder="little")
+
+
+def _days(dates: Items) -> Any:
+    return array("i", [day.toordinal() - _EPOCH for day in dates])
+
+
+def _microseconds(zone: str | None) -> Callable[[Items], Any]:
+    """Return what makes datetimes microseconds since the epoch; those of no zone are UTC."""
+
+    def made(moments: Items) -> Any:
+        if zone is None and any(moment.tzinfo is not None for moment in moments):
+            raise OverflowError("pyarrow knows what this means")
+        known = (m if m.tzinfo else m.replace(tzinfo=UTC) for m in moments)
+        return array("q", [(moment - _EPOCH_MOMENT) // _MICROSECOND for moment in known])
+
+    return made
+
+
+def _unscaled(kind: pa.DataType) -> Callable[[Items], Any]:
+    """Return what makes decimals of a type their bytes, and raises if one does not fit."""
+    most = 10**kind.precision
+    exact = Context(prec=80, traps=[Inexact])
+
+    def made(decimals: Items) -> bytes:
+        parts = []
+        for value in decimals:
+            if not value.is_finite() or abs(value.adjusted()) > kind.precision:
+                raise OverflowError("not a number of the type")
+            whole = value.scaleb(kind.scale, exact)
+            unscaled = int(whole)
+            if unscaled != whole or abs(unscaled) >= most:
+                raise OverflowError("more digits than the type has")
+            parts.append(unscaled.to_bytes(16, "little", signed=True))
+        return b"".join(parts)
+
+    return made
+
+
+def _valid(items: Items) -> Any:
+    """Return which items are there as a bitmap, or None if all are."""
+    if None not in items:
+        return None
+    return pa.py_buffer(_bits([item is not None for item in items]))
+
+
+def _are(items: Items, kinds: set[type]) -> bool:
+    return kinds.issuperset(map(type, items))
+
+
+def _fixed(items: Items, kind: pa.DataType, own: type, absent: Any, data: Any) -> pa.Array | None:
+    """Return values of one width each; `data` makes what can be their buffer."""
+    if not _are(items, {own, _ABSENT}):
+        return None
+    valid = _valid(items)
+    there = items if valid is None else [absent if item is None else item for item in items]
+    return pa.Array.from_buffers(kind, len(items), [valid, pa.py_buffer(data(there))])
+
+
+def _texts(items: Items, kind: pa.DataType) -> pa.Array | None:
+    own = str if pa.types.is_string(kind) else bytes
+    if not _are(items, {own, _ABSENT}):
+        return None
+    valid = _valid(items)
+    there = items if valid is None else [own() if item is None else item for item in items]
+    parts: Any = list(map(str.encode, there)) if own is str else there
+    buffers = [valid, _offsets(map(len, parts)), pa.py_buffer(b"".join(parts))]
+    return pa.Array.from_buffers(kind, len(items), buffers)
+
+
+def _offsets(sizes: Iterable[int]) -> pa.Buffer:
+    """Return where each item begins, and the last one ends."""
+    return pa.py_buffer(array("i", accumulate(sizes, initial=0)))
+
+
+def _structs(items: Items, kind: pa.DataType) -> pa.Array | None:
+    if not _are(items, {dict, _ABSENT}):
+        return None
+    children = []
+    for field in kind:
+        name = field.name
+        inner = [None if item is None else item.get(name) for item in items]
+        child = _of_items(inner, field.type)
+        if child is None or (child.null_count and not field.nullable):
+            return None
+        children.append(child)
+    return pa.Array.from_buffers(kind, len(items), [_valid(items)], children=children)
+
+
+def _lists(items: Items, kind: pa.DataType) -> pa.Array | None:
+    if not _are(items, {list, tuple, _ABSENT}):
+        return None
+    there = [item or () for item in items]
+    inner = _of_items(list(chain.from_iterable(there)), kind.value_type)
+    if inner is None:
+        return None
+    buffers = [_valid(items), _offsets(map(len, there))]
+    return pa.Array.from_buffers(kind, len(items), buffers, children=[inner])
+
+
+def _maps(items: Items, kind: pa.DataType) -> pa.Array | None:
+    """Return maps of dictionaries, or of lists of pairs."""
+    if not _are(items, {dict, list, _ABSENT}):
+        return None
+    there = [list(item.items()) if type(item) is dict else item or () for item in items]
+    pairs = list(chain.from_iterable(there))
+    if not (_are(pairs, {tuple}) and all(len(pair) == 2 for pair in pairs)):
+        return None
+    keys = _of_items([key for key, _ in pairs], kind.key_type)
+    values = _of_items([value for _, value in pairs], kind.item_type)
+    if keys is None or values is None or keys.null_count:
+        return None
+    entry = pa.struct([kind.key_field, kind.item_field])
+    entries = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, values])
+    buffers = [_valid(items), _offsets(map(len, there))]
+    return pa.Array.from_buffers(kind, len(items), buffers, children=[entries])
