@@ -101,10 +101,10 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
 
 
 OPENED = {"actions", "arrow", "cached", "checkpoint", "commit.context", "effects", "errors",
-          "fragments", "log", "maintain.limits", "protocol", "reconcile", "scan.engine", "schema",
+          "fragments", "log", "protocol", "reconcile", "scan.engine", "schema",
           "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}
-WRITES = READS | {"commit", "writing"}
+WRITES = READS | {"commit", "data_files", "verbs"}
 
 
 @pytest.mark.parametrize(

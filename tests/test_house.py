@@ -20,8 +20,8 @@ ORDER = (
     "actions", "log",
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
-    "scan", "changes", "stream", "commit", "writing", "maintain",
-    "table_fragment", "table", "write_table", "spark_ext", "cli", "testing",
+    "scan", "changes", "stream", "commit", "data_files",
+    "verbs", "table", "spark_ext", "cli", "testing",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]
 IMPURE = {"os", "io", "time", "random", "uuid", "threading", "socket", "subprocess", "pathlib",

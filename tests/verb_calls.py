@@ -7,19 +7,19 @@ from txlog.commit.app_versions import AnyAppVersion
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Done, Operation, execute
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import AddedFiles
 from txlog.expressions.sql import as_expression
-from txlog.maintain.compact import Compact
-from txlog.maintain.replace import ReplaceTable
-from txlog.maintain.restore import Restore
-from txlog.maintain.statistics import ComputeStatistics
 from txlog.snapshot.snapshot import Snapshot
-from txlog.writing.added_files import AddedFiles
-from txlog.writing.append import Append
-from txlog.writing.columns import DropColumns, GiveValues
-from txlog.writing.delete import Delete, DeleteFound
-from txlog.writing.features import AddFeatures
-from txlog.writing.options import WriteOptions
-from txlog.writing.overwrite import Overwrite
+from txlog.verbs.append import Append
+from txlog.verbs.columns import DropColumns, GiveValues
+from txlog.verbs.compact import Compact
+from txlog.verbs.delete import Delete, DeleteFound
+from txlog.verbs.features import AddFeatures
+from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.replace import ReplaceTable
+from txlog.verbs.restore import Restore
+from txlog.verbs.statistics import ComputeStatistics
 
 
 class Built(Operation):

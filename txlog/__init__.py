@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from txlog.scan.explanation import Explanation
     from txlog.scan.scan import Scan
     from txlog.snapshot.checksum import ChecksumReport
+    from txlog.table.fragment import TableFragment
     from txlog.table.table import Table
-    from txlog.table_fragment import TableFragment
+    from txlog.table.write import write, write_fragments
     from txlog.variant.arrays import variant_to_json, variant_to_python
-    from txlog.write_table import write, write_fragments
-    from txlog.writing.capabilities import Capability
-    from txlog.writing.workers.operations import Operation
+    from txlog.verbs.capabilities import Capability
+    from txlog.verbs.fragments.operations import Operation
 
 __all__ = [
     "AlreadyExistsError",
@@ -90,7 +90,7 @@ __all__ = [
 _HOMES = {
     "AlreadyExistsError": "errors",
     "BadDeletionVectorError": "errors",
-    "Capability": "writing.capabilities",
+    "Capability": "verbs.capabilities",
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",
@@ -108,7 +108,7 @@ _HOMES = {
     "InvalidTypeError": "errors",
     "LogCorruptError": "errors",
     "NotFoundError": "errors",
-    "Operation": "writing.workers.operations",
+    "Operation": "verbs.fragments.operations",
     "Outcome": "commit.operation",
     "OutcomeUnknownError": "errors",
     "RetriesExhaustedError": "errors",
@@ -116,7 +116,7 @@ _HOMES = {
     "SchemaMismatchError": "errors",
     "StoreError": "errors",
     "Table": "table.table",
-    "TableFragment": "table_fragment",
+    "TableFragment": "table.fragment",
     "TxlogError": "errors",
     "TxlogWarning": "errors",
     "UnsupportedFeatureError": "errors",
@@ -124,8 +124,8 @@ _HOMES = {
     "lit": "expressions.tree",
     "variant_to_json": "variant.arrays",
     "variant_to_python": "variant.arrays",
-    "write": "write_table",
-    "write_fragments": "write_table",
+    "write": "table.write",
+    "write_fragments": "table.write",
 }
 
 

@@ -18,6 +18,7 @@ from txlog.commit.context import Context
 from txlog.commit.encode import encode_commit
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
+from txlog.data_files.options import as_schema
 from txlog.log.names import LogFile, commit_name
 from txlog.scan.engine import Threads
 from txlog.snapshot.commits import parse_commit
@@ -25,8 +26,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
-from txlog.writing.arguments import as_schema
-from txlog.writing.create import create
+from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

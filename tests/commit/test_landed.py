@@ -12,6 +12,7 @@ from deltalake.transaction import CommitProperties, PostCommitHookProperties
 import txlog
 from tests.verb_calls import append, delete
 from txlog.commit.context import Context
+from txlog.data_files.options import as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
@@ -21,9 +22,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, LatencyStore
-from txlog.writing.arguments import as_schema
-from txlog.writing.checkpoint import checkpoint
-from txlog.writing.create import create
+from txlog.verbs.checkpoint import checkpoint
+from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -18,6 +18,7 @@ from txlog.commit.context import Context
 from txlog.commit.encode import encode_commit
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, Redo, commit
+from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, RetriesExhaustedError
 from txlog.fragments.ids import ID_APP, ID_TAG
@@ -26,9 +27,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
-from txlog.writing.arguments import as_schema
-from txlog.writing.create import create
-from txlog.writing.options import WriteOptions
+from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.verb_calls import append, delete, overwrite
 from txlog.commit.context import Context
+from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
 from txlog.errors import OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
@@ -19,9 +20,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
-from txlog.writing.arguments import as_schema
-from txlog.writing.create import create, write_new_table
-from txlog.writing.options import WriteOptions
+from txlog.verbs.create import create, write_new_table
 
 SCHEMA = pa.schema([("x", pa.int64())])
 FAULTS = ("none", "lost after", "lost before", "lying", "refused")

@@ -15,9 +15,8 @@ from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import encode
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
-from txlog.commit.blind import passes_blindly
 from txlog.commit.intent import Intent, Kind, Reads
-from txlog.commit.judge import Verdict, judge
+from txlog.commit.judge import Verdict, judge, passes_blindly
 from txlog.commit.table import TABLE
 from txlog.commit.winner import Effect
 from txlog.expressions.bind import bind

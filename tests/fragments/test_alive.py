@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from txlog.fragments.positions import alive_mask
+from txlog.fragments.deletion_vector import alive_mask
 
 
 @given(

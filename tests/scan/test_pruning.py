@@ -140,7 +140,7 @@ def test_pruned_row_groups_change_nothing(
 ) -> None:
     """Deleted positions count from the file's first row, whichever row groups are read."""
     with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txlog.writing.files.ROW_GROUP_ROWS", size)
+        patch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", size)
         table = txlog.write(root, pa.Table.from_pylist(data, schema=SCHEMA))
         if deleted is not None:
             table.delete(col("i") == deleted)
@@ -155,7 +155,7 @@ def test_pruned_row_groups_change_nothing(
 def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 10)
     table = txlog.write(tmp_path, pa.table({"x": list(range(100))}))
     table.delete("x % 10 = 5")
     path = next(tmp_path.glob("*.parquet"))

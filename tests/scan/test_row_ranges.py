@@ -41,7 +41,7 @@ def test_ranges_yield_each_row_once_wherever_the_borders_are(
     count: int, group: int, borders: list[int], gone: int | None, where: str | None
 ) -> None:
     with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txlog.writing.files.ROW_GROUP_ROWS", group)
+        patch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", group)
         table = txlog.write(root, pa.table({"x": list(range(count))}))
         if gone is not None:
             table.delete(f"x % {gone + 1} = 1")
@@ -56,7 +56,7 @@ def test_ranges_yield_each_row_once_wherever_the_borders_are(
 def test_a_range_reads_the_row_groups_that_begin_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 10)
     table = txlog.write(tmp_path, pa.table({"x": list(range(35))}))
     assert pq.ParquetFile(next(tmp_path.glob("*.parquet"))).num_row_groups == 4
     scan = table.scan()

@@ -307,7 +307,7 @@ def test_sidecars_of_checkpoints_are_written_by_executors(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A verb has the module's name.
-    monkeypatch.setattr(import_module("txlog.writing.checkpoint"), "PART_ROWS", 8)
+    monkeypatch.setattr(import_module("txlog.verbs.checkpoint"), "PART_ROWS", 8)
     monkeypatch.setattr("txlog.checkpoint.write._ROW_GROUP", 4)
     held = made(
         tmp_path, 30,

@@ -29,13 +29,9 @@ SCHEMA = StructType([StructField("id", LongType())])
 
 # Rooms that commit, plan changes or look after tables, and the faces for people.
 _NOT_TO_READ = {
-    "commit", "writing", "data_files", "verbs", "maintain", "changes", "stream", "table",
-    "table_fragment", "write_table", "cli", "testing",
+    "commit", "data_files", "verbs", "changes", "stream", "table", "cli", "testing",
 }  # fmt: skip
-_NOT_TO_WRITE = {
-    "verbs", "maintain", "changes", "stream", "table", "table_fragment", "write_table", "cli",
-    "testing",
-}  # fmt: skip
+_NOT_TO_WRITE = {"verbs", "changes", "stream", "table", "cli", "testing"}
 
 _WORKER = """
 import pickle, sys

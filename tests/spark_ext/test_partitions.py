@@ -33,7 +33,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     They are small, but each has a task of its own.
     """
     monkeypatch.setattr("txlog.spark_ext.partitions._LEAST_BYTES", 1)
-    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 3)
+    monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 3)
     data = pa.table({"x": list(range(40)), "text": [f"t{n}" for n in range(40)]})
     made = txlog.write(tmp_path / "t", data, max_rows_per_file=10)
     made.delete("x IN (10, 17)")
@@ -138,7 +138,7 @@ def test_tasks_put_column_files_beside_the_rows(
     table: txlog.Table, columns: str, where: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.add_features("txlog.fragments")
-    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 4)  # The rows' files have threes.
+    monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 4)  # The rows' files have threes.
     table.add_columns({"score": "x * 2"})
     options = {} if where is None else {"where": where}
     reader, partitions = planned(table, columns=columns, maxPartitionBytes=200, **options)

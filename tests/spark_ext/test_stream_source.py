@@ -109,7 +109,7 @@ def test_plans_of_tasks_hold_no_explanation(table: txlog.Table) -> None:
 
 @pytest.mark.spec("STR-14")
 def test_large_fragments_are_cut(table: txlog.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("txlog.writing.files.ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 2)
     table.append(xs(*range(100, 120)))
     reader = reader_of(table, maxPartitionBytes=400)
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())

@@ -320,7 +320,7 @@ def test_commits_and_sidecars_are_read_at_the_same_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # By its path it would be the function of the same name.
-    monkeypatch.setattr(import_module("txlog.writing.checkpoint"), "PART_ROWS", 2)
+    monkeypatch.setattr(import_module("txlog.verbs.checkpoint"), "PART_ROWS", 2)
     monkeypatch.setattr("txlog.checkpoint.write._ROW_GROUP", 2)
     table = txlog.Table.create(
         tmp_path,

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from txlog.arrow import arrow_scalar, pc
 from txlog.changes.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.errors import DataFileError
-from txlog.fragments.positions import alive_mask
+from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan
 from txlog.scan.ranges import RowRange

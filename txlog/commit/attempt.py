@@ -8,15 +8,14 @@ from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import Wanted
-from txlog.commit.encode import Encoded, encode_commit
+from txlog.commit.encode import Encoded, RowIds, encode_commit, highest_row_id
 from txlog.commit.intent import Intent
-from txlog.commit.row_ids import RowIds, highest_row_id
 from txlog.fragments.ids import ID_APP, highest_id
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
 from txlog.protocol.access import is_active, is_stamped
+from txlog.protocol.features import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
 from txlog.protocol.properties import Properties
-from txlog.protocol.row_tracking import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
 from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import FEW_FILES, Commit, commit_of, file_rows, parse_commit
 from txlog.snapshot.live_files import fold_files, load_files

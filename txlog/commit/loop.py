@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txlog.commit.attempt import prepare
-from txlog.commit.blind import passes_blindly
 from txlog.commit.intent import Intent
-from txlog.commit.judge import Verdict, judge, refusal, worse
+from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
 from txlog.commit.landed import is_ours, require_landed
 from txlog.effects import Effects
 from txlog.errors import (

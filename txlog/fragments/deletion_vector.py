@@ -1,18 +1,95 @@
-"""Deletion vectors: positions of deleted rows ↔ bytes.
+"""Deletion vectors: encode, decode, and look rows up. Pure.
 
-Rules: the Delta protocol, "Deletion Vectors" and "Deletion Vector Format".
+Rules: the Delta protocol, "Deletion Vector Format".
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
+from txlog.arrow import pc
 from txlog.errors import BadDeletionVectorError
-from txlog.fragments import z85
+from txlog.fragments import deletion_vector as z85
+
+ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_VALUES = {character: value for value, character in enumerate(ALPHABET)}
+
+
+def encode(data: bytes) -> str:
+    """Return Z85 text of bytes, padded with zero bytes to a multiple of four."""
+    data = data + bytes(-len(data) % 4)
+    text = []
+    for start in range(0, len(data), 4):
+        number = int.from_bytes(data[start : start + 4], "big")
+        group = ""
+        for _ in range(5):
+            number, digit = divmod(number, 85)
+            group = ALPHABET[digit] + group
+        text.append(group)
+    return "".join(text)
+
+
+def decode(text: str) -> bytes:
+    """Return the bytes of Z85 text, padding included.
+
+    Raises `ValueError` if the length is no multiple of five, a character is not of the alphabet,
+    or a group stands for more than 32 bits.
+    """
+    if len(text) % 5:
+        raise ValueError(f"{len(text)} characters are no multiple of five")
+    data = bytearray()
+    for start in range(0, len(text), 5):
+        number = 0
+        for character in text[start : start + 5]:
+            if character not in _VALUES:
+                raise ValueError(f"{character!r} is not a character of Z85")
+            number = number * 85 + _VALUES[character]
+        if number >= 1 << 32:
+            raise ValueError(f"{text[start : start + 5]!r} stands for more than 32 bits")
+        data += number.to_bytes(4, "big")
+    return bytes(data)
+
+
+_FEW = 8
+"""Of how many positions one may be deleted for the deleted ones to be few."""
+
+
+def as_bitmap(positions: pa.Array) -> BitMap64:
+    """Return the positions of an unsigned 64-bit array, which has no nulls, as a bitmap."""
+    data = array("Q")
+    if len(positions):
+        start = positions.offset * 8
+        data.frombytes(positions.buffers()[1].slice(start, len(positions) * 8))
+    return BitMap64(data)
+
+
+def as_array(bitmap: BitMap64) -> pa.Array:
+    """Return a bitmap's positions, ascending, as an unsigned 64-bit array."""
+    data = bitmap.to_array()
+    return pa.Array.from_buffers(pa.uint64(), len(data), [None, pa.py_buffer(data)])
+
+
+def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | None:
+    """Return which of a run of positions are not deleted, or None if none of them is."""
+    if deleted is None:
+        return None
+    here = deleted & BitMap64(range(start, start + count))
+    if not here:
+        return None
+    if len(here) * _FEW > count:
+        run = pa.arange(start, start + count).cast(pa.uint64())
+        return pc.invert(pc.is_in(run, value_set=as_array(here)))
+    alive = bytearray(b"\1" * count)  # Few are marked faster than all are looked up.
+    for position in here:
+        alive[position - start] = 0
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)]).cast(pa.bool_())
+
 
 MAGIC = 1681511377
 NATIVE_MAGIC = 1681511376  # Of an older layout that only Spark itself ever read.

@@ -15,8 +15,8 @@ from txlog.arrow import arrow_scalar, empty_table
 from txlog.errors import TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
+from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.positions import alive_mask
 from txlog.log.paths import decode_path
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions

@@ -15,8 +15,8 @@ from txlog.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
+from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.scan.columns import conform, find_column
 from txlog.scan.data_file import OpenFile, open_parquet
 from txlog.scan.deletions import load_deletions

@@ -11,8 +11,8 @@ from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID

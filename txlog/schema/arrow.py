@@ -1,12 +1,8 @@
-"""Delta types ↔ Arrow types.
-
-One Arrow type for each Delta type, so that a table's result schema never depends on its files:
-`timestamp` is microseconds in UTC, `timestamp_ntz` microseconds without zone, strings and binary
-have 32-bit offsets, a variant is its binary struct, an interval a duration or a number of months.
-"""
+"""Types of Delta and of Arrow."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
@@ -25,6 +21,39 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
+
+_ROWS = 64 * 1024
+_BYTES = 64 * 1024 * 1024
+
+
+def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of at least `rows` rows.
+
+    A batch of many bytes is not copied: it is yielded as it is, after the rows before it.
+    """
+    waiting: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        if waiting and batch.nbytes >= _BYTES:  # Too large to copy.
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+        waiting.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if count >= rows or size >= _BYTES:
+            yield from _together(waiting)
+            waiting, count, size = [], 0, 0
+    if waiting:
+        yield from _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Combine batches into one, or into more if their texts exceed what an array can hold."""
+    if len(batches) == 1:
+        return batches
+    combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return combined
+
 
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -13,8 +13,8 @@ from txlog.errors import InvalidInputError, TxlogError
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
+    from txlog.data_files.options import WriteOptions
     from txlog.store.base import Store
-    from txlog.writing.options import WriteOptions
 
 MAX_PARTITION_BYTES = 128 * 1024 * 1024  # As Spark has it for files.
 STORAGE = ("storageOptions", "secretStorageOptions")
@@ -389,6 +389,6 @@ class Options:
 
     def write_options(self) -> WriteOptions:
         """Return how large files may be."""
-        from txlog.writing.options import WriteOptions
+        from txlog.data_files.options import WriteOptions
 
         return WriteOptions(max_rows_per_file=self.number("maxRecordsPerFile", least=1))

@@ -25,21 +25,20 @@ from txlog.commit.operation import (
     require_table_writable,
     skip_recorded,
 )
+from txlog.data_files.incoming import target_schema
+from txlog.data_files.plan import AddedFiles, plan_write, require_still_fits
+from txlog.data_files.write import discard_files
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.types import frame_schema, require_storable
 from txlog.spark_ext.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
-from txlog.write_table import require_same
-from txlog.writing.added_files import AddedFiles
-from txlog.writing.append import Append
-from txlog.writing.checkpoint import checkpoint_if_due
-from txlog.writing.create import already_exists, commit_new_table, existing, new_metadata
-from txlog.writing.data import target_schema
-from txlog.writing.files import discard_files
-from txlog.writing.overwrite import Overwrite, require_modes
-from txlog.writing.plan import plan_write, require_still_fits
+from txlog.table.write import require_same
+from txlog.verbs.append import Append
+from txlog.verbs.checkpoint import checkpoint_if_due
+from txlog.verbs.create import already_exists, commit_new_table, existing, new_metadata
+from txlog.verbs.overwrite import Overwrite, require_modes
 
 
 class StreamingUpdate(Operation):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema, schema_json
+from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
     MONTH_INTERVALS,
     TIME_INTERVALS,
@@ -20,6 +22,10 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _CAST = "Cast the column to a type that Delta has, or drop it"
 # What the metadata of a column says of the files and rules of the table that it was read from.
@@ -125,3 +131,26 @@ def _type(kind: DataType) -> DataType:
         case MapType(key, value):
             return MapType(_type(key), _type(value))
     return kind
+
+
+def moment_text(spark: SparkSession, moment: str) -> str:
+    """Return a timestamp's text in UTC, read as Spark reads it: in the session's time zone.
+
+    Raises
+    ------
+    InvalidInputError
+        Spark makes no timestamp of it.
+    """
+    if not isinstance(moment, str):
+        raise InvalidInputError(
+            argument="timestamp", reason=f"text was expected, not {type(moment).__name__}"
+        )
+    query = "SELECT unix_millis(try_cast(:moment AS TIMESTAMP)) AS ms"
+    (row,) = spark.sql(query, args={"moment": moment}).collect()
+    if row["ms"] is None:
+        raise InvalidInputError(
+            argument="timestamp",
+            reason=f"{moment!r} is no timestamp",
+            remedy="Write it as 2026-08-22, 2026-08-22 10:00:00 or 2026-08-22T10:00:00.000Z",
+        )
+    return format_moment(row["ms"] * 1000, digits=3, zone="Z")

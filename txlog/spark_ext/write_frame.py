@@ -12,6 +12,8 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_version
 from txlog.commit.operation import Outcome, skip_recorded
+from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.options import as_names, write_options
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
@@ -26,11 +28,9 @@ from txlog.spark_ext.write_tasks import (
     write_task,
 )
 from txlog.store.open import open_store
-from txlog.write_table import WriteMode, require_mode
-from txlog.writing.arguments import as_names, write_options
-from txlog.writing.create import already_exists, existing
-from txlog.writing.data import SchemaMode
-from txlog.writing.overwrite import PartitionMode
+from txlog.table.write import WriteMode, require_mode
+from txlog.verbs.create import already_exists, existing
+from txlog.verbs.overwrite import PartitionMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

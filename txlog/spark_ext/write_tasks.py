@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 from pyspark import TaskContext
 
-from txlog.writing.options import WriteOptions
+from txlog.data_files.options import WriteOptions
 
 if TYPE_CHECKING:
     from txlog.actions.table import Metadata
+    from txlog.data_files.incoming import SchemaMode
+    from txlog.data_files.plan import WritePlan
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.write_table import WriteMode
-    from txlog.writing.data import SchemaMode
-    from txlog.writing.overwrite import PartitionMode
-    from txlog.writing.plan import WritePlan
+    from txlog.table.write import WriteMode
+    from txlog.verbs.overwrite import PartitionMode
 
 QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.
 SESSION_PARTITION_MODE = "spark.sql.sources.partitionOverwriteMode"

@@ -28,8 +28,8 @@ from txlog.spark_ext.write_tasks import (
 if TYPE_CHECKING:
     from txlog.actions.file import Add
     from txlog.commit.app_versions import AnyAppVersion, AppVersion
-    from txlog.writing.data import SchemaMode
-    from txlog.writing.overwrite import PartitionMode
+    from txlog.data_files.incoming import SchemaMode
+    from txlog.verbs.overwrite import PartitionMode
 
 # Tasks get a writer too, so what only the driver needs is imported where the driver does it.
 
@@ -60,7 +60,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         One is wrong, or would be left without effect.
     """
     from txlog.expressions.sql import as_expression
-    from txlog.write_table import require_mode
+    from txlog.table.write import require_mode
 
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):
@@ -105,7 +105,7 @@ def batch_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Batc
     """Plan a batch write; errors as for `plan_target`."""
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.target import plan_target
-    from txlog.writing.create import existing
+    from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
     txn = options.transaction()
@@ -125,7 +125,7 @@ def stream_writer(options: Options, schema: SparkStruct, overwrite: bool) -> Str
     """
     from txlog.commit.app_versions import require_app_version
     from txlog.spark_ext.target import plan_target
-    from txlog.writing.create import existing
+    from txlog.verbs.create import existing
 
     request = write_request(options, overwrite)
     app_id = options.app_id

@@ -6,7 +6,7 @@ Rules: the Delta protocol, "Per-file Statistics"; bounds by Spark's order of val
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path, put
 from txlog.arrow import pc, pq
+from txlog.errors import InvalidInputError
+from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
-from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
 
 STRING_PREFIX = 32  # Characters of a text that its bounds keep.
 _FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
@@ -295,3 +297,77 @@ def _value(raw: Any, kind: DataType) -> Any:
         except UnicodeDecodeError:  # Cut within a character.
             return None
     return raw
+
+
+LISTED = "delta.dataSkippingStatsColumns"
+_INDEXED = "delta.dataSkippingNumIndexedCols"
+
+
+def stats_leaves(stored: StructType, properties: Properties) -> dict[Path, DataType]:
+    """Return the leaf columns of data files that get statistics, with their types.
+
+    A listed column that the files do not have is passed over: another writer may have dropped it.
+
+    Parameters
+    ----------
+    stored
+        The columns of the files.
+    """
+    listed: Sequence[Path] | None = properties.get(LISTED)
+    if listed is None:
+        return leaf_types(stored, indexed=properties.get(_INDEXED))
+    folded = {_folded(path) for path in listed}
+    return {
+        path: kind
+        for path, kind in leaf_types(stored).items()
+        if any(_folded(path[:end]) in folded for end in range(1, len(path) + 1))
+    }
+
+
+def require_stats_columns(
+    schema: StructType, partition_by: Sequence[str], properties: Properties
+) -> None:
+    """Raise if `delta.dataSkippingStatsColumns` names a column that cannot have statistics.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is unknown, a partition column, of a type without bounds, or named twice.
+    """
+    listed: Sequence[Path] = properties.get(LISTED) or ()
+    partitions = {name.lower() for name in partition_by}
+    seen = set[Path]()
+    for path in listed:
+        kind = _type_at(schema, path)
+        if kind is None:
+            reason = "the schema has no such column"
+        elif path[0].lower() in partitions:
+            reason = "it is a partition column, and these have no statistics"
+        elif not isinstance(kind, StructType) and not has_bounds(kind):
+            reason = f"values of type {type_name(kind)} have no bounds"
+        elif _folded(path) in seen:
+            reason = "it is named twice"
+        else:
+            seen.add(_folded(path))
+            continue
+        raise InvalidInputError(
+            argument="properties",
+            field=".".join(path),
+            reason=f"{LISTED} names {'.'.join(path)}, but {reason}",
+            remedy=f"Choose from {', '.join(schema.names())}; fields of structs are named with "
+            "dots, and names with dots are put in backticks",
+        )
+
+
+def _folded(path: Path) -> Path:
+    return tuple(name.lower() for name in path)
+
+
+def _type_at(schema: StructType, path: Path) -> DataType | None:
+    kind: DataType = schema
+    for name in path:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None:
+            return None
+        kind = field.type
+    return kind

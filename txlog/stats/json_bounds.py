@@ -19,7 +19,7 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.cached import cached_property
-from txlog.schema.batches import gathered
+from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.table_fragment import TableFragment
-    from txlog.writing.capabilities import Capability
+    from txlog.table.fragment import TableFragment
+    from txlog.verbs.capabilities import Capability
 
 
 class About(Handle):
@@ -124,7 +124,7 @@ class About(Handle):
         `drop_columns` and `checkpoint`. Each capability is true or false, and says of a verb that
         cannot be done which features stand in the way, why, and what to do.
         """
-        from txlog.writing.capabilities import capabilities
+        from txlog.verbs.capabilities import capabilities
 
         return capabilities(self._context.store, self._snapshot)
 
@@ -170,7 +170,7 @@ class About(Handle):
         from txlog.actions.columns import flat
         from txlog.arrow import arrow_array, pc
         from txlog.scan.files import live_fragments
-        from txlog.table_fragment import TableFragment
+        from txlog.table.fragment import TableFragment
 
         version = self._open
         snapshot, live = version.snapshot, version.files().live

@@ -10,7 +10,7 @@ from txlog.table.handle import Handle
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
-    from txlog.writing.workers.operations import Operation
+    from txlog.verbs.fragments.operations import Operation
 
 
 class Altering(Handle):
@@ -31,7 +31,7 @@ class Altering(Handle):
         InvalidInputError
             txlog cannot write tables with one of them.
         """
-        from txlog.writing.features import AddFeatures
+        from txlog.verbs.features import AddFeatures
 
         return self._run(AddFeatures(self._context, features), txn, user_metadata)
 
@@ -66,7 +66,7 @@ class Altering(Handle):
         CommitConflictError
             Another writer added the same column, or rows that the data has no values for.
         """
-        from txlog.writing.columns import GiveValues
+        from txlog.verbs.columns import GiveValues
 
         operation = GiveValues(self._context, "add columns", columns, read_columns=read_columns)
         return self._run(operation, txn, user_metadata)
@@ -86,7 +86,7 @@ class Altering(Handle):
         UnsupportedFeatureError
             The table tracks rows, records changes, or is append-only.
         """
-        from txlog.writing.columns import GiveValues
+        from txlog.verbs.columns import GiveValues
 
         operation = GiveValues(self._context, "replace columns", columns, read_columns=read_columns)
         return self._run(operation, txn, user_metadata)
@@ -107,8 +107,8 @@ class Altering(Handle):
         InvalidInputError
             There is no such column, a constraint or the partitioning needs it, or none is left.
         """
-        from txlog.writing.arguments import as_names
-        from txlog.writing.columns import DropColumns
+        from txlog.data_files.options import as_names
+        from txlog.verbs.columns import DropColumns
 
         return self._run(DropColumns(self._context, as_names(columns)), txn, user_metadata)
 
@@ -134,7 +134,7 @@ class Altering(Handle):
             What the fragments were made from has changed since. Nothing was committed, and no
             file deleted.
         """
-        from txlog.writing.workers.commit import commit_fragments
+        from txlog.verbs.fragments.commit import commit_fragments
 
         request = commit_fragments(self._context, self._snapshot, operation)
         return self._run(request, txn, user_metadata)

@@ -82,7 +82,7 @@ class Handle:
 
     def _finish(self, done: Done) -> Outcome:
         """Move to the version after an operation, and write a checkpoint when one is due."""
-        from txlog.writing.checkpoint import checkpoint_if_due
+        from txlog.verbs.checkpoint import checkpoint_if_due
 
         self._move(done.snapshot)
         self._outcome = done.outcome

@@ -116,7 +116,7 @@ class Table(About, Reading, Writing, Altering):
         uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> bool:
         """Return whether there is a Delta table at `uri`, readable or not."""
-        from txlog.writing.create import existing
+        from txlog.verbs.create import existing
 
         try:
             return existing(open_store(uri, storage_options)) is not None
@@ -152,8 +152,8 @@ class Table(About, Reading, Writing, Altering):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        from txlog.writing.arguments import as_names, as_schema
-        from txlog.writing.create import create
+        from txlog.data_files.options import as_names, as_schema
+        from txlog.verbs.create import create
 
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))

@@ -6,15 +6,15 @@ from typing import Any
 
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
+from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.options import write_options
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.table.reading import Where
-from txlog.writing.append import Append
-from txlog.writing.arguments import write_options
-from txlog.writing.data import SchemaMode
-from txlog.writing.delete import Delete
-from txlog.writing.overwrite import Overwrite, PartitionMode
-from txlog.writing.transaction import Transaction
+from txlog.verbs.append import Append
+from txlog.verbs.delete import Delete
+from txlog.verbs.overwrite import Overwrite, PartitionMode
+from txlog.verbs.transaction import Transaction
 
 
 class TableTransaction:

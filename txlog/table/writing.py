@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.maintain.limits import MAX_COLUMN_FILES, MAX_DELETED_FRACTION
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
+    from txlog.data_files.incoming import SchemaMode
     from txlog.table.reading import Where
     from txlog.table.transaction import TableTransaction
-    from txlog.writing.data import SchemaMode
-    from txlog.writing.overwrite import PartitionMode
+    from txlog.verbs.overwrite import PartitionMode
 
 
 class Writing(Handle):
@@ -53,8 +52,8 @@ class Writing(Handle):
         CommitConflictError, OutcomeUnknownError, StoreError
             As their names say.
         """
-        from txlog.writing.append import Append
-        from txlog.writing.arguments import write_options
+        from txlog.data_files.options import write_options
+        from txlog.verbs.append import Append
 
         options = write_options(target_file_bytes, max_rows_per_file)
         operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
@@ -85,9 +84,9 @@ class Writing(Handle):
 
         The other arguments and the errors are those of `append`.
         """
+        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
-        from txlog.writing.arguments import write_options
-        from txlog.writing.overwrite import Overwrite
+        from txlog.verbs.overwrite import Overwrite
 
         operation = Overwrite.of_data(
             self._context,
@@ -119,7 +118,7 @@ class Writing(Handle):
             The table is append-only, or may not be written by txlog.
         """
         from txlog.expressions.sql import as_expression
-        from txlog.writing.delete import Delete
+        from txlog.verbs.delete import Delete
 
         operation = Delete(self._context, as_expression(where))
         return self._run(operation, txn, user_metadata)
@@ -166,8 +165,8 @@ class Writing(Handle):
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
         min_file_bytes: int | None = None,
-        max_deleted_fraction: float = MAX_DELETED_FRACTION,
-        max_column_files: int = MAX_COLUMN_FILES,
+        max_deleted_fraction: float = 0.05,
+        max_column_files: int = 8,
         txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
@@ -198,9 +197,9 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
+        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
-        from txlog.maintain.compact import Compact
-        from txlog.writing.arguments import write_options
+        from txlog.verbs.compact import Compact
 
         operation = Compact(
             self._context,
@@ -250,7 +249,7 @@ class Writing(Handle):
             A file is missing, unreadable, or other than the log says.
         """
         from txlog.expressions.sql import as_expression
-        from txlog.maintain.statistics import ComputeStatistics
+        from txlog.verbs.statistics import ComputeStatistics
 
         operation = ComputeStatistics(
             self._context, columns, where=as_expression(where), recompute=recompute
@@ -284,13 +283,13 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog as it is or was.
         """
-        from txlog.maintain.restore import Restore
+        from txlog.verbs.restore import Restore
 
         return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version."""
-        from txlog.writing.checkpoint import checkpoint
+        from txlog.verbs.checkpoint import checkpoint
 
         snapshot = self._snapshot
         checkpoint(self._context, snapshot)

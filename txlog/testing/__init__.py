@@ -9,14 +9,11 @@ around each other, and `open_table` opens a table in them::
 """
 
 from txlog.store.open import open_store
-from txlog.testing.counting import CountingStore
 from txlog.testing.faults import Fault, FaultKind, FaultyStore
-from txlog.testing.latency import LatencyStore
-from txlog.testing.logs import unsealed
 from txlog.testing.reading_contract import ReadingContract
 from txlog.testing.store_contract import StoreContract
-from txlog.testing.tables import open_table
-from txlog.testing.watched import Request
+from txlog.testing.stores import CountingStore, LatencyStore, Request
+from txlog.testing.tables import open_table, unsealed
 
 __all__ = [
     "CountingStore",

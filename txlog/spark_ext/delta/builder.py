@@ -18,7 +18,6 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions.sql import quote_name
-from txlog.maintain.replace import ReplaceTable
 from txlog.schema.json import parse_schema
 from txlog.spark_ext.catalog import (
     keeps_case,
@@ -32,6 +31,7 @@ from txlog.spark_ext.engine import table
 from txlog.store.open import open_store
 from txlog.store.uri import file_path, is_file_uri, without_secrets
 from txlog.table.table import Table
+from txlog.verbs.replace import ReplaceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -33,7 +33,7 @@ from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.native import read
-from txlog.writing.delete import FindRows
+from txlog.verbs.delete import FindRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -26,9 +26,9 @@ from txlog.spark_ext.delta.frames import (
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import table
 from txlog.spark_ext.native import read
-from txlog.spark_ext.timestamps import moment_text
+from txlog.spark_ext.types import moment_text
 from txlog.table.table import Table
-from txlog.writing.delete import DeleteFound
+from txlog.verbs.delete import DeleteFound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

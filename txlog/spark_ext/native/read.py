@@ -37,8 +37,7 @@ from txlog.spark_ext.native.frame import Part, frame
 from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
-from txlog.spark_ext.timestamps import moment_text
-from txlog.spark_ext.types import read_schema
+from txlog.spark_ext.types import moment_text, read_schema
 from txlog.store.base import Store
 from txlog.store.open import open_store
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.cached import cached_property
+from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
-from txlog.fragments.positions import as_array
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.plan import ReadPlan

@@ -1,0 +1,136 @@
+"""The rules that rows of a table keep, and the values of columns that the data leaves out.
+
+Rules: the Delta protocol, "Column Invariants", "CHECK Constraints" and "Default Columns".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from txlog.actions.table import Metadata
+from txlog.arrow import arrow_scalar, pc
+from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.expressions.bind import bind, bind_value
+from txlog.expressions.evaluate import evaluate, is_true
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Expression, Literal
+from txlog.schema.arrow import arrow_type
+from txlog.schema.cast import cast_array
+from txlog.schema.types import CURRENT_DEFAULT, StructField, StructType, type_name
+
+_CHECK = "delta.constraints."
+_INVARIANT = "delta.invariants"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A predicate that must be true (not null, not false) of every row."""
+
+    name: str
+    text: str
+    predicate: Expression
+
+
+def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
+    """Return the constraints of a table.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        txlog cannot evaluate the SQL of a constraint, so nothing may be written.
+    """
+    texts = [
+        (name.removeprefix(_CHECK), text)
+        for name, text in metadata.configuration.items()
+        if name.startswith(_CHECK) and text is not None
+    ]
+    texts.extend(
+        (field.name, _invariant_text(field.metadata[_INVARIANT]))
+        for field in schema.fields
+        if _INVARIANT in field.metadata
+    )
+    return [_parsed(name, text, schema) for name, text in texts]
+
+
+def _invariant_text(value: Any) -> str:
+    try:
+        return str(orjson.loads(value)["expression"]["expression"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return str(value)
+
+
+def _parsed(name: str, text: str, schema: StructType) -> Constraint:
+    try:
+        return Constraint(name, text, bind(parse_sql(text), schema))
+    except InvalidInputError as error:
+        raise UnsupportedFeatureError(
+            features=("checkConstraints",),
+            reason=f"the table's rule {name} ({text}) cannot be evaluated: {error.reason}",
+            remedy="Write with an engine that can, such as Spark, or drop the constraint there",
+        ) from error
+
+
+def checked(
+    batches: Iterable[pa.RecordBatch], constraints: list[Constraint]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; raise at the first one with a row that breaks a constraint.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the constraint and the number of rows that break it in the batch.
+    """
+    for batch in batches:
+        for constraint in constraints:
+            kept = is_true(constraint.predicate, batch)
+            broken = batch.num_rows - int(pc.sum(kept).as_py() or 0)
+            if broken:
+                raise SchemaMismatchError(
+                    argument="data",
+                    field=constraint.name,
+                    reason=f"{broken} rows break the constraint "
+                    f"{constraint.name} ({constraint.text})",
+                    remedy="Nothing was written; correct or leave out these rows",
+                )
+        yield batch
+
+
+def has_default(field: StructField) -> bool:
+    """Return whether a column has a default value, of whatever form."""
+    return field.metadata.get(CURRENT_DEFAULT) is not None
+
+
+def default_value(field: StructField) -> pa.Scalar:
+    """Return the value that rows get in a column that the data leaves out: null without a default.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The default is an expression that txlog cannot evaluate; names the column and it.
+    """
+    target = arrow_type(field.type)
+    text = field.metadata.get(CURRENT_DEFAULT)
+    if text is None:
+        return arrow_scalar(None, target)
+    try:
+        bound, _ = bind_value(parse_sql(str(text)), StructType())
+        if isinstance(bound, Literal) and bound.value is None:
+            return arrow_scalar(None, target)
+        values = evaluate(bound, pa.table({"row": pa.nulls(1)}))
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        return cast_array(values, field.type, target)[0]
+    except (InvalidInputError, pa.ArrowException, ValueError) as error:
+        reason = error.reason if isinstance(error, InvalidInputError) else str(error)
+        raise UnsupportedFeatureError(
+            features=("allowColumnDefaults",),
+            field=field.name,
+            reason=f"the data leaves out column {field.name}, whose default {text} txlog cannot "
+            f"evaluate as {type_name(field.type)}: {reason}",
+            remedy=f"Give the column {field.name} a value in every row",
+        ) from error

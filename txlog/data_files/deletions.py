@@ -1,0 +1,394 @@
+"""Taking rows out of a table: by deletion vectors, or by rewriting files where it forbids them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.stats_text import StatsText
+from txlog.commit.context import Context
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
+from txlog.data_files.write import discard_files
+from txlog.effects import Effects
+from txlog.errors import InternalError
+from txlog.expressions.tree import Expression
+from txlog.fragments.deletion_file import (
+    DELETIONS_FOLDER,
+    deletion_kind,
+    deletion_name,
+    encode_deletions,
+    lance_descriptor,
+)
+from txlog.fragments.deletion_vector import (
+    INLINE_LIMIT,
+    encode_file,
+    encode_vector,
+    file_name,
+    inline_descriptor,
+    logged_path,
+    stored_descriptor,
+)
+from txlog.fragments.fragment import Fragment
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine, map_all
+from txlog.scan.files import as_fragments, files_at
+from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
+from txlog.scan.read import FragmentReader, matching_positions
+from txlog.snapshot.commits import Commit, file_rows
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.structs import with_json_stats
+from txlog.store.base import Store
+
+
+@dataclass(frozen=True)
+class FileDeletes:
+    """The rows of one fragment that a delete takes."""
+
+    fragment: Fragment
+    rows: BitMap64  # Positions that are deleted now; none of them was before.
+    deleted: BitMap64  # Positions that were deleted before.
+    physical_rows: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no row is left."""
+        return len(self.rows) + len(self.deleted) == self.physical_rows
+
+
+def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes:
+    rows, physical_rows = matching_positions(store, plan, fragment)
+    deleted = load_deletions(store, fragment) if rows else None
+    return FileDeletes(fragment, rows, BitMap64() if deleted is None else deleted, physical_rows)
+
+
+def find_deletes(
+    store: Store, plan: ScanPlan, engine: Engine
+) -> tuple[list[Fragment], list[FileDeletes]]:
+    """Return the fragments that go wholly by the log alone, and those that rows go from.
+
+    Reads only the predicate's columns, and only of fragments that the log cannot decide.
+    """
+    whole = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if sure]
+    open_ = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if not sure]
+    deletes = engine.map(partial(_deletes_of, store, plan.reading), open_)
+    return whole, [one for one in deletes if one.rows]
+
+
+def write_deletions(
+    context: Context, snapshot: Snapshot, deletes: Sequence[FileDeletes]
+) -> list[DeletionVectorDescriptor]:
+    """Store the deletions of each file, in the form that a table has them."""
+    if snapshot.deletion_format == "lance":
+        return _write_lance_files(context.store, deletes, context.effects, snapshot.version)
+    return write_vectors(context.store, deletes, context.effects)
+
+
+def deletion_path(descriptor: DeletionVectorDescriptor) -> str | None:
+    """Return the path of a file of deletions below the table's root; None if there is none."""
+    if descriptor.storage_type == "lance":
+        return f"{DELETIONS_FOLDER}/{descriptor.path_or_inline_dv}"
+    return logged_path(descriptor, path="") if descriptor.storage_type == "u" else None
+
+
+def write_vectors(
+    store: Store, deletes: Sequence[FileDeletes], effects: Effects
+) -> list[DeletionVectorDescriptor]:
+    """Store the deletion vector of each file, all of a commit's larger ones in one file."""
+    vectors = [encode_vector(one.rows | one.deleted) for one in deletes]
+    counts = [len(one.rows) + len(one.deleted) for one in deletes]
+    stored = [vector for vector in vectors if len(vector) > INLINE_LIMIT]
+    uuid = effects.uuid()
+    offsets: list[int] = []
+    if stored:
+        data, offsets = encode_file(stored)
+        store.write_new(file_name(uuid), data)
+    remaining = iter(offsets)
+    return [
+        inline_descriptor(vector, count)
+        if len(vector) <= INLINE_LIMIT
+        else stored_descriptor(uuid, offset=next(remaining), size=len(vector), cardinality=count)
+        for vector, count in zip(vectors, counts, strict=True)
+    ]
+
+
+def _write_lance_files(
+    store: Store, deletes: Sequence[FileDeletes], effects: Effects, read_version: int
+) -> list[DeletionVectorDescriptor]:
+    """Store the deletions of each file in a file of Lance's form."""
+    descriptors = []
+    for one in deletes:
+        gone = one.rows | one.deleted
+        kind = deletion_kind(len(gone))
+        number = int(effects.uuid().replace("-", ""), 16) % 2**64
+        name = deletion_name(one.fragment.id, read_version, number, kind)
+        data = encode_deletions(gone, kind=kind)
+        store.write_new(f"{DELETIONS_FOLDER}/{name}", data)
+        descriptors.append(lance_descriptor(name, len(data), len(gone)))
+    return descriptors
+
+
+def only_deleted(store: Store, rows: pa.Table) -> bool:
+    """Return whether a commit that gave files other vectors brought no row back.
+
+    `rows` are its file actions as `FILE_ROWS`.
+    """
+    sides: dict[str, dict[bool, Fragment]] = {}
+    for fragment, is_add in zip(as_fragments(rows), rows["is_add"].to_pylist(), strict=True):
+        sides.setdefault(fragment.path, {})[is_add] = fragment
+    for side in sides.values():
+        if len(side) == 2:
+            before, after = (load_deletions(store, side[key]) for key in (False, True))
+            if before is not None and (after is None or before - after):
+                return False
+    return True
+
+
+def removes_of(rows: pa.Table, now_ms: int, *, data_change: bool = True) -> list[Remove]:
+    """Return the actions that take live `FILE_ROWS` out of the table.
+
+    Without `data_change` their rows are added again by the same commit.
+    """
+    return [
+        Remove(
+            path=add.path,
+            deletion_timestamp=now_ms,
+            data_change=data_change,
+            extended_file_metadata=True,
+            partition_values=add.partition_values,
+            size=add.size,
+            stats=None,
+            tags=add.tags,
+            deletion_vector=add.deletion_vector,
+            base_row_id=add.base_row_id,
+            default_row_commit_version=add.default_row_commit_version,
+        )
+        for add in adds_of(rows)
+    ]
+
+
+def adds_of(rows: pa.Table) -> list[Add]:
+    """Return live `FILE_ROWS` as `add` actions: for the few that a commit touches."""
+    names = [
+        "path", "partition_values", "size", "modification_time", "data_change", "stats", "tags",
+        "deletion_vector", "base_row_id", "default_row_commit_version", "clustering_provider",
+    ]  # fmt: skip
+    return [
+        Add.model_validate({**row, "partition_values": row["partition_values"] or {}})
+        for row in with_json_stats(rows).select(names).to_pylist(maps_as_pydicts="lossy")
+    ]
+
+
+def with_vector(add: Add, vector: DeletionVectorDescriptor, physical_rows: int) -> Add:
+    """Return a file's `add` with a new deletion vector; its bounds are then no longer tight."""
+    return add.model_copy(
+        update={
+            "deletion_vector": vector,
+            "data_change": True,
+            "stats": StatsText(add.stats).loosened(physical_rows).text,
+        }
+    )
+
+
+@dataclass(frozen=True)
+class RowDeletes:
+    """The actions that take rows out of a table, and what they cost."""
+
+    where: Expression | None  # Bound.
+    removes: tuple[Remove, ...] = ()
+    adds: tuple[Add, ...] = ()
+    written: tuple[Add, ...] = ()  # Those of `adds` that are new files.
+    vector_files: tuple[str, ...] = ()  # Paths of new files of deletion vectors.
+    rows: int = 0
+    files_removed: int = 0
+    files: tuple[FileDeletes, ...] = ()  # Those that got vectors.
+
+
+def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
+    """Delete the files that were written for an attempt that was not committed."""
+    if deletes is not None:
+        discard_files(context.store, deletes.written)
+        context.store.delete(list(deletes.vector_files))
+
+
+def delete_rows(
+    context: Context, snapshot: Snapshot, where: Expression | None, options: WriteOptions
+) -> RowDeletes:
+    """Find a predicate's rows, and write the vectors or files that leave them out."""
+    files = load_files(context.store, snapshot).live
+    plan = plan_scan(snapshot, files, columns=[], where=where)
+    require_table_columns(plan.where, snapshot)
+    whole, deletes = find_deletes(context.store, plan, context.engine)
+    return _written(context, snapshot, plan, files, whole, deletes, options)
+
+
+def delete_positions(
+    context: Context, snapshot: Snapshot, rows: Mapping[int, BitMap64], options: WriteOptions
+) -> RowDeletes:
+    """Write the vectors or files that leave out rows, given by fragment id and position.
+
+    Raises
+    ------
+    InternalError
+        A row is not in the version.
+    """
+    files = load_files(context.store, snapshot).live
+    plan = plan_scan(snapshot, files, columns=[])
+    fragments = {fragment.id: fragment for fragment in plan.fragments}
+    parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
+    deletes = list(context.engine.map(partial(_deletes_at, context.store, plan.reading), parts))
+    return _written(context, snapshot, plan, files, [], deletes, options)
+
+
+def _deletes_at(
+    store: Store, plan: ReadPlan, part: tuple[Fragment | None, BitMap64]
+) -> FileDeletes:
+    fragment, rows = part
+    deleted = BitMap64()
+    physical_rows = 0
+    if fragment is not None:
+        deleted = load_deletions(store, fragment) or deleted
+        physical_rows = fragment.physical_rows or FragmentReader(store, plan, fragment).count_rows()
+    if fragment is None or rows.max() >= physical_rows or rows & deleted:
+        raise InternalError(
+            reason="rows were found that the version does not have"
+            + ("" if fragment is None else f", in {fragment.path}"),
+            remedy="Nothing was committed; please report it with the table's log",
+        )
+    return FileDeletes(fragment, rows, deleted, physical_rows)
+
+
+def _written(
+    context: Context,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    files: pa.Table,
+    whole: Sequence[Fragment],
+    deletes: Sequence[FileDeletes],
+    options: WriteOptions,
+) -> RowDeletes:
+    """Write the vectors or files that leave out some rows of files, and remove whole fragments."""
+    now_ms = context.effects.now_ms()
+    emptied = [one for one in deletes if one.is_whole]
+    partial_ones = tuple(one for one in deletes if not one.is_whole)
+    removed = [*whole, *(one.fragment for one in emptied)]
+    marks = snapshot.is_active("deletionVectors")
+    leaving = [file.path for fragment in removed for file in fragment.files]
+    for one in partial_ones:  # Their other files have nothing to do with deletion vectors.
+        leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])
+    touched = files_at(files, leaving)
+    result = RowDeletes(
+        plan.where,
+        tuple(removes_of(touched, now_ms)),
+        rows=_count_rows(context, plan.reading, whole) + sum(len(one.rows) for one in deletes),
+        files_removed=len(removed),
+    )
+    if not partial_ones:
+        return result
+    if marks:
+        adds, stored = _with_vectors(context, snapshot, partial_ones, touched)
+        return replace(result, adds=adds, vector_files=stored, files=partial_ones)
+    rewritten = _rewritten(context, plan_rewrite(snapshot, options), partial_ones)
+    return replace(
+        result,
+        adds=rewritten,
+        written=rewritten,
+        files_removed=len(removed) + len(partial_ones),
+    )
+
+
+def _count_rows(context: Context, plan: ReadPlan, fragments: Sequence[Fragment]) -> int:
+    """Return how many rows fragments have, from the log, or else from their files."""
+    unknown = [fragment for fragment in fragments if fragment.num_rows is None]
+    known = sum(fragment.num_rows or 0 for fragment in fragments)
+    return known + sum(context.engine.map(partial(_rows_left, context.store, plan), unknown))
+
+
+def _with_vectors(
+    context: Context, snapshot: Snapshot, deletes: Sequence[FileDeletes], rows: pa.Table
+) -> tuple[tuple[Add, ...], tuple[str, ...]]:
+    """Write deletion vectors; return the files' adds with them, and the new vector files.
+
+    `rows` are the live `FILE_ROWS` of the files, others among them perhaps.
+    """
+    vectors = write_deletions(context, snapshot, deletes)
+    paths = {path for vector in vectors if (path := deletion_path(vector)) is not None}
+    live = {add.path: add for add in adds_of(rows)}
+    adds = tuple(
+        with_vector(live[one.fragment.path], vector, one.physical_rows)
+        for one, vector in zip(deletes, vectors, strict=True)
+    )
+    return adds, tuple(paths)
+
+
+def united_with(
+    context: Context, current: Snapshot, deletes: RowDeletes, winners: Sequence[Commit]
+) -> RowDeletes | None:
+    """Return a delete on top of winners that deleted other rows of its files too (rule CON-10).
+
+    None if they deleted some of its rows, emptied a file together with it, or brought rows back:
+    then only the operation, run again, can tell what is left to do.
+    """
+    if not all(only_deleted(context.store, file_rows([winner])) for winner in winners):
+        return None
+    live = load_files(context.store, current).live
+    paths = [one.fragment.path for one in deletes.files]
+    rows = files_at(live, paths)
+    now = {fragment.path: fragment for fragment in as_fragments(rows)}
+    united: list[FileDeletes] = []
+    for one, path in zip(deletes.files, paths, strict=True):
+        if path not in now:
+            return None
+        deleted = load_deletions(context.store, now[path]) or BitMap64()
+        fragment = replace(now[path], id=one.fragment.id)
+        both = replace(one, fragment=fragment, deleted=deleted)
+        if one.rows & deleted or both.is_whole:
+            return None
+        united.append(both)
+    ours = removes_of(rows, context.effects.now_ms())
+    others = [remove for remove in deletes.removes if remove.path not in now]
+    adds, stored = _with_vectors(context, current, united, rows)
+    return replace(
+        deletes, removes=(*others, *ours), adds=adds, vector_files=stored, files=tuple(united)
+    )
+
+
+def _rewritten(
+    context: Context, plan: RewritePlan, deletes: Sequence[FileDeletes]
+) -> tuple[Add, ...]:
+    """Write the rows that are left of files into new files; if one fails, none is left."""
+    parts = [(one.fragment, one.rows | one.deleted) for one in deletes]
+    made = map_all(
+        context.engine,
+        partial(rewrite, context, plan),
+        neighbours(parts, plan.layout.target_file_bytes),
+        undo=lambda groups: discard_files(context.store, [add for adds in groups for add in adds]),
+    )
+    return tuple(add for adds in made for add in adds)
+
+
+def neighbours(parts: Sequence[RewrittenPart], target_bytes: int) -> list[list[RewrittenPart]]:
+    """Return parts of rewrites in groups, of one partition each, that fill about one file. Pure."""
+    groups: dict[frozenset[tuple[str, str | None]], list[list[RewrittenPart]]] = {}
+    sizes: dict[frozenset[tuple[str, str | None]], int] = {}
+    for part in parts:
+        key = frozenset(part[0].partition_values.items())
+        size = sum(file.size for file in part[0].files)
+        of_partition = groups.setdefault(key, [[]])
+        if of_partition[-1] and sizes[key] + size > target_bytes:
+            of_partition.append([])
+            sizes[key] = 0
+        of_partition[-1].append(part)
+        sizes[key] = sizes.get(key, 0) + size
+    return [group for of_partition in groups.values() for group in of_partition]
+
+
+def _rows_left(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+    """Return how many rows a fragment has of which the log does not say it."""
+    return FragmentReader(store, plan, fragment).count_rows() - fragment.num_deletions

@@ -1,0 +1,443 @@
+"""Incoming data: what a caller passes, as Arrow batches that fit the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txlog.data_files.constraints import default_value, has_default
+from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
+from txlog.schema.arrow import arrow_field, arrow_schema, from_arrow
+from txlog.schema.cast import cast_array
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+)
+from txlog.schema.void import VOID, has_void
+from txlog.schema.widening import is_widening
+
+SchemaMode = Literal["merge", "overwrite"] | None
+
+_UNNAMED_INDEX = "__index_level_"  # How pandas calls an index without a name in Arrow.
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
+
+
+def as_reader(data: Any) -> pa.RecordBatchReader:
+    """Return data of any library that speaks Arrow as a stream of batches.
+
+    Taken are objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan),
+    those with `__arrow_c_array__`, and datasets. A stream is read once. An index of pandas without
+    a name is no column.
+
+    Raises
+    ------
+    InvalidTypeError
+        The object is not Arrow data.
+    InvalidInputError
+        It cannot be read as Arrow, or holds Python objects.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+        return table.to_reader()
+    library = type(data).__module__.partition(".")[0]
+    if library == "polars" and hasattr(data, "__arrow_c_stream__"):
+        _require_no_objects(data)
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(data)
+            return _without_index(reader) if library == "pandas" else reader
+        if hasattr(data, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(data)]).to_reader()
+        if hasattr(data, "scanner"):
+            return data.scanner().to_reader()
+        if hasattr(data, "to_reader"):
+            return data.to_reader()
+    except (pa.ArrowException, TypeError) as error:
+        raise InvalidInputError(
+            argument="data", reason=f"it cannot be read as Arrow: {error}"
+        ) from error
+    raise InvalidTypeError(
+        argument="data",
+        reason=f"Arrow data was expected, not {type(data).__module__}.{type(data).__qualname__}"
+        if library != "builtins"
+        else f"Arrow data was expected, not {type(data).__name__}",
+        remedy=_as_arrow(data, library),
+    )
+
+
+def _as_arrow(data: Any, library: str) -> str:
+    """Return the remedy for an object that is not Arrow data."""
+    if isinstance(data, Mapping):
+        return "Pass pa.table(data): a mapping of column names to values becomes a table"
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        return "Pass pa.Table.from_pylist(data): a list of dicts, one for each row, becomes a table"
+    if library == "polars":
+        return "Pass data.collect(), or a DataFrame"
+    if library == "pyspark":
+        return "Pass the frame to txlog.spark_ext.write, or save it with format('txlog')"
+    return (
+        "Pass a pyarrow Table or RecordBatchReader, a polars or pandas frame, or a duckdb relation"
+    )
+
+
+def _without_index(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the rows of a pandas frame without its unnamed index, which only numbers them."""
+    notes = reader.schema.pandas_metadata or {}
+    unnamed = [
+        name
+        for name in notes.get("index_columns", ())
+        if isinstance(name, str) and name.startswith(_UNNAMED_INDEX)
+    ]
+    return reader.read_all().drop_columns(unnamed).to_reader() if unnamed else reader
+
+
+def _require_no_objects(frame: Any) -> None:
+    """Raise if a polars frame holds Python objects: their Arrow data are memory addresses."""
+    for name, dtype in getattr(frame, "schema", {}).items():
+        if _has_objects(dtype):
+            raise InvalidInputError(
+                argument="data",
+                field=name,
+                reason=f"column {name} holds Python objects (polars.Object), which have no Arrow "
+                "type",
+                remedy="Turn them into values of another type, such as text, or drop the column",
+            )
+
+
+def _has_objects(dtype: Any) -> bool:
+    inner = [field.dtype for field in getattr(dtype, "fields", ())]
+    if (element := getattr(dtype, "inner", None)) is not None:
+        inner.append(element)
+    return type(dtype).__name__ == "Object" or any(map(_has_objects, inner))
+
+
+def merged_schema(table: StructType, data: StructType) -> StructType:
+    """Return the table's schema with the columns (and nested fields) that only the data has.
+
+    New fields come last and are nullable.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is in both with types that do not go together.
+    """
+    return StructType(_merged(table.fields, data.fields, ""))
+
+
+def _merged(
+    ours: tuple[StructField, ...], theirs: tuple[StructField, ...], prefix: str
+) -> tuple[StructField, ...]:
+    ours_by_name = {field.name.lower(): field for field in ours}
+    added = []
+    changed: dict[str, StructField] = {}
+    for field in theirs:
+        known = ours_by_name.get(field.name.lower())
+        if known is None:
+            added.append(StructField(field.name, field.type, True, field.metadata))
+        elif isinstance(known.type, StructType) and isinstance(field.type, StructType):
+            inner = _merged(known.type.fields, field.type.fields, f"{prefix}{known.name}.")
+            changed[known.name] = StructField(
+                known.name, StructType(inner), known.nullable, known.metadata
+            )
+        else:
+            _require_storable(field.type, known.type, f"{prefix}{known.name}")
+    return (*(changed.get(field.name, field) for field in ours), *added)
+
+
+def require_fit(table: StructType, data: StructType) -> None:
+    """Raise unless the columns of data fit the table; all faults are named at once.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is not in the table, has a type that does not go into the table's, or a column
+        that must not be null is missing.
+    """
+    if data == table:
+        return
+    columns = {field.name.lower(): field for field in table.fields}
+    given: set[str] = set()
+    twice, unknown, others = list[str](), list[str](), list[tuple[StructField, StructField]]()
+    for field in data.fields:
+        folded = field.name.lower()
+        column = columns.get(folded)
+        if folded in given:
+            twice.append(field.name)
+        given.add(folded)
+        if column is None:
+            unknown.append(field.name)
+        elif not _storable(field.type, column.type):
+            others.append((field, column))
+    missing = [
+        field.name
+        for field in table.fields
+        if not field.nullable and field.name.lower() not in given and not has_default(field)
+    ]
+    faults = [
+        *(f"column {name} is there twice" for name in twice),
+        *(f"column {name} is not in the table" for name in unknown),
+        *(
+            f"column {field.name} is {type_name(field.type)}, "
+            f"the table has {type_name(column.type)}"
+            for field, column in others
+        ),
+        *(f"column {name} is missing, and must not be null" for name in missing),
+    ]
+    if faults:
+        raise SchemaMismatchError(
+            argument="data",
+            reason="; ".join(faults),
+            remedy=_remedy(twice, unknown, [column.name for _, column in others], missing),
+        )
+
+
+def _remedy(
+    twice: Sequence[str], unknown: Sequence[str], others: Sequence[str], missing: Sequence[str]
+) -> str:
+    """Return the remedy for columns that do not fit: one sentence for each kind of fault."""
+    sentences = []
+    if twice:
+        sentences.append(f"Rename or drop one column of each name ({', '.join(twice)})")
+    if index := [name for name in unknown if name.startswith(_UNNAMED_INDEX)]:
+        sentences.append(
+            f"Leave out the index of pandas ({', '.join(index)}) by reset_index(drop=True)"
+        )
+    if new := [name for name in unknown if name not in index]:
+        sentences.append(
+            f'Drop the new columns ({", ".join(new)}), or pass schema_mode="merge" to add them'
+        )
+    if others:
+        sentences.append(f"Cast {', '.join(others)} to the types of the table")
+    if missing:
+        sentences.append(f"Add {', '.join(missing)}, with a value in every row")
+    return ". ".join(sentences)
+
+
+def _require_storable(have: DataType, want: DataType, name: str) -> None:
+    if not _storable(have, want):
+        raise SchemaMismatchError(
+            argument="data",
+            field=name,
+            reason=f"column {name} is {type_name(have)}, the table has {type_name(want)}",
+            remedy="Cast the column before writing",
+        )
+
+
+def _storable(have: DataType, want: DataType) -> bool:
+    """Return whether values of one type may be written to a column of another type.
+
+    Each value is checked when it is cast.
+    """
+    if have in (want, VOID):
+        return True
+    match have, want:
+        case StructType(inner), StructType(fields):
+            names = {field.name.lower(): field.type for field in fields}
+            return all(
+                field.name.lower() in names and _storable(field.type, names[field.name.lower()])
+                for field in inner
+            )
+        case ArrayType(element), ArrayType(target):
+            return _storable(element, target)
+        case MapType(key, value), MapType(to_key, to_value):
+            return _storable(key, to_key) and _storable(value, to_value)
+        case PrimitiveType(old), PrimitiveType(new):
+            integers = _NUMBERS[:4]
+            return is_widening(old, new) or (old in integers and new in integers)
+        case ((PrimitiveType() | DecimalType()), DecimalType()):
+            return isinstance(have, DecimalType) or is_widening(have.name, type_name(want))
+    return False
+
+
+def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield batches in the table's columns and types.
+
+    Columns that the data lacks have their default value, null without one.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A value does not fit its column: too large, too precise, or null where none may be.
+    UnsupportedFeatureError
+        The data lacks a column whose default txlog cannot evaluate.
+    """
+    target = arrow_schema(table)
+    positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
+    defaults = {f.name: default_value(f) for f in table.fields if f.name.lower() not in positions}
+    for batch in reader:
+        arrays = []
+        for field in table.fields:
+            if field.name in defaults:
+                array = pa.repeat(defaults[field.name], batch.num_rows)
+            else:
+                array = batch.column(positions[field.name.lower()])
+            arrays.append(fit_column(array, field))
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def fit_column(array: pa.Array, field: StructField) -> pa.Array:
+    """Cast values to a column's type; errors as for `fitted`."""
+    target = arrow_field(field).type
+    try:
+        fit = cast_array(array, field.type, target)
+    except (pa.ArrowException, ValueError) as error:
+        raise SchemaMismatchError(
+            argument="data",
+            field=field.name,
+            reason=f"a value of column {field.name} does not fit {type_name(field.type)}: {error}",
+            remedy="Cast or round the column before writing",
+        ) from error
+    _require_no_null(fit, field, field.name)
+    return fit
+
+
+def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
+    """Raise if a column that must not be null holds nulls, or one of its nested fields does.
+
+    The fields of a null struct are not checked.
+    """
+    if not field.nullable and array.null_count:
+        raise SchemaMismatchError(
+            argument="data",
+            field=name,
+            reason=f"column {name} must not be null, but {array.null_count} values are",
+            remedy="Fill or drop these rows before writing",
+        )
+    if isinstance(field.type, ArrayType) and pa.types.is_list(array.type):
+        element = StructField("element", field.type.element, field.type.contains_null)
+        _require_no_null(array.flatten(), element, f"{name}.element")
+    if isinstance(field.type, StructType) and _has_required(field.type):
+        present = array.filter(array.is_valid()) if array.null_count else array
+        for position, inner in enumerate(field.type.fields):
+            _require_no_null(present.field(position), inner, f"{name}.{inner.name}")
+
+
+def _has_required(kind: StructType) -> bool:
+    return any(
+        not field.nullable
+        or isinstance(field.type, ArrayType)
+        or (isinstance(field.type, StructType) and _has_required(field.type))
+        for field in kind.fields
+    )
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Data to be written, and the schema of the table after the write."""
+
+    reader: pa.RecordBatchReader
+    schema: StructType  # Of the table, after the write.
+
+
+def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> Incoming:
+    """Check data against a table's schema (None: there is no table yet) before a row is read.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit, and `schema_mode` does not let the schema change.
+    InvalidInputError
+        The data speaks no Arrow, or has a type that no Delta table holds.
+    """
+    if schema_mode not in (None, "merge", "overwrite"):
+        raise InvalidInputError(
+            argument="schema_mode",
+            reason=f"None, 'merge' or 'overwrite' was expected, not {schema_mode!r}",
+            remedy="Leave it out to write what fits the table",
+        )
+    reader = as_reader(data)
+    replaces = table is None or schema_mode == "overwrite"
+    given = from_arrow(reader.schema, nulls_as_void=not replaces)
+    schema = target_schema(table, given, schema_mode)
+    if table is not None and not replaces:
+        _require_typed(schema.fields, table, "")
+    return Incoming(reader, schema)
+
+
+def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str) -> None:
+    """Raise if a field that the table lacks is of Arrow's null type, or has it in it."""
+    for field in fields:
+        name = f"{prefix}{field.name}"
+        known = table.get(field.name)
+        if known is None and has_void(field.type):
+            raise SchemaMismatchError(
+                argument="data",
+                field=name,
+                reason=f"new column {name} holds only nulls, or lists or fields that do, so its "
+                "type is not known",
+                remedy="Cast it to the type that it is to have, or leave it out",
+            )
+        if known is not None and isinstance(field.type, StructType):
+            assert isinstance(known.type, StructType)
+            _require_typed(field.type.fields, known.type, f"{name}.")
+
+
+def target_schema(
+    table: StructType | None, data: StructType, schema_mode: SchemaMode
+) -> StructType:
+    """Return the schema of a table after data of another schema is written to it.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit, and `schema_mode` does not let the schema change.
+    """
+    if table is None or schema_mode == "overwrite":
+        require_columns(data)
+        return data
+    if schema_mode == "merge":
+        merged = merged_schema(table, data)
+        require_fit(merged, data)
+        return merged
+    require_fit(table, data)
+    return table
+
+
+def require_columns(schema: StructType) -> None:
+    """Raise if a schema for a new table has no columns, or two columns of one name.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no columns, a name is empty or holds a character that Parquet columns of a
+        Delta table cannot have, or two names differ by no more than case.
+    """
+    if not schema.fields:
+        raise InvalidInputError(
+            argument="schema",
+            reason="a table needs at least one column",
+            remedy="Pass data or a schema with columns",
+        )
+    folded: set[str] = set()
+    for field in schema.fields:
+        if field.name.lower() in folded:
+            raise InvalidInputError(
+                argument="schema",
+                field=field.name,
+                reason="two columns have this name, or differ only by case",
+                remedy="Rename one of them",
+            )
+        folded.add(field.name.lower())
+        odd = sorted({character for character in field.name if character in " ,;{}()\n\t="})
+        if odd or not field.name:
+            raise InvalidInputError(
+                argument="schema",
+                field=field.name,
+                reason=f"a column name must not hold {', '.join(map(repr, odd))} without column "
+                "mapping"
+                if odd
+                else "a column name must not be empty",
+                remedy="Rename the column in the data",
+            )

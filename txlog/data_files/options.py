@@ -1,0 +1,84 @@
+"""Options of verbs that write data files, and arguments in the forms that callers pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from txlog.data_files.write import TARGET_FILE_BYTES
+from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.schema.arrow import from_arrow
+from txlog.schema.types import StructType
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How large data files may be."""
+
+    target_file_bytes: int = TARGET_FILE_BYTES
+    max_rows_per_file: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("target_file_bytes", "max_rows_per_file"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                kind = InvalidInputError if type(value) is int else InvalidTypeError
+                raise kind(
+                    argument=name,
+                    reason=f"a whole number above 0 was expected, not {value!r}",
+                    remedy="Leave it out for the default",
+                )
+
+
+def as_schema(schema: pa.Schema | StructType) -> StructType:
+    """Return a Delta schema of a Delta or an Arrow schema.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is not a schema.
+    InvalidInputError
+        It has a type that no Delta table holds.
+    """
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return from_arrow(schema)
+    if hasattr(schema, "__arrow_c_schema__"):
+        return from_arrow(pa.schema(schema))
+    raise InvalidTypeError(
+        argument="schema",
+        reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
+        remedy="Pass pa.schema([(name, type), …])",
+    )
+
+
+def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
+    """Return column names as a tuple; one name may come alone.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is something else than names.
+    """
+    if names is None:
+        return ()
+    listed = (names,) if isinstance(names, str) else names
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
+        raise InvalidTypeError(
+            argument="partition_by",
+            reason=f"column names were expected, not {names!r}",
+            remedy="Pass a list of names, or one name",
+        )
+    return tuple(listed)
+
+
+def write_options(
+    target_file_bytes: int | None = None, max_rows_per_file: int | None = None
+) -> WriteOptions:
+    """Return the options of a write; None means the default."""
+    if target_file_bytes is None:
+        return WriteOptions(max_rows_per_file=max_rows_per_file)
+    return WriteOptions(target_file_bytes, max_rows_per_file)

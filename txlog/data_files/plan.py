@@ -1,0 +1,263 @@
+"""How rows become data files of a table: decided once, then done anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.arrow import pc
+from txlog.commit.context import Context
+from txlog.data_files.constraints import Constraint, checked, constraints_of
+from txlog.data_files.incoming import SchemaMode, fitted, incoming
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.write import (
+    FileLayout,
+    check_partitioning,
+    discard_files,
+    require_storable,
+    write_data_files,
+)
+from txlog.errors import CommitConflictError, SchemaMismatchError
+from txlog.expressions.bind import bind
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.protocol.properties import Properties
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """The layout of the data files, and the constraints that rows must satisfy. It pickles."""
+
+    layout: FileLayout
+    rules: tuple[Constraint, ...]
+    replaced: Expression | None = None  # Bound; every row must satisfy it.
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the table after the write."""
+        return self.layout.schema
+
+    def written_for(self, table_id: str | None) -> str:
+        """Return a digest of the table id, the columns, the partitioning and the constraints."""
+        rules = [rule.text for rule in self.rules]
+        parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
+        return sha256(orjson.dumps(parts)).hexdigest()
+
+    def write(self, context: Context, reader: pa.RecordBatchReader) -> list[Add]:
+        """Write a stream of rows as data files, and return their `add` actions.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A row does not fit; no file is left.
+        """
+        rows = checked(fitted(reader, self.schema), list(self.rules))
+        if self.replaced is not None:
+            rows = _satisfying(rows, self.replaced)
+        return write_data_files(context.store, rows, self.layout, effects=context.effects)
+
+
+def plan_write(
+    metadata: Metadata,
+    schema: StructType,
+    options: WriteOptions,
+    *,
+    replaced: Expression | None = None,
+) -> WritePlan:
+    """Return the plan to write rows of a schema to a table of this metadata.
+
+    Raises
+    ------
+    InvalidInputError
+        The schema lacks a partition column, or `replaced` does not fit it.
+    UnsupportedFeatureError
+        A rule of the table cannot be evaluated over the schema.
+    """
+    check_partitioning(schema, metadata.partition_columns)
+    require_storable(schema, metadata.partition_columns)
+    layout = FileLayout(
+        schema,
+        tuple(metadata.partition_columns),
+        Properties(metadata.configuration),
+        options.target_file_bytes,
+        options.max_rows_per_file,
+    )
+    bound = None if replaced is None else bind(replaced, schema)
+    return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
+
+
+def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -> WritePlan:
+    """Return the plan to append rows to a table; errors as for `plan_write`.
+
+    For rows of the table's own schema the plan is kept with the snapshot.
+    """
+    if schema is not snapshot.schema:
+        return plan_write(snapshot.metadata, schema, options)
+    plan = snapshot.memo(_usual_plan)
+    sizes = (options.target_file_bytes, options.max_rows_per_file)
+    if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
+        return plan
+    target, most = sizes
+    layout = replace(plan.layout, target_file_bytes=target, max_rows_per_file=most)
+    return replace(plan, layout=layout)
+
+
+def _usual_plan(snapshot: Snapshot) -> WritePlan:
+    return plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
+
+
+RequireFit = Callable[[Snapshot], None]
+"""Raises a `CommitConflictError` for a version that written files do not fit."""
+
+
+def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:
+    """Raise if the table's metadata changed so that files written before no longer fit.
+
+    New nullable columns are allowed: rows of older files have nulls there.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer has meanwhile changed the partitioning, a rule, or a column (rule CON-2).
+    """
+    if base.metadata == written_for.metadata:
+        return
+    now = {field.name: field for field in base.schema.fields}
+    changed = [f.name for f in written_for.schema.fields if now.get(f.name) != f]
+    known = set(written_for.schema.names())
+    changed += [f.name for f in base.schema.fields if f.name not in known and not f.nullable]
+    if base.metadata.id != written_for.metadata.id:
+        reason = "the table was replaced by another one"
+    elif changed:
+        reason = f"another writer changed the columns {', '.join(changed)}"
+    elif base.partition_columns != written_for.partition_columns:
+        reason = "another writer changed the partitioning"
+    elif _rules(base) != _rules(written_for):
+        reason = "another writer changed the constraints"
+    else:
+        return
+    raise CommitConflictError(
+        version=base.version,
+        rule="CON-2",
+        reason=f"{reason} while the rows were written",
+        remedy="Nothing was committed; write again",
+    )
+
+
+def _rules(snapshot: Snapshot) -> list[tuple[str, str]]:
+    return [(rule.name, rule.text) for rule in constraints_of(snapshot.metadata, snapshot.schema)]
+
+
+def _satisfying(
+    batches: Iterator[pa.RecordBatch], predicate: Expression
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        true = is_true(predicate, batch)
+        outside = batch.num_rows - int(pc.sum(true).as_py() or 0)
+        if outside:
+            raise SchemaMismatchError(
+                argument="data",
+                reason=f"{outside} rows do not satisfy {to_sql(predicate)}, "
+                "so they would not replace what they are meant to",
+                remedy="Nothing was written; leave these rows out, or widen the predicate",
+            )
+        yield batch
+
+
+class AddedFiles:
+    """Data files, or the data that they are written from when a version asks for them first."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        data: Any = None,
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+        replaced: Expression | None = None,
+    ) -> None:
+        """Take data to write.
+
+        Parameters
+        ----------
+        replaced
+            Every row must satisfy it: the rows that it is true of are replaced.
+        """
+        self.schema_mode = schema_mode
+        self.adds: list[Add] = []
+        self.schema: StructType | None = None
+        self._context = context
+        self._data = data
+        self._options = options or WriteOptions()
+        self._replaced = replaced
+        self._owned = True
+        self._require_fit: RequireFit | None = None
+
+    @classmethod
+    def written(
+        cls,
+        context: Context,
+        adds: list[Add],
+        schema: StructType,
+        require_fit: RequireFit,
+        *,
+        schema_mode: SchemaMode = None,
+        owned: bool = True,
+    ) -> AddedFiles:
+        """Take files that others wrote.
+
+        Parameters
+        ----------
+        schema
+            That of the table after the write.
+        require_fit
+            Refuses versions of the table that the files do not fit.
+        owned
+            Delete the files if they are not committed.
+        """
+        files = cls(context, schema_mode=schema_mode)
+        files.adds, files.schema = adds, schema
+        files._require_fit, files._owned = require_fit, owned
+        return files
+
+    def fit(self, base: Snapshot) -> StructType:
+        """Write the files if that is still to be done; return the schema that the table gets.
+
+        Raises
+        ------
+        SchemaMismatchError
+            The data does not fit the table.
+        CommitConflictError
+            The files were written for other columns, partitions or rules than `base` has.
+        """
+        if self.schema is None or self._require_fit is None:
+            rows = incoming(self._data, base.schema, self.schema_mode)
+            if self._replaced is None:
+                plan = plan_append(base, rows.schema, self._options)
+            else:
+                plan = plan_write(
+                    base.metadata, rows.schema, self._options, replaced=self._replaced
+                )
+            self.adds = plan.write(self._context, rows.reader)
+            self.schema = rows.schema
+            self._require_fit = partial(require_still_fits, written_for=base)
+            self._data = None
+        self._require_fit(base)
+        return self.schema
+
+    def discard(self) -> None:
+        """Delete the files: no commit refers to them."""
+        if self._owned:
+            discard_files(self._context.store, self.adds)

@@ -1,0 +1,118 @@
+"""Moving rows to other files: they keep their values, and their ids where the table tracks rows.
+
+Rules: spec/fragments.md, FRG-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add
+from txlog.commit.context import Context
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.write import FileLayout, write_data_files
+from txlog.errors import UnsupportedFeatureError
+from txlog.fragments.deletion_vector import alive_mask
+from txlog.fragments.fragment import Fragment
+from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
+from txlog.scan.plan import ReadPlan, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import PrimitiveType, StructField
+from txlog.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class RewritePlan:
+    """How rows of one version are read, and how they are written again. It pickles."""
+
+    read: ReadPlan
+    layout: FileLayout
+
+
+def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
+    """Decide how a version's rows are moved to other files. Pure.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table tracks rows, but moved rows would lose their ids.
+    """
+    columns, moved = snapshot.schema.names(), tuple[StructField, ...]()
+    names = _moved_columns(snapshot)
+    if names:
+        columns = [*columns, ROW_ID, ROW_VERSION]
+        moved = tuple(StructField(name, PrimitiveType("long")) for name in names)
+    layout = FileLayout(
+        snapshot.schema,
+        tuple(snapshot.partition_columns),
+        snapshot.properties,
+        options.target_file_bytes,
+        options.max_rows_per_file,
+        moved,
+    )
+    return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns).reading, layout)
+
+
+def require_movable(snapshot: Snapshot) -> None:
+    """Refuse a table whose rows would lose their ids in other files; errors as above."""
+    _moved_columns(snapshot)
+
+
+def _moved_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the names of the files' columns for ids and versions, if the table tracks rows."""
+    tracking = row_tracking(snapshot)
+    if tracking is None:
+        return ()
+    named = (tracking.row_id_column, tracking.row_version_column)
+    if not all(named):
+        reason = "no property names the columns for the ids and versions of rows that move"
+        remedy = f"Set {ROW_ID_COLUMN} and {ROW_VERSION_COLUMN} with the engine that made it"
+    elif not {ROW_ID, ROW_VERSION} <= visible_metadata(snapshot).keys():
+        reason = f"columns of the table hide {ROW_ID} or {ROW_VERSION}, so that ids cannot be read"
+        remedy = "Rename these columns, or rewrite files with another engine"
+    else:
+        return tuple(name for name in named if name)
+    raise UnsupportedFeatureError(
+        path=snapshot.root,
+        features=("rowTracking",),
+        reason=f"the table tracks rows, but {reason}",
+        remedy=remedy,
+    )
+
+
+RewrittenPart = tuple[Fragment, BitMap64 | None]
+"""A fragment, and the positions of its rows that are left out: those deleted before among them."""
+
+
+def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart]) -> list[Add]:
+    """Write the rows of fragments into new files of the same partitions, in their order.
+
+    Memory is bounded as in `write_data_files`.
+
+    Parameters
+    ----------
+    parts
+        Fragments, and which of their rows are left out.
+    """
+    batches = (batch for part in parts for batch in _rows(context, plan, *part))
+    return write_data_files(context.store, batches, plan.layout, effects=context.effects)
+
+
+def _rows(
+    context: Context, plan: RewritePlan, fragment: Fragment, without: BitMap64 | None
+) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(plan.layout.row_schema)
+    reader = FragmentReader(context.store, plan.read, fragment)
+    for start, batch in reader.batches(
+        plan.read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True
+    ):
+        alive = alive_mask(without, start, batch.num_rows)
+        kept = batch if alive is None else batch.filter(alive)
+        yield pa.RecordBatch.from_arrays(kept.columns, schema=schema)

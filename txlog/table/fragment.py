@@ -1,0 +1,242 @@
+"""`TableFragment`: one fragment of an opened table, as people who know Lance expect it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.arrow import arrow_array
+from txlog.commit.context import Context
+from txlog.expressions.sql import as_expression
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.plan import plan_fragments
+from txlog.scan.scan import Scan
+from txlog.scan.take import take_offsets
+from txlog.schema.arrow import arrow_schema
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.fragments.workers import (
+    delete_from_fragment,
+    fragment_metadata,
+    merge_into_fragment,
+)
+
+Filter = str | Expression | None
+
+
+class TableFragment:
+    """A fragment of one version of a table: its rows can be read, and changes of it prepared.
+
+    What `delete`, `delete_rows` and `merge_columns` return is not committed: hand it, as JSON if
+    need be, to `Table.commit`. A fragment pickles, so any worker can have it.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        snapshot: Snapshot,
+        live: pa.Table,
+        rows_at: Mapping[str, int],
+        fragment: Fragment,
+    ):
+        self._context = context
+        self._snapshot = snapshot
+        self._live = live  # `FILE_ROWS`, this fragment's among them,
+        self._rows_at = rows_at  # by their paths.
+        self._fragment = fragment
+
+    def __repr__(self) -> str:
+        fragment = self._fragment
+        return (
+            f"txlog.TableFragment(id={fragment.id}, physical_rows={fragment.physical_rows}, "
+            f"num_deletions={fragment.num_deletions}, files={len(fragment.files)})"
+        )
+
+    def _key(self) -> tuple[str, int, int]:
+        return (self._snapshot.root, self._snapshot.version, self._fragment.id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableFragment) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what the snapshot knows of other files: it may be as large as the table's log.
+        return {
+            **self.__dict__,
+            "_snapshot": self._snapshot.without_files(),
+            "_live": self._rows(),
+            "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
+        }
+
+    def _rows(self) -> pa.Table:
+        """Return the `FILE_ROWS` of its files, in their order."""
+        rows = [self._rows_at[file.path] for file in self._fragment.files]
+        return self._live.take(arrow_array(rows, pa.int64()))
+
+    @property
+    def value(self) -> Fragment:
+        """The fragment as a plain value."""
+        return self._fragment
+
+    @property
+    def id(self) -> int:
+        """The fragment's id."""
+        return self._fragment.id
+
+    @property
+    def fragment_id(self) -> int:
+        """The fragment's id, by the name that pylance gives it."""
+        return self._fragment.id
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the id means the same rows in other versions too."""
+        return self._fragment.is_durable
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files: the primary, then those that give its rows further columns."""
+        return self._fragment.files
+
+    def data_files(self) -> list[DataFile]:
+        """Return the data files, the primary first."""
+        return list(self._fragment.files)
+
+    @property
+    def deletion(self) -> DeletionFile | None:
+        """Where the deleted rows are, or None if none is deleted."""
+        return self._fragment.deletion
+
+    def deletion_file(self) -> DeletionFile | None:
+        """Return where the deleted rows are, or None if none is deleted."""
+        return self._fragment.deletion
+
+    @property
+    def partition_values(self) -> dict[str, str | None]:
+        """The values of the partition columns, as logged."""
+        return dict(self._fragment.partition_values)
+
+    @property
+    def physical_rows(self) -> int | None:
+        """How many rows the files have, deleted ones included; None if the log does not say."""
+        return self._fragment.physical_rows
+
+    @property
+    def num_deletions(self) -> int:
+        """How many rows are deleted."""
+        return self._fragment.num_deletions
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many rows are left, or None if the log does not say; `count_rows` looks."""
+        return self._fragment.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return arrow_schema(self._snapshot.schema)
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """The fragment as other processes get it: `to_json`, `FragmentMetadata.from_json`."""
+        return fragment_metadata(self._snapshot, self._fragment, self._rows())
+
+    # Reading -------------------------------------------------------------------------------
+
+    def scanner(self, columns: list[str] | None = None, filter: Filter = None) -> Scan:
+        """Plan a scan of this fragment; arguments and errors as for `Table.scan`."""
+        where = as_expression(filter)
+        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns, where=where)
+        return Scan(self._context.store, plan, self._context.engine)
+
+    def count_rows(self, filter: Filter = None) -> int:
+        """Return the number of rows that are left, from the log if it knows and all are meant."""
+        return self.scanner([], filter).count()
+
+    def to_table(self, columns: list[str] | None = None, filter: Filter = None) -> pa.Table:
+        """Return the rows as one Arrow table."""
+        return self.scanner(columns, filter).to_arrow()
+
+    def to_batches(
+        self, columns: list[str] | None = None, filter: Filter = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches."""
+        return self.scanner(columns, filter).to_batches()
+
+    def head(self, num_rows: int, columns: list[str] | None = None) -> pa.Table:
+        """Return the first rows."""
+        return self.scanner(columns).head(num_rows)
+
+    def take(self, indices: Sequence[int], columns: list[str] | None = None) -> pa.Table:
+        """Return rows by their offsets in the fragment, in the order given.
+
+        Offsets count all rows of the files, deleted ones too; one may occur more than once. Only
+        the row groups that hold the rows are read.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0.
+        NotFoundError
+            A row is beyond the fragment, or deleted; those at fault are named by row address.
+        """
+        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
+        return take_offsets(
+            self._context.store, plan, self._fragment, indices, self._context.engine
+        )
+
+    # Changes to be committed ---------------------------------------------------------------
+
+    def delete(self, predicate: str | Expression) -> FragmentMetadata | None:
+        """Write the deletion of the rows of which a predicate is true; nothing is committed.
+
+        Returns
+        -------
+        The fragment for `Operation.Delete(updated_fragments=…)`; None if no row is left, so that
+        its id belongs into `deleted_fragment_ids`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table does not use deletion vectors, or may not be written by txlog.
+        """
+        where = as_expression(predicate)
+        assert where is not None
+        return self._deleted(where)
+
+    def delete_rows(self, offsets: Sequence[int]) -> FragmentMetadata | None:
+        """Write the deletion of rows by their offsets; as `delete` otherwise.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0, or there twice.
+        NotFoundError
+            A row is beyond the fragment, or deleted already.
+        """
+        return self._deleted(offsets)
+
+    def _deleted(self, going: Expression | Sequence[int]) -> FragmentMetadata | None:
+        return delete_from_fragment(
+            self._context, self._snapshot, self.metadata, self._fragment, going
+        )
+
+    def merge_columns(
+        self, columns: Any, read_columns: Sequence[str] | None = None
+    ) -> tuple[FragmentMetadata, pa.Schema]:
+        """Write further columns of the rows, in a file of their own; nothing is committed.
+
+        Arguments and errors are those of `Table.add_columns`.
+
+        Returns
+        -------
+        The fragment and the schema for `Operation.Merge`.
+        """
+        return merge_into_fragment(
+            self._context, self._snapshot, self.metadata, self._fragment, columns, read_columns
+        )

@@ -1,0 +1,215 @@
+"""`write`: data to a table, whether it is there or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txlog.commit.app_versions import AppVersion, require_app_version
+from txlog.commit.context import Context
+from txlog.commit.operation import skip_recorded
+from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.options import as_names, write_options
+from txlog.errors import CommitConflictError, InvalidInputError
+from txlog.expressions.sql import as_expression
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.protocol.access import features_of
+from txlog.protocol.properties import split_features
+from txlog.scan.engine import Engine, threads_for
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.open import open_store
+from txlog.table.reading import Where
+from txlog.table.table import Table
+from txlog.verbs.append import require_additive
+from txlog.verbs.create import already_exists, existing, write_new_table
+from txlog.verbs.fragments.workers import write_new_fragments
+from txlog.verbs.overwrite import PartitionMode
+
+WriteMode = Literal["append", "overwrite", "error", "ignore"]
+
+
+def write(
+    uri: str | os.PathLike[str],
+    data: Any,
+    mode: WriteMode = "error",
+    *,
+    partition_by: Sequence[str] | str | None = None,
+    where: Where = None,
+    partition_mode: PartitionMode = "static",
+    schema_mode: SchemaMode = None,
+    properties: Mapping[str, str] | None = None,
+    txn: AppVersion | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    user_metadata: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+) -> Table:
+    """Write data to a table, making it if there is none, and return it.
+
+    What was done is in the table's `outcome`: None if `ignore` left the table as it was.
+
+    Parameters
+    ----------
+    mode
+        What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
+        or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
+    partition_by, properties, name, description
+        For a table that is made; an existing one must already be so.
+    engine
+        As for `Table`. The data itself is written by this process.
+
+    The other arguments and the errors are those of `Table.append` and `Table.overwrite`.
+    """
+    require_mode(mode, where, partition_mode, schema_mode)
+    require_app_version(txn)
+    store = open_store(uri, storage_options)
+    context = Context(store, engine=engine or threads_for(store))
+    snapshot = existing(context.store)
+    if snapshot is None:
+        made = write_new_table(
+            context,
+            data,
+            partition_by=as_names(partition_by),
+            properties=properties or {},
+            name=name,
+            description=description,
+            options=write_options(target_file_bytes, max_rows_per_file),
+            txn=txn,
+            user_metadata=user_metadata,
+            allow_existing=mode != "error",
+            where=as_expression(where),
+        )
+        if made is not None:
+            return Table._made(context, made)
+        if mode != "ignore" and isinstance(data, pa.RecordBatchReader):
+            raise CommitConflictError(
+                version=0,
+                rule="CON-1",
+                reason="another writer made the table first, and the data was a stream, "
+                "which can be read only once",
+                remedy="Write again, with a new stream",
+            )
+        snapshot = load_snapshot(context.store)
+    recorded = skip_recorded(snapshot, txn)
+    if recorded is not None:
+        return Table._made(context, recorded)
+    table = Table._of(context, snapshot)
+    if mode == "ignore":
+        return table
+    if mode == "error":
+        raise already_exists(context.store)
+    require_same(snapshot, partition_by, properties or {})
+    shared: dict[str, Any] = {
+        "schema_mode": schema_mode,
+        "txn": txn,
+        "target_file_bytes": target_file_bytes,
+        "max_rows_per_file": max_rows_per_file,
+        "user_metadata": user_metadata,
+    }
+    if mode == "append":
+        table.append(data, **shared)
+    else:
+        table.overwrite(data, where, partition_mode=partition_mode, **shared)
+    return table
+
+
+def require_mode(
+    mode: WriteMode, where: Where, partition_mode: PartitionMode, schema_mode: SchemaMode
+) -> None:
+    """Refuse arguments that are unknown, or would be left without effect.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
+    for argument, value, known in (
+        ("mode", mode, ("append", "overwrite", "error", "ignore")),
+        ("partition_mode", partition_mode, ("static", "dynamic")),
+        ("schema_mode", schema_mode, (None, "merge", "overwrite")),
+    ):
+        if value not in known:
+            raise InvalidInputError(
+                argument=argument, reason=f"{value!r} is none of {', '.join(map(repr, known))}"
+            )
+    if mode != "overwrite" and (where is not None or partition_mode != "static"):
+        raise InvalidInputError(
+            argument="mode",
+            reason=f"mode {mode!r} replaces nothing, and a predicate or partition_mode says what "
+            "is replaced",
+            remedy='Use mode="overwrite", or leave them out',
+        )
+    if mode != "overwrite":
+        require_additive(schema_mode)
+
+
+def require_same(
+    snapshot: Snapshot, partition_by: Sequence[str] | str | None, properties: Mapping[str, str]
+) -> None:
+    """Refuse to write to a table that is other than what the caller would have made.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
+    wanted = list(as_names(partition_by))
+    if partition_by is not None and wanted != snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="partition_by",
+            reason=f"the table is partitioned by {snapshot.partition_columns or 'nothing'}, "
+            f"not by {wanted}",
+            remedy="Leave it out; only a new table can be partitioned",
+        )
+    held = snapshot.metadata.configuration
+    features, wanted_properties = split_features(properties)
+    other = [name for name, value in wanted_properties.items() if held.get(name) != value]
+    other += sorted(features - features_of(snapshot.protocol))
+    if other:
+        raise InvalidInputError(
+            argument="properties",
+            reason=f"the table has other values of {', '.join(other)}",
+            remedy="Leave them out; only a new table can be given properties",
+        )
+
+
+def write_fragments(
+    data: Any,
+    table: Table | str | os.PathLike[str],
+    *,
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[FragmentMetadata]:
+    """Write data as new fragments of a table, without committing them.
+
+    Any process can do it. What it returns goes to one driver as JSON (`to_json`, `from_json`),
+    which commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`.
+    Fragments that are never committed are files that no version refers to.
+
+    Parameters
+    ----------
+    table
+        The table, or where it is.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table; no file is left.
+    NotFoundError
+        There is no table yet: make it with `Table.create`.
+    """
+    if isinstance(table, Table):
+        context, snapshot = Context(table.store), table.snapshot
+    else:
+        context = Context(open_store(table, storage_options))
+        snapshot = load_snapshot(context.store)
+    options = write_options(target_file_bytes, max_rows_per_file)
+    return write_new_fragments(context, snapshot, data, options)

@@ -1,0 +1,248 @@
+"""Stores around other stores: one counts requests, one is slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import RawIOBase
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from txlog.effects import REAL, Effects
+from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+
+RequestKind = Literal[
+    "read", "info", "read_range", "list_after", "list_tree", "open_output", "write_new",
+    "put_if_absent", "replace", "delete",
+]  # fmt: skip
+
+Result = TypeVar("Result")
+
+_NAMES_AT_ONCE = 1000  # So many names, or deletions, object stores take in one request.
+
+
+class Request(NamedTuple):
+    """What a store far away was asked for."""
+
+    kind: RequestKind
+    path: str  # Of a listing, the folder, and behind a slash the name that it starts at.
+    size: int = 0  # Bytes of files, sent or received.
+
+
+class WatchedStore(BasicStore):
+    """A store around another one; a subclass says what to do at each request.
+
+    Requests are those that an object store would see. To open a file is to ask for its size, if
+    that is not given; then each read of it is one request. A listing is one for each 1,000 names.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner" or name.startswith("__"):  # While it is unpickled there is none.
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def _requested(self, request: Request) -> None:
+        """Take note of a request, when it was answered."""
+        raise NotImplementedError
+
+    def _send(
+        self, kind: RequestKind, path: str, call: Callable[[], Result], size: int = 0
+    ) -> Result:
+        try:
+            found = call()
+            if isinstance(found, bytes):
+                size = len(found)
+            return found
+        finally:
+            self._requested(Request(kind, path, size))
+
+    @property
+    def reads_at_once(self) -> int:  # type: ignore[override]
+        """How many reads the store within does at a time best."""
+        return self.inner.reads_at_once
+
+    @property
+    def root(self) -> str:
+        """Where the table is."""
+        return self.inner.root
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What the table was opened with."""
+        return self.inner.options
+
+    def require_writable(self) -> None:
+        """Ask the store within."""
+        self.inner.require_writable()
+
+    def resolve(self, path: str) -> str:
+        """Return the absolute path or URI of a file."""
+        return self.inner.resolve(path)
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file."""
+        return self._send("read", path, lambda: self.inner.read(path))
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        """Return a file for random reading."""
+        if size is None:
+            file = self._send("info", path, lambda: self.inner.open_input(path))
+        else:
+            file = self.inner.open_input(path, size=size)
+        return _WatchedFile(file, lambda call: self._send("read_range", path, call))
+
+    def info(self, path: str) -> ObjectInfo:
+        """Return what the store knows of a file."""
+        return self._send("info", path, lambda: self.inner.info(path))
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        """Yield the files of a folder whose names are not below `name`, by name, ascending."""
+        return self._listed("list_after", f"{folder}/{name}", self.inner.list_after(folder, name))
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        """Yield all files below a folder."""
+        return self._listed("list_tree", f"{folder}/", self.inner.list_tree(folder))
+
+    def _listed(
+        self, kind: RequestKind, path: str, found: Iterator[ObjectInfo]
+    ) -> Iterator[ObjectInfo]:
+        self._requested(Request(kind, path))
+        for n, info in enumerate(found):
+            if n and n % _NAMES_AT_ONCE == 0:
+                self._requested(Request(kind, path))
+            yield info
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """Return a new file to be written in a `with`; it is sent when that ends."""
+        with self.inner.open_output(path) as sink:
+            yield sink
+        self._requested(Request("open_output", path, self.inner.info(path).size))
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a whole new file."""
+        self._send("write_new", path, lambda: self.inner.write_new(path, data), len(data))
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        """Create a file; tell whether it was there before."""
+        return self._send(
+            "put_if_absent", path, lambda: self.inner.put_if_absent(path, data), len(data)
+        )
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, replacing what was there."""
+        self._send("replace", path, lambda: self.inner.replace(path, data), len(data))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files below the root."""
+        self.inner.delete(paths)
+        for start in range(0, len(paths), _NAMES_AT_ONCE):
+            self._requested(Request("delete", paths[start]))
+
+
+class _WatchedFile(RawIOBase):
+    """A file open for reading, of which each read is a request."""
+
+    def __init__(self, inner: Any, send: Callable[[Callable[[], bytes]], bytes]) -> None:
+        super().__init__()
+        self._inner = inner
+        self._send = send
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._inner.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._inner.tell())
+
+    def read(self, size: int | None = -1) -> bytes:
+        wanted = () if size is None or size < 0 else (size,)
+        return self._send(lambda: bytes(self._inner.read(*wanted)))
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+        super().close()
+
+
+class CountingStore(WatchedStore):
+    """A store around another one, which counts requests and their bytes.
+
+    What an object store costs does not depend on the machine, so that a test can hold it to a
+    number. `open_table` makes a table of it.
+
+    Attributes
+    ----------
+    calls
+        All requests so far, as they ended. `reset` empties it.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.calls: list[Request] = []
+
+    def _requested(self, request: Request) -> None:
+        self.calls.append(request)  # One step, whatever the number of threads.
+
+    @property
+    def requests(self) -> Counter[str]:
+        """How many requests there were of each kind."""
+        return Counter(call.kind for call in self.calls)
+
+    @property
+    def bytes(self) -> Counter[str]:
+        """How many bytes of files were sent or received by requests of each kind."""
+        found: Counter[str] = Counter()
+        for call in self.calls:
+            found[call.kind] += call.size
+        return found
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        self.calls = []
+
+
+DELAY_S = 0.05
+
+
+class LatencyStore(WatchedStore):
+    """A store around another one, of which each request takes its time, as over a network.
+
+    Parameters
+    ----------
+    delay_s
+        By how many seconds a request is longer. At 0 it is still a store that counts as far away,
+        of which txlog reads larger parts, and several at a time.
+
+    Attributes
+    ----------
+    reads_at_once
+        That of the store within; 16 if that is near.
+    """
+
+    def __init__(self, inner: Store, delay_s: float = DELAY_S, *, effects: Effects = REAL) -> None:
+        super().__init__(inner)
+        self._delay_s = delay_s
+        self._effects = effects
+
+    @property
+    def reads_at_once(self) -> int:  # type: ignore[override]
+        """How many reads it does at a time best."""
+        return self.inner.reads_at_once if self.inner.reads_at_once > 1 else 16
+
+    def _requested(self, request: Request) -> None:
+        if self._delay_s > 0:
+            self._effects.sleep_s(self._delay_s)

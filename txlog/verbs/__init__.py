@@ -1,0 +1,1 @@
+"""One module for each change of a table: a subclass of `Operation`."""

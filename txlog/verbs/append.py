@@ -1,0 +1,141 @@
+"""Adding rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation
+from txlog.data_files.column_files import require_not_dropped
+from txlog.data_files.incoming import SchemaMode, merged_schema
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import AddedFiles
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.protocol.access import new_protocol, supports
+from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.protocol.properties import Properties
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+
+_ROW_COLUMNS = (ROW_ID_COLUMN, ROW_VERSION_COLUMN)
+
+
+class Append(Operation):
+    """Add rows."""
+
+    name = "WRITE"
+    keeps_files = True
+
+    def __init__(self, context: Context, files: AddedFiles) -> None:
+        require_additive(files.schema_mode)
+        super().__init__(context)
+        self._files = files
+
+    @classmethod
+    def of_data(
+        cls,
+        context: Context,
+        data: Any,
+        *,
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+    ) -> Append:
+        """Add the rows of data: anything that speaks Arrow."""
+        return cls(
+            context, AddedFiles(context, data=data, schema_mode=schema_mode, options=options)
+        )
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""
+        schema = self._files.fit(base)
+        merges = self._files.schema_mode == "merge"
+        return Intent(
+            operation=self.name,
+            kind="append",
+            read_version=base.version,
+            adds=tuple(self._files.adds),
+            metadata=evolved(base, schema) if merges else None,
+            parameters={"mode": "Append", "partitionBy": base.partition_columns},
+            metrics=write_metrics(self._files.adds),
+        )
+
+    def discard(self) -> None:
+        """Delete the data files."""
+        self._files.discard()
+
+
+def require_additive(schema_mode: SchemaMode) -> None:
+    """Refuse to replace the schema where no row is replaced.
+
+    Raises
+    ------
+    InvalidInputError
+        The mode is `overwrite`.
+    """
+    if schema_mode == "overwrite":
+        raise InvalidInputError(
+            argument="schema_mode",
+            reason="the schema can be replaced only together with all rows",
+            remedy='Use schema_mode="merge" to add columns, or overwrite the table',
+        )
+
+
+def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
+    """Return the metadata that makes room for new columns, or None if none are needed.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Another writer has meanwhile added a column of the same name and another type.
+    UnsupportedFeatureError
+        The new columns need a table feature that the table does not have.
+    """
+    merged = merged_schema(base.schema, schema)
+    if merged == base.schema:
+        return None
+    require_supported_types(base, merged)
+    require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
+    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+
+
+def require_supported_types(base: Snapshot, schema: StructType) -> None:
+    """Refuse a schema whose types need a feature that the table does not list.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names the features.
+    """
+    taken = {(base.metadata.configuration.get(name) or "").lower() for name in _ROW_COLUMNS}
+    for name in schema.names():
+        if name.lower() in taken:
+            raise InvalidInputError(
+                argument="schema",
+                field=name,
+                reason="files keep the ids or versions of rows under this name",
+                remedy="Choose another name",
+            )
+    needed = new_protocol(schema, Properties()).reader_features or []
+    lacking = tuple(name for name in needed if not supports(base.protocol, name))
+    if lacking:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=lacking,
+            reason=f"the new columns need features that the table lacks: {', '.join(lacking)}",
+            remedy=f"Call table.add_features({', '.join(map(repr, lacking))}) first, or cast "
+            "timestamps without zone to timestamps in UTC",
+        )
+
+
+def write_metrics(adds: Sequence[Add]) -> dict[str, int]:
+    """Return Delta's usual metrics of written files."""
+    return {
+        "numFiles": len(adds),
+        "numOutputRows": sum(add.num_records or 0 for add in adds),
+        "numOutputBytes": sum(add.size for add in adds),
+    }

@@ -1,0 +1,95 @@
+"""What can be done with a table, verb by verb, before it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from txlog.changes.changes import require_feed
+from txlog.commit.operation import require_table_writable
+from txlog.data_files.constraints import constraints_of
+from txlog.data_files.rewrite import require_movable
+from txlog.errors import TxlogError, UnsupportedFeatureError
+from txlog.scan.metadata_columns import require_row_tracking
+from txlog.snapshot.refresh import require_refreshable
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.verbs.checkpoint import require_checkpointable
+from txlog.verbs.columns import require_columns_apart, require_replaceable
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether a verb can be done to a table; if not, why not, and what to do."""
+
+    verb: str
+    can: bool = True
+    features: tuple[str, ...] = ()  # Those that stand in the way.
+    reason: str = ""
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.can
+
+    def __str__(self) -> str:
+        if self.can:
+            return f"{self.verb}: yes"
+        return ". ".join(filter(None, [f"{self.verb}: no, {self.reason}", self.remedy]))
+
+
+def capabilities(store: Store, snapshot: Snapshot) -> dict[str, Capability]:
+    """Return for each verb whether it can be done to a version, by the checks of the verb itself.
+
+    Nothing is touched. A verb that can be done may still fail for its arguments, or because the
+    store does.
+    """
+    return {verb: _capability(verb, check) for verb, check in _checks(store, snapshot)}
+
+
+def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[], object]]]:
+    def writable(*, removes_rows: bool, adds_rows: bool) -> None:
+        require_refreshable(snapshot)
+        store.require_writable()
+        require_table_writable(snapshot, removes_rows=removes_rows)
+        if adds_rows:
+            constraints_of(snapshot.metadata, snapshot.schema)
+
+    def deletable() -> None:
+        writable(removes_rows=True, adds_rows=False)
+        if not snapshot.is_active("deletionVectors"):
+            require_movable(snapshot)
+
+    def compactable() -> None:
+        writable(removes_rows=False, adds_rows=False)
+        require_movable(snapshot)
+
+    def columns(*, replaces: bool) -> None:
+        require_refreshable(snapshot)
+        store.require_writable()
+        require_columns_apart(snapshot)
+        if replaces:
+            require_replaceable(snapshot)
+
+    yield "scan", lambda: None
+    yield "stable_row_ids", lambda: require_row_tracking(snapshot)
+    yield "changes", lambda: require_feed(snapshot)
+    yield "refresh", lambda: require_refreshable(snapshot)
+    yield "append", lambda: writable(removes_rows=False, adds_rows=True)
+    yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
+    yield "delete", deletable
+    yield "compact", compactable
+    yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
+    yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
+    yield "add_columns", lambda: columns(replaces=False)
+    yield "replace_columns", lambda: columns(replaces=True)
+    yield "drop_columns", lambda: columns(replaces=False)
+    yield "checkpoint", lambda: require_checkpointable(store, snapshot)
+
+
+def _capability(verb: str, check: Callable[[], object]) -> Capability:
+    try:
+        check()
+    except TxlogError as error:
+        features = error.features if isinstance(error, UnsupportedFeatureError) else ()
+        return Capability(verb, False, features, error.reason, error.remedy)
+    return Capability(verb)

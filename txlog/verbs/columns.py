@@ -1,0 +1,453 @@
+"""Adding, replacing and dropping columns without rewriting rows.
+
+Rules: spec/fragments.md, FRG-20 to FRG-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import orjson
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.actions.file import Add, Remove
+from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation, require_table_writable
+from txlog.data_files.column_files import (
+    ColumnWriter,
+    dropped_columns,
+    fields_text,
+    still_dropped,
+    with_dropped,
+)
+from txlog.data_files.column_values import ColumnValues, column_values
+from txlog.data_files.constraints import constraints_of
+from txlog.data_files.deletions import adds_of, removes_of
+from txlog.data_files.incoming import merged_schema, require_columns
+from txlog.data_files.write import discard_files
+from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.bind import columns_of
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Threads, map_all
+from txlog.scan.plan import choose_columns, plan_scan
+from txlog.scan.read import read_fragment
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.append import require_supported_types
+
+_SAMPLE_ROWS = 100
+
+ColumnVerb = Literal["add columns", "replace columns"]
+
+
+class DropColumns(Operation):
+    """Take columns out of the schema; data files stay as they are."""
+
+    name = "DROP COLUMNS"
+
+    def __init__(self, context: Context, names: Sequence[str]) -> None:
+        super().__init__(context)
+        self._names = tuple(dict.fromkeys(names))
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the schema without the columns.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, a constraint or the partitioning needs it, or none would be
+            left.
+        UnsupportedFeatureError
+            The table lacks the feature `txlog.fragments`.
+        """
+        require_columns_apart(base)
+        fields = [_existing(base, name) for name in self._names]
+        if not fields:
+            return None
+        dropped = {field.name for field in fields}
+        left = StructType(tuple(f for f in base.schema.fields if f.name not in dropped))
+        _require_droppable(base, dropped, left)
+        physical = {field.name_in_files(base.mapping_mode) for field in fields}
+        return Intent(
+            operation=self.name,
+            kind="metadata",
+            read_version=base.version,
+            metadata=with_dropped(
+                base.metadata.model_copy(update={"schema_string": schema_json(left)}),
+                dropped_columns(base.metadata) | physical,
+            ),
+            parameters={"columns": sorted(dropped)},
+        )
+
+
+@dataclass
+class _Written:
+    """Column files that were written so far, over all attempts.
+
+    A fragment's file stays valid for as long as the fragment is there, and the files that its
+    values were computed from, and no row is back that was deleted then: it has no value.
+    """
+
+    by_fragment: dict[tuple[str, ...], tuple[Add | None, Fragment]] = field(default_factory=dict)
+    outdated: list[Add] = field(default_factory=list)
+
+    def files(self) -> list[Add]:
+        current = [add for add, _ in self.by_fragment.values() if add is not None]
+        return current + self.outdated
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        add, _ = self.by_fragment.pop(key)
+        self.outdated.extend([] if add is None else [add])
+
+
+class GiveValues(Operation):
+    """Add columns with values for all rows, or give columns other values.
+
+    Data files stay as they are: each fragment gets one file with the columns.
+    """
+
+    keeps_files = True
+
+    def __init__(
+        self,
+        context: Context,
+        verb: ColumnVerb,
+        columns: Any,
+        *,
+        read_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Take values.
+
+        Parameters
+        ----------
+        columns, read_columns
+            As for `column_values`.
+        """
+        super().__init__(context)
+        self.name = verb.upper()
+        self._verb: ColumnVerb = verb
+        self._columns = columns
+        self._read_columns = read_columns
+        self._first: tuple[Snapshot, ColumnValues] | None = None
+        self._written = _Written()
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the column files of all fragments, of which those that are missing are written.
+
+        Raises
+        ------
+        InvalidInputError
+            A column to add is there already, or one to replace is not, or it is a partition
+            column, or values do not fit.
+        UnsupportedFeatureError
+            The table lacks the feature `txlog.fragments`; or columns would be replaced, and it
+            tracks rows, records changes, or is append-only.
+        CommitConflictError
+            Another writer added the same column, or rows that the given data has no values for.
+        """
+        require_columns_apart(base)
+        if self._first is None:
+            self._first = base, self._values(base)
+        seen, values = self._first
+        _require_nameable(values, base, self._verb)
+        _require_unchanged(values, seen, base)
+        if self._verb == "replace columns":
+            require_replaceable(base)
+        metadata = _metadata(values, base, self._verb)
+        live = load_files(self.context.store, base).live
+        skips = self._verb == "add columns" and _are_null(base, values)
+        adds = () if skips else _files(self.context, base, live, values, self._written)
+        names = set(values.names_in_files(base.mapping_mode))
+        removes, shortened = outdated_files(live, names, self.context.effects.now_ms())
+        return Intent(
+            operation=self.name,
+            kind=self._verb,
+            read_version=base.version,
+            metadata=metadata,
+            removes=tuple(removes),
+            adds=(*shortened, *adds),
+            columns=frozenset(names),
+            reads=Reads(everything=True),
+            parameters={"columns": [f.name for f in values.fields]},
+            metrics={
+                "numAddedFiles": len(adds),
+                "numRemovedFiles": len(removes),
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+        )
+
+    def _values(self, base: Snapshot) -> ColumnValues:
+        values = column_values(
+            self._columns,
+            base.schema,
+            read_columns=self._read_columns,
+            sample=lambda names: _sample(self.context, base, names),
+        )
+        return _typed_as_table(values, base) if self._verb == "replace columns" else values
+
+    def discard(self) -> None:
+        """Delete all column files that were written."""
+        discard_files(self.context.store, self._written.files())
+
+    def landed(self, intent: Intent) -> None:
+        """Delete the column files of fragments that are not there any more."""
+        committed = {add.path for add in intent.adds}
+        unused = [add for add in self._written.files() if add.path not in committed]
+        discard_files(self.context.store, unused)
+
+
+def _files(
+    context: Context, base: Snapshot, live: pa.Table, values: ColumnValues, written: _Written
+) -> tuple[Add, ...]:
+    """Return the column files of all fragments, writing those that are not there yet."""
+    rules = _rules_of(base, values)
+    reads = _columns_read(base, values)
+    plan = plan_scan(base, live, columns=[f.name for f in base.schema.fields if f.name in reads])
+    physical = frozenset(f.name_in_files(base.mapping_mode) for f in plan.needed)
+    texts = tuple(rule.text for rule in rules)
+    keys = {(*_key(fragment, physical), *texts): fragment for fragment in plan.fragments}
+    began = bool(written.by_fragment)
+    for key in [*written.by_fragment]:
+        if key in keys and not _has_all_values(context, written.by_fragment[key][1], keys[key]):
+            written.forget(key)
+    missing = {key: f for key, f in keys.items() if key not in written.by_fragment}
+    if values.in_order and began and missing:
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-6",
+            path=next(iter(missing.values())).path,
+            reason="another writer added or moved rows, or set a constraint, while the values were "
+            "written, and the data cannot be read again",
+            remedy="Nothing was committed; make the data for the latest version, and try again",
+        )
+    writer = ColumnWriter(context, plan.reading, values, base.properties, tuple(rules))
+    engine = Threads(1) if values.in_order else context.engine
+    added = map_all(
+        engine,
+        writer.write,
+        missing.values(),
+        undo=lambda found: discard_files(context.store, [add for add in found if add is not None]),
+    )
+    pairs = zip(added, missing.values(), strict=True)
+    written.by_fragment.update(zip(missing, pairs, strict=True))
+    values.check_end()
+    return tuple(add for key in keys if (add := written.by_fragment[key][0]) is not None)
+
+
+def _has_all_values(context: Context, then: Fragment, now: Fragment) -> bool:
+    """Whether all rows of a fragment had values when its file was written: none is back."""
+    if then.deletion == now.deletion:
+        return True
+    gone, still = (load_deletions(context.store, f) or BitMap64() for f in (then, now))
+    return not gone - still
+
+
+def _columns_read(base: Snapshot, values: ColumnValues) -> set[str]:
+    """Return the columns that values, and the constraints on them, depend on."""
+    given = {f.name for f in values.fields}
+    rules = _rules_of(base, values)
+    ruled = {path[0] for rule in rules for path in columns_of(rule.predicate)}
+    return set(values.reads) | (ruled - given)
+
+
+def _key(fragment: Fragment, read: frozenset[str]) -> tuple[str, ...]:
+    """Return what a fragment's values were computed from: its rows, and the columns read."""
+    files = [f.path for f in fragment.files if f.fields is None or read & set(f.fields)]
+    return tuple(files)
+
+
+def _rules_of(base: Snapshot, values: ColumnValues) -> list[Any]:
+    """Return the constraints that say something of the columns."""
+    given = {f.name for f in values.fields}
+    return [
+        rule
+        for rule in constraints_of(base.metadata, base.schema)
+        if any(path[0] in given for path in columns_of(rule.predicate))
+    ]
+
+
+def _sample(context: Context, snapshot: Snapshot, names: tuple[str, ...]) -> pa.RecordBatch:
+    """Return a few rows, or none if the table has none."""
+    plan = plan_scan(snapshot, load_files(context.store, snapshot).live, columns=list(names))
+    for fragment in plan.fragments:
+        for batch in read_fragment(context.store, plan, fragment, batch_rows=_SAMPLE_ROWS):
+            return batch
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(0, kind) for kind in plan.schema.types], schema=plan.schema
+    )
+
+
+def _are_null(base: Snapshot, values: ColumnValues) -> bool:
+    """Whether nothing need be written: the columns are null, and no file has their names."""
+    names = set(values.names_in_files(base.mapping_mode))
+    free = still_dropped(base.metadata, names) == dropped_columns(base.metadata)
+    return values.are_null and free
+
+
+def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadata | None:
+    if verb == "replace columns":
+        return None
+    merged = merged_schema(base.schema, StructType(values.fields))
+    require_columns(merged)
+    require_supported_types(base, merged)
+    names = set(values.names_in_files(base.mapping_mode))
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, still_dropped(base.metadata, names))
+
+
+def outdated_files(live: pa.Table, names: set[str], now_ms: int) -> tuple[list[Remove], list[Add]]:
+    """Return the column files that give nothing any more, and those that give less.
+
+    `names` are the physical names of columns that others give from now on.
+    """
+    rows = fragment_rows(live, listed=True).columns
+    if not any(names & set(fields) for fields in rows.field_sets):
+        return [], []
+    gone = arrow_array([names >= set(fields) for fields in rows.field_sets], pa.bool_())
+    less = arrow_array(
+        [bool(names & set(fields)) and not names >= set(fields) for fields in rows.field_sets],
+        pa.bool_(),
+    )
+    removes = removes_of(rows.rows.filter(gone.take(rows.field_set)), now_ms)
+    shortened = [
+        _without(add, names) for add in adds_of(rows.rows.filter(less.take(rows.field_set)))
+    ]
+    return removes, shortened
+
+
+def _without(add: Add, names: set[str]) -> Add:
+    tags = dict(add.tags or {})
+    fields = orjson.loads(tags[FIELDS_TAG] or "[]")
+    tags[FIELDS_TAG] = fields_text([name for name in fields if name not in names])
+    return add.model_copy(update={"tags": tags, "data_change": False})
+
+
+def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
+    return replace(values, fields=tuple(_existing(snapshot, f.name) for f in values.fields))
+
+
+def _existing(snapshot: Snapshot, name: str) -> StructField:
+    (found,) = choose_columns(snapshot.schema, [name])
+    if found.name in snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="columns",
+            field=found.name,
+            reason="it is a partition column, so its values decide in which files rows are",
+            remedy="Choose another column",
+        )
+    return found
+
+
+def _require_nameable(values: ColumnValues, snapshot: Snapshot, verb: ColumnVerb) -> None:
+    names = [f.name.lower() for f in values.fields]
+    for f in values.fields:
+        if names.count(f.name.lower()) > 1:
+            raise InvalidInputError(
+                argument="columns", field=f.name, reason="the column is given twice"
+            )
+        if verb == "add columns" and snapshot.schema.get(f.name) is not None:
+            raise InvalidInputError(
+                argument="columns",
+                field=f.name,
+                reason="the table has this column already",
+                remedy="Give it other values with replace_columns",
+            )
+
+
+def _require_unchanged(values: ColumnValues, seen: Snapshot, base: Snapshot) -> None:
+    """Refuse to go on where a winner changed a column that values are of, or come from.
+
+    Raises
+    ------
+    CommitConflictError
+        It was dropped or changed, or it partitions the table now (rule CON-2).
+    """
+    for name in dict.fromkeys((*values.reads, *(given.name for given in values.fields))):
+        held = seen.schema.get(name)
+        moved = (name in base.partition_columns) != (name in seen.partition_columns)
+        if held is not None and (base.schema.get(name) != held or moved):
+            raise CommitConflictError(
+                version=base.version,
+                rule="CON-2",
+                field=name,
+                reason=f"another writer dropped or changed the column {name} while values were "
+                "written",
+                remedy="Nothing was committed; look at the table as it is now, and try again",
+            )
+
+
+def require_addable(values: ColumnValues, snapshot: Snapshot) -> None:
+    """Refuse columns that cannot be added to a table; errors as for `add_columns`."""
+    require_columns_apart(snapshot)
+    _require_nameable(values, snapshot, "add columns")
+    _metadata(values, snapshot, "add columns")
+
+
+def require_columns_apart(snapshot: Snapshot) -> None:
+    """Refuse a table that cannot have columns in files of their own.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It lacks the feature, or may not be written by txlog.
+    """
+    require_table_writable(snapshot, removes_rows=False)
+    if not snapshot.supports(FEATURE):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=(FEATURE,),
+            reason="columns in files of their own need the table feature txlog.fragments, "
+            "and a table that has it can be read by txlog alone",
+            remedy='If that is what you want, call add_features("txlog.fragments") first',
+        )
+
+
+def require_replaceable(snapshot: Snapshot) -> None:
+    """Refuse a table whose rows must not change unnoticed.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        It tracks rows, records changes, or is append-only.
+    """
+    reasons = {
+        "rowTracking": "the table tracks rows, whose versions would have to change",
+        "changeDataFeed": "the table records the changes of rows",
+        "appendOnly": "the table is append-only: no row may be removed or changed",
+    }
+    for feature, reason in reasons.items():
+        if snapshot.is_active(feature):
+            raise UnsupportedFeatureError(
+                path=snapshot.root,
+                features=(feature,),
+                reason=reason,
+                remedy="Add a column of another name instead",
+            )
+
+
+def _require_droppable(base: Snapshot, gone: set[str], left: StructType) -> None:
+    if not any(f.name not in base.partition_columns for f in left.fields):
+        raise InvalidInputError(
+            argument="columns",
+            reason="no column would be left but partition columns",
+            remedy="Leave one, or delete the table",
+        )
+    for rule in constraints_of(base.metadata, base.schema):
+        needed = gone & {path[0] for path in columns_of(rule.predicate)}
+        if needed:
+            raise InvalidInputError(
+                argument="columns",
+                field=sorted(needed)[0],
+                reason=f"the constraint {rule.name} ({rule.text}) needs it",
+                remedy="Drop the constraint first",
+            )

@@ -1,0 +1,299 @@
+"""Create a table, empty or with data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata, Protocol
+from txlog.commit.app_versions import (
+    AnyAppVersion,
+    is_recorded,
+    query_actions,
+    require_app_version,
+    txn_action,
+)
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.loop import Committed, commit
+from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
+from txlog.data_files.constraints import constraints_of
+from txlog.data_files.incoming import incoming, require_columns
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import plan_write
+from txlog.data_files.write import check_partitioning, discard_files, require_storable
+from txlog.effects import Effects
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.expressions.tree import Expression
+from txlog.protocol.access import new_protocol, with_features
+from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructType
+from txlog.schema.widening import require_known_changes
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import require_stats_columns
+from txlog.store.base import Store
+from txlog.verbs.append import write_metrics
+
+_DELETION_VECTORS = "delta.enableDeletionVectors"
+
+
+def new_metadata(
+    schema: StructType,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    name: str | None,
+    description: str | None,
+    effects: Effects,
+) -> Metadata:
+    """Check the arguments for a new table, and return its metadata.
+
+    Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
+    columns of moved rows' ids and versions get names that no other column has.
+
+    Raises
+    ------
+    InvalidInputError
+        The schema, the partitioning or a property is wrong.
+    """
+    require_columns(schema)
+    check_partitioning(schema, partition_by)
+    require_storable(schema, partition_by)
+    validate_properties(properties)
+    _require_not_recorded(properties)
+    require_stats_columns(schema, partition_by, Properties(properties))
+    configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
+    if Properties(configuration).get("delta.enableRowTracking"):
+        configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
+        configuration[ROW_VERSION_COLUMN] = f"_row-commit-version-col-{effects.uuid()}"
+    metadata = Metadata(
+        id=effects.uuid(),
+        name=name,
+        description=description,
+        schema_string=schema_json(schema),
+        partition_columns=list(partition_by),
+        created_time=effects.now_ms(),
+        configuration=configuration,
+    )
+    require_known_changes(schema, path="schema")
+    _protocol(
+        schema, configuration
+    )  # Raises, before files are written, if txlog cannot write such a table.
+    try:
+        constraints_of(metadata, schema)
+    except UnsupportedFeatureError as error:
+        raise InvalidInputError(
+            argument="properties", reason=error.reason, remedy="Correct the constraint"
+        ) from error
+    return metadata
+
+
+def _require_not_recorded(properties: Mapping[str, str]) -> None:
+    recorded = sorted(properties.keys() & RECORDED)
+    if recorded:
+        raise InvalidInputError(
+            argument="properties",
+            field=recorded[0],
+            reason=f"{', '.join(recorded)}: writers of a table record this themselves",
+            remedy="Leave it out",
+        )
+
+
+def create_intent(
+    metadata: Metadata,
+    schema: StructType,
+    *,
+    adds: Sequence[Add] = (),
+) -> Intent:
+    """Return the intent of a table's version 0, without what `execute` adds to other intents."""
+    protocol, kept = _protocol(schema, metadata.configuration)
+    metadata = metadata.model_copy(update={"configuration": kept})
+    return Intent(
+        operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+        read_version=-1,
+        kind="append",  # Never judged: if a table is there already, creating fails (CON-1).
+        protocol=protocol,
+        metadata=metadata,
+        adds=tuple(adds),
+        parameters=_parameters(metadata),
+        metrics=write_metrics(adds) if adds else {},
+    )
+
+
+def _protocol(
+    schema: StructType, configuration: Mapping[str, str | None]
+) -> tuple[Protocol, dict[str, str | None]]:
+    """Return the protocol of a new table, and the properties that it keeps.
+
+    Raises
+    ------
+    InvalidInputError
+        txlog cannot write such a table.
+    """
+    features, kept = split_features(configuration)
+    protocol = new_protocol(schema, Properties(kept))
+    return (with_features(protocol, features) if features else protocol), kept
+
+
+def _parameters(metadata: Metadata) -> dict[str, Any]:
+    return {
+        "partitionBy": metadata.partition_columns,
+        "properties": metadata.configuration,
+        "description": metadata.description,
+        "isManaged": "false",
+    }
+
+
+def create(
+    context: Context,
+    schema: StructType,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
+) -> Done:
+    """Make an empty table: its version 0.
+
+    If the table is there and records `txn`, nothing is done.
+
+    Raises
+    ------
+    AlreadyExistsError
+        There is a table already, or another writer was quicker.
+    InvalidInputError
+        The schema, the partitioning or a property is wrong.
+    """
+    context.store.require_writable()
+    require_app_version(txn)
+    metadata = new_metadata(
+        schema,
+        partition_by=partition_by,
+        properties=properties or {},
+        name=name,
+        description=description,
+        effects=context.effects,
+    )
+    latest = existing(context.store)
+    if latest is not None:
+        if is_recorded(latest, txn):
+            return Done(Outcome("CREATE TABLE", None, skipped=True), latest)
+        raise already_exists(context.store)
+    made = commit_new_table(
+        context, metadata, schema, [], txn=txn, user_metadata=user_metadata, allow_existing=False
+    )
+    assert made is not None
+    return made
+
+
+def write_new_table(
+    context: Context,
+    data: Any,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    name: str | None,
+    description: str | None,
+    options: WriteOptions,
+    allow_existing: bool,
+    where: Expression | None = None,
+    txn: AnyAppVersion | None = None,
+    user_metadata: str | None = None,
+) -> Done | None:
+    """Create a table that holds data in its version 0.
+
+    Every row must satisfy `where`, if there is one.
+
+    Returns None if another writer made the table meanwhile and `allow_existing` is set; the data
+    is then still to be written, unless it was a stream and is used up.
+
+    Raises
+    ------
+    AlreadyExistsError
+        Another writer made the table meanwhile.
+    """
+    require_app_version(txn)
+    context.store.require_writable()
+    rows = incoming(data, None, None)
+    metadata = new_metadata(
+        rows.schema,
+        partition_by=partition_by,
+        properties=properties,
+        name=name,
+        description=description,
+        effects=context.effects,
+    )
+    plan = plan_write(metadata, rows.schema, options, replaced=where)
+    adds = plan.write(context, rows.reader)
+    return commit_new_table(
+        context,
+        metadata,
+        rows.schema,
+        adds,
+        txn=txn,
+        user_metadata=user_metadata,
+        allow_existing=allow_existing,
+    )
+
+
+def commit_new_table(
+    context: Context,
+    metadata: Metadata,
+    schema: StructType,
+    adds: Sequence[Add],
+    *,
+    txn: AnyAppVersion | None,
+    user_metadata: str | None,
+    allow_existing: bool,
+    stated: Callable[[Intent], Intent] = lambda intent: intent,
+) -> Done | None:
+    """Create a table from data files that are already written.
+
+    They are deleted if another writer made the table meanwhile: then the answer is None, or an
+    `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit otherwise.
+    """
+    with discarding(lambda: discard_files(context.store, adds)):
+        require_user_metadata(user_metadata)
+        intent = replace(
+            stated(create_intent(metadata, schema, adds=adds)),
+            txn=txn_action(txn, context.effects),
+            query_txns=query_actions(txn, context.effects),
+            user_metadata=user_metadata,
+        )
+        result = commit(context.store, None, intent, effects=context.effects)
+    if isinstance(result, Committed):
+        version = result.snapshot.version
+        return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
+    discard_files(context.store, adds)
+    if allow_existing:
+        return None
+    raise already_exists(context.store)
+
+
+def existing(store: Store) -> Snapshot | None:
+    """Return the latest snapshot of the table in a store, or None if there is none."""
+    try:
+        return load_snapshot(store)
+    except NotFoundError:
+        return None
+
+
+def already_exists(store: Store) -> AlreadyExistsError:
+    """Return the error for a table that is there already."""
+    return AlreadyExistsError(
+        path=store.root,
+        reason="there is a Delta table already",
+        remedy='Open it with txlog.Table, or write with mode "append" or "overwrite"',
+    )

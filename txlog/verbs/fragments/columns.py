@@ -1,0 +1,149 @@
+"""Committing columns that workers wrote for fragments (rule FRG-26)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from txlog.actions.columns import decode_rows
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array, pc
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.data_files.column_files import require_not_dropped, still_dropped, with_dropped
+from txlog.data_files.incoming import merged_schema
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments.metadata import FragmentMetadata, column_fields
+from txlog.fragments.rows import fragment_rows
+from txlog.schema.arrow import from_arrow
+from txlog.schema.json import schema_json
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import physical_rows, require_same_partitions
+from txlog.verbs.append import require_supported_types
+from txlog.verbs.columns import outdated_files, require_columns_apart
+from txlog.verbs.fragments.base import Base, FragmentsOperation, read_by
+from txlog.verbs.fragments.operations import Operation
+from txlog.verbs.fragments.workers import columns_digest
+
+
+class CommitColumns(FragmentsOperation):
+    """Commit columns that workers wrote."""
+
+    name = "ADD COLUMNS"
+
+    def __init__(self, context: Context, opened: Snapshot, request: Operation.Merge) -> None:
+        super().__init__(context, opened, request.fragments)
+        self._request = request
+
+    def changes(self, base: Base) -> Intent:
+        """Return the new column files, and the schema with their columns."""
+        fragments, schema = self._request.fragments, self._request.schema
+        require_columns_apart(base.snapshot)
+        adds: list[Add] = []
+        given: dict[int, list[str]] = {}  # The new columns, by fragment.
+        for metadata in fragments:
+            fragment = base.changed(metadata)
+            known = {file.path for file in fragment.files}
+            new = [add for add in metadata.adds if add.path not in known]
+            columns = [name for add in new for name in column_fields(add) or ()]
+            _require_new(base.snapshot, columns)
+            given[fragment.id] = columns
+            adds.extend(new)
+        names = set().union(*given.values())
+        # A dropped column's values may still be there, in files that then give it no more.
+        removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
+        outdated = {remove.path for remove in removes} | {add.path for add in shortened}
+        _require_fitting(base, fragments, adds, outdated)
+        for metadata in fragments:
+            if columns := given[base.changed(metadata).id]:
+                _require_typed(metadata, base.snapshot, schema, columns)
+        everywhere = names.intersection(
+            *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
+        )
+        return Intent(
+            operation=self.name,
+            kind="add columns",
+            read_version=base.snapshot.version,
+            metadata=_merged_metadata(base.snapshot, schema, names, everywhere),
+            removes=tuple(removes),
+            adds=(*shortened, *adds),
+            columns=frozenset(names),
+            read_columns=read_by(fragments),
+            parameters={"columns": sorted(names)},
+            metrics={
+                "numAddedFiles": len(adds),
+                "numRemovedFiles": len(removes),
+                "numOutputBytes": sum(add.size for add in adds),
+            },
+        )
+
+
+def _require_new(base: Snapshot, names: Sequence[str]) -> None:
+    """Refuse columns that the table has."""
+    for name in names:
+        if base.schema.get(name) is not None:
+            raise InvalidInputError(
+                argument="fragments",
+                field=name,
+                reason="the table has this column already",
+                remedy="Give it other values with Table.replace_columns",
+            )
+
+
+def _require_fitting(
+    base: Base, fragments: Sequence[FragmentMetadata], adds: Sequence[Add], without: set[str]
+) -> None:
+    """Refuse new files that do not make fragments together with those that are there."""
+    there = base.rows([base.changed(held) for held in fragments])
+    left_out = pc.is_in(there["path"], value_set=arrow_array(sorted(without), pa.string()))
+    there = there.filter(pc.invert(left_out))
+    lines = [{"add": add.to_json()} for add in adds]
+    new = decode_rows([(base.snapshot.version, lines, "fragments")])
+    try:
+        rows = fragment_rows(pa.concat_tables([there, new], promote_options="default"), listed=True)
+        physical_rows(rows)
+        require_same_partitions(rows, base.snapshot.physical_partition_columns)
+    except LogCorruptError as error:
+        raise InvalidInputError(
+            argument="fragments",
+            field=error.path,
+            reason=error.reason,
+            remedy="Pass what merge_columns returned, unchanged",
+        ) from error
+
+
+def _require_typed(
+    held: FragmentMetadata, base: Snapshot, schema: pa.Schema, names: list[str]
+) -> None:
+    """Refuse columns that were written in other types than the schema has, or for another table."""
+    fields = [field for name in names if (field := from_arrow(schema).get(name)) is not None]
+    if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
+        raise InvalidInputError(
+            argument="fragments",
+            field=held.adds[0].path,
+            reason=f"its {', '.join(names)} were written for another table, or in other types than "
+            "the schema has",
+            remedy="Give all fragments columns of the same types: cast what functions return",
+        )
+
+
+def _merged_metadata(
+    base: Snapshot, schema: pa.Schema, names: set[str], everywhere: set[str]
+) -> Metadata:
+    """Return the metadata with new columns, some of which all fragments give values to."""
+    merged = merged_schema(base.schema, from_arrow(schema))
+    lacking = sorted(names - set(merged.names()))
+    if lacking:
+        raise InvalidInputError(
+            argument="schema",
+            field=lacking[0],
+            reason="a fragment gives this column, but it is not in the schema",
+            remedy="Pass the schema that merge_columns returned",
+        )
+    require_supported_types(base, merged)
+    new = set(merged.names()) - set(base.schema.names())
+    require_not_dropped(base.metadata, new - everywhere)
+    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    return with_dropped(metadata, still_dropped(base.metadata, everywhere))

@@ -1,0 +1,179 @@
+"""Committing deletions that workers made of fragments (rule FRG-25)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyroaring import BitMap64
+
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.data_files.deletions import (
+    FileDeletes,
+    RowDeletes,
+    adds_of,
+    discard_deletes,
+    removes_of,
+    united_with,
+    with_vector,
+)
+from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.fragments.rows import FEATURE
+from txlog.scan.deletions import load_deletions
+from txlog.scan.files import live_fragments
+from txlog.snapshot.commits import Commit
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.fragments.base import Base, FragmentsOperation, read_by
+from txlog.verbs.fragments.operations import Operation
+from txlog.verbs.fragments.workers import deletions_of
+
+
+class CommitDeletes(FragmentsOperation):
+    """Commit deletions that workers made."""
+
+    name = "DELETE"
+    removes_rows = True
+
+    def __init__(self, context: Context, opened: Snapshot, request: Operation.Delete) -> None:
+        super().__init__(context, opened, request.updated_fragments, request.read_version)
+        self._request = request
+        self._deletes: RowDeletes | None = None
+        self._union: RowDeletes | None = None  # With vectors of our own.
+
+    def changes(self, base: Base) -> Intent | None:
+        """Return the fragments that leave, or get the vectors that workers wrote."""
+        request = self._request
+        deletes = self._deletes = _row_deletes(self.context, base, request)
+        if not deletes.removes:
+            return None
+        return Intent(
+            operation=self.name,
+            kind="delete",
+            read_version=base.snapshot.version,
+            removes=deletes.removes,
+            adds=deletes.adds,
+            row_deletes=frozenset(one.fragment.path for one in deletes.files),
+            read_columns=read_by(request.updated_fragments),
+            parameters={"predicate": [request.predicate] if request.predicate else []},
+            metrics={
+                "numDeletedRows": deletes.rows,
+                "numRemovedFiles": deletes.files_removed,
+                "numDeletionVectorsAdded": len(deletes.files),
+            },
+        )
+
+    def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
+        """Unite the deletion vectors with those of winners (rule CON-10)."""
+        assert self._deletes is not None
+        united = united_with(self.context, current, self._deletes, winners)
+        if united is None:
+            _raise_shared_rows(self.context, current, self._deletes)
+            return None
+        self.discard()  # Nobody else knows the vectors of an earlier union.
+        self._deletes = self._union = united
+        return replace(intent, removes=united.removes, adds=united.adds)
+
+    def discard(self) -> None:
+        """Delete the united vectors; the files of workers stay."""
+        union, self._union = self._union, None
+        discard_deletes(self.context, union)
+
+
+def _row_deletes(context: Context, base: Base, request: Operation.Delete) -> RowDeletes:
+    deletes = []
+    vectors = {}
+    for held in request.updated_fragments:
+        fragment = base.changed(held)
+        _require_form(held, base.snapshot)
+        before = load_deletions(context.store, fragment) or BitMap64()
+        after = deletions_of(context, held, fragment)
+        if before - after:
+            raise InvalidInputError(
+                argument="fragments",
+                field=fragment.path,
+                reason="rows that were deleted are not deleted in it any more",
+                remedy="A delete only takes rows; restore the table instead",
+            )
+        if not after - before:
+            continue
+        one = FileDeletes(fragment, after - before, before, held.physical_rows or 0)
+        if one.is_whole:
+            raise InvalidInputError(
+                argument="fragments",
+                field=fragment.path,
+                reason="none of its rows is left",
+                remedy="Name its id in deleted_fragment_ids",
+            )
+        deletes.append(one)
+        vectors[fragment.path] = held.adds[0].deletion_vector
+    whole = []
+    for number in request.deleted_fragment_ids:
+        if number not in base.fragments:
+            raise InvalidInputError(
+                argument="deleted_fragment_ids",
+                reason=f"version {base.snapshot.version} has no fragment {number!r}",
+            )
+        if not base.fragments[number].is_durable:
+            raise InvalidInputError(
+                argument="deleted_fragment_ids",
+                reason=f"the id {number} is provisional: it means other rows in another version",
+                remedy="Delete by a predicate, or give all fragments ids by adding txlog.fragments",
+            )
+        whole.append(base.fragments[number])
+    if {fragment.id for fragment in whole} & {one.fragment.id for one in deletes}:
+        raise InvalidInputError(
+            argument="deleted_fragment_ids", reason="a fragment is both updated and deleted"
+        )
+    primaries = [replace(one.fragment, files=one.fragment.files[:1]) for one in deletes]
+    removes = removes_of(base.rows([*whole, *primaries]), context.effects.now_ms())
+    rows = {one.fragment.path: one.physical_rows for one in deletes}
+    adds = [
+        with_vector(add, vector, rows[add.path])
+        for add in adds_of(base.rows(primaries))
+        if (vector := vectors[add.path]) is not None
+    ]
+    return RowDeletes(
+        None,
+        tuple(removes),
+        tuple(adds),
+        rows=sum(len(one.rows) for one in deletes) + sum(f.num_rows or 0 for f in whole),
+        files_removed=len(whole),
+        files=tuple(deletes),
+    )
+
+
+def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
+    """Refuse a deletion file of a form that the table does not have."""
+    found = held.deletion_file
+    lance = found is not None and found.descriptor.storage_type == "lance"
+    feature = FEATURE if lance else "deletionVectors"
+    if found is not None and not base.supports(feature):
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(feature,),
+            reason="the table cannot have deletion files of this form",
+            remedy="Delete with fragments of this table",
+        )
+
+
+def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
+    """Name the file of which a winner deleted a row that we delete too."""
+    live = load_files(context.store, current).live
+    now = {fragment.path: fragment for fragment in live_fragments(current, live)}
+    for one in deletes.files:
+        held = now.get(one.fragment.path)
+        if held is None:
+            continue
+        shared = one.rows & (load_deletions(context.store, held) or BitMap64())
+        if shared:
+            raise CommitConflictError(
+                version=current.version,
+                rule="CON-10",
+                path=held.path,
+                reason=f"{len(shared)} of the rows that this deletes are deleted already, the "
+                f"first one at position {shared.min()}",
+                remedy="Nothing was committed; make the deletion again from the latest version",
+            )

@@ -1,0 +1,187 @@
+"""Fragments written or changed by workers, to be committed later by one driver.
+
+Rules: spec/fragments.md, FRG-24 to FRG-27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.commit.context import Context
+from txlog.commit.operation import require_table_writable
+from txlog.data_files.column_files import ColumnWriter
+from txlog.data_files.column_values import column_values
+from txlog.data_files.deletions import FileDeletes, adds_of, with_vector, write_deletions
+from txlog.data_files.incoming import incoming, merged_schema
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import plan_write
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.bind import columns_of
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.metadata import FragmentMetadata
+from txlog.scan.deletions import load_deletions
+from txlog.scan.plan import plan_fragments, require_table_columns
+from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.take import positions_of
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.json import schema_json
+from txlog.schema.types import StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.columns import require_addable
+
+
+def write_new_fragments(
+    context: Context, snapshot: Snapshot, data: Any, options: WriteOptions
+) -> list[FragmentMetadata]:
+    """Write rows as data files of a table, without committing them.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit the table; no file is left.
+    UnsupportedFeatureError
+        The table may not be written by txlog.
+    """
+    require_table_writable(snapshot, removes_rows=False)
+    taken = incoming(data, snapshot.schema, None)
+    plan = plan_write(snapshot.metadata, taken.schema, options)
+    digest = plan.written_for(snapshot.metadata.id)
+    return [
+        FragmentMetadata(None, (add,), snapshot.version, digest)
+        for add in plan.write(context, taken.reader)
+    ]
+
+
+def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> FragmentMetadata:
+    """Return a committed fragment as metadata; `rows` are the `FILE_ROWS` of its files."""
+    adds = {add.path: add for add in adds_of(rows)}
+    return FragmentMetadata(
+        fragment.id, tuple(adds[file.path] for file in fragment.files), snapshot.version
+    )
+
+
+def delete_from_fragment(
+    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    going: Expression | Sequence[int],
+) -> FragmentMetadata | None:  # fmt: skip
+    """Write a fragment's deletions with more rows in them, without committing them.
+
+    Parameters
+    ----------
+    going
+        Which rows go: a predicate, or their positions in the fragment.
+
+    Returns
+    -------
+    The fragment with the new deletion file, the same one if no row goes, or None if none is left.
+
+    Raises
+    ------
+    InvalidInputError
+        A position is no whole number, or twice there, or the predicate does not fit.
+    NotFoundError
+        A position is beyond the fragment, or of a row that is deleted already.
+    UnsupportedFeatureError
+        The table does not use deletion vectors, or may not be written by txlog.
+    """
+    require_table_writable(snapshot, removes_rows=True)
+    if not snapshot.is_active("deletionVectors"):
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("deletionVectors",),
+            reason="the table does not use deletion vectors, so its files would be rewritten",
+            remedy="Use Table.delete, or set delta.enableDeletionVectors",
+        )
+    where = going if isinstance(going, Expression) else None
+    plan = plan_fragments(snapshot, [fragment], columns=[], where=where)
+    require_table_columns(plan.where, snapshot)
+    reader = FragmentReader(context.store, plan, fragment)
+    gone = reader.deletions() or BitMap64()
+    if isinstance(going, Expression):
+        found, rows = matching_positions(context.store, plan, fragment)
+    else:
+        rows = reader.count_rows()
+        found = positions_of(going, fragment, gone, rows)
+    deletes = FileDeletes(fragment, found, gone, rows)
+    if not found:
+        return held
+    if deletes.is_whole:
+        return None
+    (vector,) = write_deletions(context, snapshot, [deletes])
+    adds = (with_vector(held.adds[0], vector, rows), *held.adds[1:])
+    read = () if plan.where is None else columns_of(plan.where)
+    return replace(held, adds=adds, reads=tuple(dict.fromkeys(path[0] for path in read)))
+
+
+def merge_into_fragment(
+    context: Context, snapshot: Snapshot, held: FragmentMetadata, fragment: Fragment,
+    columns: Any, read_columns: Sequence[str] | None,
+) -> tuple[FragmentMetadata, pa.Schema]:  # fmt: skip
+    """Write further columns of a fragment, without committing them; errors as for `add_columns`.
+
+    Returns the fragment with them, and the table's schema with them.
+    """
+
+    def sample(names: tuple[str, ...]) -> Any:
+        plan = plan_fragments(snapshot, [fragment], columns=list(names))
+        reader = FragmentReader(context.store, plan, fragment)
+        for _, batch in reader.batches(plan.needed, prune=False, batch_rows=100, threads=False):
+            return batch.select([column.name for column in plan.columns])
+        return pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in plan.schema], schema=plan.schema
+        )
+
+    values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
+    require_addable(values, snapshot)
+    plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
+    add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
+    values.check_end()
+    schema = arrow_schema(merged_schema(snapshot.schema, StructType(values.fields)))
+    if add is None:
+        return held, schema
+    digest = columns_digest(snapshot, values.fields)
+    return replace(held, adds=(*held.adds, add), written_for=digest, reads=values.reads), schema
+
+
+def columns_digest(snapshot: Snapshot, fields: Sequence[StructField]) -> str:
+    """Return a digest of what new columns of a fragment are: the table, their names and types."""
+    plain = StructType(tuple(StructField(field.name, field.type) for field in fields))
+    return sha256(orjson.dumps([snapshot.metadata.id, schema_json(plain)])).hexdigest()
+
+
+def deletions_of(context: Context, held: FragmentMetadata, fragment: Fragment) -> BitMap64:
+    """Return the deleted rows that a fragment's metadata says it has; errors as in a scan."""
+    changed = replace(fragment, deletion=held.deletion_file, physical_rows=held.physical_rows)
+    return load_deletions(context.store, changed) or BitMap64()
+
+
+def require_distinct(fragments: Sequence[FragmentMetadata]) -> None:
+    """Refuse what are no fragments, or the same one twice.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the file.
+    """
+    seen: set[str] = set()
+    for held in fragments:
+        if not isinstance(held, FragmentMetadata):
+            raise InvalidInputError(
+                argument="fragments",
+                reason=f"FragmentMetadata was expected, not {type(held).__name__}",
+                remedy="Make it of JSON with FragmentMetadata.from_json",
+            )
+        for add in held.adds:
+            if add.path in seen:
+                raise InvalidInputError(
+                    argument="fragments", field=add.path, reason="the file is given twice"
+                )
+            seen.add(add.path)

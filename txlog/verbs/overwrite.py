@@ -1,0 +1,210 @@
+"""Replacing rows: all of them, those of a predicate, or those of the partitions written to."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from txlog.actions.file import Add
+from txlog.actions.table import Metadata
+from txlog.arrow import arrow_array
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.column_files import with_dropped
+from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
+from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import AddedFiles
+from txlog.errors import InvalidInputError
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.schema.json import schema_json
+from txlog.schema.types import DataType, StructType
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import partition_texts
+from txlog.stats.partition import format_partition_values, parse_partition_values
+from txlog.verbs.append import evolved, require_supported_types, write_metrics
+
+PartitionMode = Literal["static", "dynamic"]
+
+
+class Overwrite(Operation):
+    """Replace all rows, those of a predicate, or those of the partitions that are written to."""
+
+    name = "WRITE"
+    removes_rows = True
+    keeps_files = True
+
+    def __init__(
+        self,
+        context: Context,
+        files: AddedFiles,
+        *,
+        where: Expression | None = None,
+        partition_mode: PartitionMode = "static",
+        options: WriteOptions | None = None,
+    ) -> None:
+        """Take what is written, and say what it replaces.
+
+        Parameters
+        ----------
+        where
+            Replace the rows that this is true of; every new row must satisfy it. None: all rows.
+        partition_mode
+            `dynamic` replaces only the partitions that the files are in.
+        options
+            How files are cut that hold what is left of files whose rows are replaced.
+        """
+        super().__init__(context)
+        self._files = files
+        self._where = where
+        self._partition_mode = partition_mode
+        self._options = options or WriteOptions()
+        self._deletes: RowDeletes | None = None
+
+    @classmethod
+    def of_data(
+        cls,
+        context: Context,
+        data: Any,
+        *,
+        where: Expression | None = None,
+        partition_mode: PartitionMode = "static",
+        schema_mode: SchemaMode = None,
+        options: WriteOptions | None = None,
+    ) -> Overwrite:
+        """Replace rows by the rows of data: anything that speaks Arrow."""
+        files = AddedFiles(
+            context, data=data, schema_mode=schema_mode, options=options, replaced=where
+        )
+        return cls(context, files, where=where, partition_mode=partition_mode, options=options)
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the rows to remove and the files to add.
+
+        Raises
+        ------
+        InvalidInputError
+            The arguments contradict each other or the table.
+        SchemaMismatchError, CommitConflictError
+            As for `AddedFiles.fit`.
+        """
+        require_modes(base, self._where, self._partition_mode, self._files.schema_mode)
+        self._discard_deletes()
+        schema = self._files.fit(base)
+        deletes = self._deletes = self._rows_replaced(base)
+        return Intent(
+            operation=self.name,
+            read_version=base.version,
+            # No predicate says which partitions a dynamic one replaces, so any file may matter: as
+            # "overwrite", it finds its files anew after every change of them, and writes none.
+            kind="overwrite" if self._where is None else "replace",
+            removes=deletes.removes,
+            adds=(*deletes.adds, *self._files.adds),
+            metadata=_metadata(base, schema, self._files.schema_mode),
+            reads=Reads(everything=self._where is None, where=deletes.where),
+            parameters={
+                "mode": "Overwrite",
+                "partitionBy": base.partition_columns,
+                "predicate": None if deletes.where is None else to_sql(deletes.where),
+                "partitionOverwriteMode": self._partition_mode if self._where is None else None,
+            },
+            metrics={
+                **write_metrics(self._files.adds),
+                "numRemovedFiles": len(deletes.removes),
+            },
+        )
+
+    def _rows_replaced(self, base: Snapshot) -> RowDeletes:
+        if self._where is not None:
+            return delete_rows(self.context, base, self._where, self._options)
+        rows = load_files(self.context.store, base).live
+        if self._partition_mode == "dynamic":
+            rows = _in_partitions(rows, self._files.adds, base)
+        return RowDeletes(None, tuple(removes_of(rows, self.context.effects.now_ms())))
+
+    def _discard_deletes(self) -> None:
+        deletes, self._deletes = self._deletes, None
+        discard_deletes(self.context, deletes)
+
+    def discard(self) -> None:
+        """Delete the data files, and what was written for the rows that they replace."""
+        self._discard_deletes()
+        self._files.discard()
+
+
+def require_modes(
+    snapshot: Snapshot,
+    predicate: Expression | None,
+    partition_mode: PartitionMode,
+    schema_mode: SchemaMode,
+) -> None:
+    """Refuse arguments of an overwrite that contradict each other or the table.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
+    if partition_mode not in ("static", "dynamic"):
+        raise InvalidInputError(
+            argument="partition_mode", reason=f"{partition_mode!r} is not static or dynamic"
+        )
+    if partition_mode == "dynamic" and predicate is not None:
+        raise InvalidInputError(
+            argument="where",
+            reason="a predicate and dynamic partitions both say what is replaced",
+            remedy="Pass only one of them",
+        )
+    if partition_mode == "dynamic" and not snapshot.partition_columns:
+        raise InvalidInputError(
+            argument="partition_mode",
+            reason="the table has no partition columns",
+            remedy='Use partition_mode="static", or a predicate',
+        )
+    if schema_mode == "overwrite" and (predicate is not None or partition_mode == "dynamic"):
+        raise InvalidInputError(
+            argument="schema_mode",
+            reason="the schema can be replaced only together with all rows",
+            remedy='Use schema_mode="merge" to add columns',
+        )
+
+
+def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
+    """Keep the live files that are in one of the partitions of the new ones.
+
+    By value: writers spell some types in more than one way.
+    """
+    new = [add.partition_values for add in adds]
+    held, touched = [], []
+    for name in snapshot.partition_columns:
+        column = snapshot.schema.get(name)
+        assert column is not None
+        texts = arrow_array([values.get(name) for values in new], pa.string())
+        touched.append(_respelled(texts, column.type))
+        held.append(_respelled(partition_texts(rows, name), column.type))
+    wanted = set(zip(*touched, strict=True))
+    return rows.filter(arrow_array([key in wanted for key in zip(*held, strict=True)], pa.bool_()))
+
+
+def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
+    """Return logged partition values as txlog spells them, in which NaN equals itself."""
+    respelled: list[str | None] = format_partition_values(
+        parse_partition_values(texts, kind), kind
+    ).to_pylist()
+    return respelled
+
+
+def _metadata(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> Metadata | None:
+    if schema_mode is None:
+        return None
+    if schema_mode == "merge":
+        return evolved(base, schema)
+    if schema == base.schema:
+        return None
+    require_supported_types(base, schema)
+    metadata = with_dropped(base.metadata, ())  # No file is left that has them.
+    return metadata.model_copy(update={"schema_string": schema_json(schema)})

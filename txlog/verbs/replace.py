@@ -1,0 +1,113 @@
+"""Replacing a table: a new version that is as if the table had just been made, without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from txlog.actions.table import DomainMetadata, Metadata
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.deletions import removes_of
+from txlog.errors import InvalidInputError
+from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.properties import Properties
+from txlog.schema.types import StructType
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.create import create_intent, new_metadata
+from txlog.verbs.restore import CLUSTERING, OF_THE_LOG, STAMPS
+
+
+class ReplaceTable(Operation):
+    """Give a table another schema, partitioning and properties, and take out all rows.
+
+    Older versions stay: they can be read, and restored. The table keeps its id, and its protocol
+    stays at least what it is. Arguments are those of `create`.
+    """
+
+    name = "REPLACE TABLE"
+    removes_rows = True
+
+    def __init__(
+        self,
+        context: Context,
+        schema: StructType,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        super().__init__(context)
+        fresh = new_metadata(
+            schema,
+            partition_by=partition_by,
+            properties=properties or {},
+            name=name,
+            description=description,
+            effects=context.effects,
+        )
+        self._schema = schema
+        self._created = create_intent(fresh, schema)
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return the metadata of a new table, and the removal of all files.
+
+        Raises
+        ------
+        InvalidInputError
+            A property would turn on in-commit timestamps, which older versions do not have.
+        UnsupportedFeatureError
+            txlog could not write the table then.
+        """
+        wanted, needed = self._created.metadata, self._created.protocol
+        assert wanted is not None
+        assert needed is not None
+        _require_same_stamps(base, wanted)
+        current = base.metadata.configuration
+        of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
+        metadata = wanted.model_copy(
+            update={
+                "id": base.metadata.id,
+                "configuration": {**wanted.configuration, **of_the_log},
+            }
+        )
+        protocol = merged_protocol(base.protocol, needed)
+        require_writable(protocol, metadata, self._schema, path=base.root)
+        rows = load_files(self.context.store, base).live
+        return Intent(
+            operation=self.name,
+            kind="overwrite",
+            read_version=base.version,
+            removes=tuple(removes_of(rows, self.context.effects.now_ms())),
+            protocol=protocol if protocol != base.protocol else None,
+            metadata=metadata,
+            domains=_unclustered(base),
+            reads=Reads(everything=True),
+            parameters=self._created.parameters,
+            metrics={"numRemovedFiles": rows.num_rows},
+        )
+
+
+def _require_same_stamps(base: Snapshot, wanted: Metadata) -> None:
+    """Refuse to begin with in-commit timestamps.
+
+    The metadata would have to name the version and the moment that they begin with, and a commit
+    gets both only when it is written.
+    """
+    if Properties(wanted.configuration).get(STAMPS) and not base.is_active("inCommitTimestamp"):
+        raise InvalidInputError(
+            argument="properties",
+            field=STAMPS,
+            reason="the table has versions without in-commit timestamps",
+            remedy="Leave out the property; only a table that is made can have them",
+        )
+
+
+def _unclustered(base: Snapshot) -> tuple[DomainMetadata, ...]:
+    """Return what ends a table's clustering: the new columns need not be those of the old."""
+    held = base.controls.domains.get(CLUSTERING)
+    if held is None or held.removed:
+        return ()
+    return (held.model_copy(update={"removed": True}),)

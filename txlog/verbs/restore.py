@@ -1,0 +1,240 @@
+"""Restoring: a new version that is what an older one was.
+
+Rules: spec/fragments.md, FRG-35 to FRG-37.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.actions.file import Add
+from txlog.actions.stats_text import StatsText
+from txlog.actions.table import DomainMetadata, Metadata
+from txlog.arrow import pc
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.deletions import adds_of, removes_of
+from txlog.errors import DataFileError, InvalidInputError, NotFoundError
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.log.paths import decode_path
+from txlog.protocol.access import merged_protocol, require_writable
+from txlog.reconcile.distinct import file_keys
+from txlog.scan.deletions import deletion_place
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import parse_timestamp, version_at
+from txlog.stats.files import num_records
+from txlog.store.base import Store
+from txlog.store.open import locate
+from txlog.verbs.features import with_counts
+
+STAMPS = "delta.enableInCommitTimestamps"
+# These tell of the log, not of the rows: they stay as they are.
+OF_THE_LOG = (
+    STAMPS,
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+)
+CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
+_SHOWN = 5  # Of many files that are gone.
+
+
+class Restore(Operation):
+    """Make a new version with the rows, schema, partitioning and properties of an older one."""
+
+    name = "RESTORE"
+    removes_rows = True
+
+    def __init__(
+        self,
+        context: Context,
+        version: int | None = None,
+        timestamp: str | datetime | int | None = None,
+    ) -> None:
+        """Take the version, or a moment at which it was the latest: one of the two.
+
+        Raises
+        ------
+        InvalidInputError
+            Neither or both are given, or one is malformed.
+        """
+        super().__init__(context)
+        if (version is None) == (timestamp is None):
+            raise InvalidInputError(
+                argument="version", reason="either a version or a timestamp is expected"
+            )
+        if version is not None and (type(version) is not int or version < 0):
+            raise InvalidInputError(
+                argument="version", reason=f"{version!r} is not a whole number from 0"
+            )
+        self._version = version
+        self._timestamp = timestamp
+        self._target: tuple[Snapshot, pa.Table] | None = None
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return what makes a version what the older one was; None if it is so already.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version, or it was cleaned up.
+        DataFileError
+            Files that the version needs are gone; they are named.
+        UnsupportedFeatureError
+            txlog may not write the table as it was then.
+        """
+        store = self.context.store
+        if self._target is None:
+            self._target = self._load_target(base)
+        target, then = self._target
+        protocol = merged_protocol(base.protocol, target.protocol)
+        metadata = _metadata(base, target)
+        require_writable(protocol, metadata, target.schema, path=base.root)
+        now = load_files(store, base).live
+        back, gone = _to_add(then, now), _without(now, then)
+        domains = _domains(base, target)
+        changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
+        if not changed and metadata == base.metadata:
+            return None
+        adds = _restored(back)
+        _require_there(self.context, adds, target.version)
+        if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
+            adds = with_counts(self.context, target, adds)
+        return Intent(
+            operation=self.name,
+            kind="restore",
+            read_version=base.version,
+            removes=tuple(removes_of(gone, self.context.effects.now_ms())),
+            adds=tuple(adds),
+            protocol=protocol if protocol != base.protocol else None,
+            metadata=metadata,  # Even if it is the same: no winner may pass unseen (CON-4).
+            domains=domains,
+            reads=Reads(everything=True),
+            parameters={
+                "version": self._version,
+                "timestamp": None if self._timestamp is None else str(self._timestamp),
+            },
+            metrics={
+                "tableSizeAfterRestore": _size(then),
+                "numOfFilesAfterRestore": then.num_rows,
+                "numRemovedFiles": gone.num_rows,
+                "numRestoredFiles": back.num_rows,
+                "removedFilesSize": _size(gone),
+                "restoredFilesSize": _size(back),
+            },
+        )
+
+    def _load_target(self, base: Snapshot) -> tuple[Snapshot, pa.Table]:
+        store, version = self.context.store, self._version
+        if self._timestamp is not None:
+            version = version_at(store, base, parse_timestamp(self._timestamp))
+        target = load_snapshot(store, version=version)
+        return target, load_files(store, target).live
+
+
+def _size(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)
+
+
+def _without(files: pa.Table, others: pa.Table) -> pa.Table:
+    """Return the logical files that are not among others: a vector makes another one."""
+    return files.filter(pc.invert(_are_among(files, others)))
+
+
+def _to_add(then: pa.Table, now: pa.Table) -> pa.Table:
+    """Return the files of then that are to be added: those that left, or are not as they were.
+
+    Whoever drops row tracking from a table commits its files again without their ids; and a file
+    that gives columns may give fewer by now, or gave fewer then.
+    """
+    unnumbered = now.filter(pc.is_null(now["base_row_id"]))
+    lost = pc.and_(_are_among(then, unnumbered), pc.is_valid(then["base_row_id"]))
+    changed = pc.or_(lost, pc.invert(_are_among(then, now)))
+    return then.filter(pc.or_(changed, _give_other_columns(then, now)))
+
+
+def _give_other_columns(then: pa.Table, now: pa.Table) -> pa.Array:
+    """Return which files of then give other columns now."""
+    places = pc.index_in(flat(file_keys(then)), value_set=flat(file_keys(now)))
+    fields, theirs = tag_texts(then, FIELDS_TAG), tag_texts(now, FIELDS_TAG).take(places)
+    return pc.fill_null(pc.not_equal(fields, theirs), False)
+
+
+def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(file_keys(files), value_set=flat(file_keys(others)))
+
+
+def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
+    """Return the metadata of then, but for what tells of the log itself."""
+    configuration = {
+        name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
+    }
+    held = now.metadata.configuration
+    configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
+    return then.metadata.model_copy(update={"configuration": configuration})
+
+
+def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:
+    """Return the domains that change. Those of other features stay, as Delta has it."""
+    held, wanted = now.controls.domains.get(CLUSTERING), then.controls.domains.get(CLUSTERING)
+    if wanted is not None and not wanted.removed:
+        same = held is not None and held.configuration == wanted.configuration
+        return () if same and held is not None and not held.removed else (wanted,)
+    if held is None or held.removed:
+        return ()
+    return (held.model_copy(update={"removed": True}),)
+
+
+def _restored(files: pa.Table) -> list[Add]:
+    """Return live `FILE_ROWS` of an older version as they are committed again."""
+    adds = []
+    for add, rows in zip(adds_of(files), num_records(files).to_pylist(), strict=True):
+        change: dict[str, object] = {"data_change": True}
+        if add.stats is None and rows is not None:  # A checkpoint may have them as structs only.
+            change["stats"] = StatsText().with_num_records(rows).text
+        adds.append(add.model_copy(update=change))
+    return adds
+
+
+def _require_there(context: Context, adds: list[Add], version: int) -> None:
+    """Refuse to bring back files whose bytes are gone.
+
+    Raises
+    ------
+    DataFileError
+        Names them.
+    """
+    missing = [path for paths in context.engine.map(partial(_missing, context.store), adds)
+               for path in paths]  # fmt: skip
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""
+        raise DataFileError(
+            path=missing[0],
+            version=version,
+            reason=f"files that version {version} needs are gone: "
+            f"{', '.join(missing[:_SHOWN])}{more}",
+            remedy="Nothing was committed; restore a version whose files are all there",
+        )
+
+
+def _missing(store: Store, add: Add) -> list[str]:
+    places = [locate(store, decode_path(add.path))]
+    if add.deletion_vector is not None:
+        vector = deletion_place(store, add.deletion_vector, path=add.path)
+        places.extend([] if vector is None else [vector])
+    return [name for home, name in places if not _is_there(home, name)]
+
+
+def _is_there(store: Store, name: str) -> bool:
+    try:
+        store.info(name)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,217 @@
+"""Statistics of files whose writers left them out: from footers, or else from the rows.
+
+Rules: spec/fragments.md, FRG-38 and FRG-39.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add
+from txlog.actions.stats_text import Path, StatsText, stats_json
+from txlog.arrow import pc
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation
+from txlog.data_files.deletions import adds_of
+from txlog.errors import InvalidInputError
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FIELDS_TAG, FragmentRows
+from txlog.scan.calendar import is_legacy
+from txlog.scan.files import as_fragments
+from txlog.scan.plan import ReadPlan, plan_files, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.types import DataType, StructType
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import StatsCollector, footer_extents, leaf_types, stats_leaves
+from txlog.stats.document import lacking
+from txlog.store.base import Store
+from txlog.verbs.compact import require_partition_columns
+
+
+class ComputeStatistics(Operation):
+    """Give files the statistics that they lack, in one commit that changes no row."""
+
+    name = "COMPUTE STATS"
+    deadline_s = 3600.0  # What was computed stays right, so conflicts are worth another try.
+
+    def __init__(
+        self,
+        context: Context,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Expression | None = None,
+        recompute: bool = False,
+    ) -> None:
+        """Say which statistics of which files.
+
+        Parameters
+        ----------
+        columns
+            Which columns, nested ones with dots. Default: those that the table's writers give
+            statistics of.
+        where
+            Only files of the partitions that this is true of.
+        recompute
+            Compute them for all files, not only for those that lack some.
+        """
+        super().__init__(context)
+        self._columns = columns
+        self._where = where
+        self._recompute = recompute
+        self._known: dict[_Job, str] = {}  # Over all attempts: a file never changes.
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files with their statistics.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, it is a partition column, or the predicate is not over
+            partition columns alone.
+        DataFileError
+            A file is missing, unreadable, or other than the log says.
+        """
+        store, known = self.context.store, self._known
+        leaves = _chosen_columns(base, self._columns)
+        files = load_files(store, base).live
+        plan = plan_files(base, files, columns=[], where=self._where)
+        require_partition_columns(plan.where, base)
+        jobs, rows = _jobs(plan.rows, leaves, everything=self._recompute)
+        missing = [job for job in jobs if job not in known]
+        work = partial(_computed, store, _reading(base, leaves))
+        known.update(zip(missing, self.context.engine.map(work, missing), strict=True))
+        adds = [
+            _logged_again(add, known[job], job)
+            for add, job in zip(adds_of(rows), jobs, strict=True)
+        ]
+        changed = tuple(add for add in adds if add is not None)
+        if not changed:
+            return None
+        return Intent(
+            operation=self.name,
+            kind="compact",
+            read_version=base.version,
+            adds=changed,
+            isolation="SnapshotIsolation",
+            parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
+            metrics={"numUpdatedFiles": len(changed)},
+        )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A file, and the columns of which it is to tell."""
+
+    path: str
+    columns: tuple[Path, ...]
+    fragment: Fragment = field(compare=False)  # Of this file alone.
+
+
+def _chosen_columns(base: Snapshot, columns: Sequence[str] | str | None) -> dict[Path, DataType]:
+    """Return the leaf columns that files are to tell of, and their types."""
+    stored = StructType(
+        tuple(f for f in base.schema.fields if f.name not in base.partition_columns)
+    )
+    if columns is None:
+        return stats_leaves(stored, base.properties)
+    leaves = leaf_types(stored)
+    found: dict[Path, DataType] = {}
+    for name in (columns,) if isinstance(columns, str) else columns:
+        below = {path: kind for path, kind in leaves.items() if _is_at(path, name)}
+        if not below:
+            raise InvalidInputError(
+                argument="columns",
+                field=str(name),
+                reason="files have no such column",
+                remedy=f"Choose from {', '.join(stored.names())}",
+            )
+        found |= below
+    return found
+
+
+def _is_at(path: Path, name: str) -> bool:
+    """Whether a name, with dots, is that of a leaf column, or of one that it is in."""
+    return any(".".join(path[:end]) == name for end in range(1, len(path) + 1))
+
+
+def _jobs(
+    fragments: FragmentRows, leaves: dict[Path, DataType], *, everything: bool
+) -> tuple[list[_Job], pa.Table]:
+    """Return the files to look into, and their `FILE_ROWS`."""
+    jobs: list[_Job] = []
+    chosen = []
+    for rows, answers in _files(fragments, {path[0] for path in leaves}):
+        wanted = pc.or_(lacking(rows, leaves, answers), everything)
+        found = rows.filter(wanted)
+        told = {name: mask.filter(wanted).to_pylist() for name, mask in answers.items()}
+        chosen.append(found)
+        for at, fragment in enumerate(as_fragments(found)):
+            paths = tuple(p for p in leaves if p[0] not in told or told[p[0]][at])
+            jobs.append(_Job(fragment.path, paths, fragment))
+    return jobs, pa.concat_tables(chosen)
+
+
+def _files(
+    fragments: FragmentRows, names: set[str]
+) -> Iterator[tuple[pa.Table, dict[str, pa.Array]]]:
+    """Yield primaries, then column files, and which of them tell of which columns."""
+    columns = fragments.columns
+    if not columns.rows.num_rows:
+        yield fragments.primaries, {}
+        return
+    giving = {name: columns.giving(name) for name in names}
+    places = pa.arange(0, fragments.primaries.num_rows)
+    yield (
+        fragments.primaries,
+        {
+            name: pc.invert(pc.is_in(places, value_set=columns.owners.filter(gives)))
+            for name, gives in giving.items()
+        },
+    )
+    yield columns.rows, giving
+
+
+def _reading(base: Snapshot, leaves: dict[Path, DataType]) -> ReadPlan:
+    names = list(dict.fromkeys(path[0] for path in leaves))
+    return plan_scan(base, empty_rows(), columns=names).reading
+
+
+def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
+    """Return the statistics of a file, of what is in it whether deleted or not.
+
+    Only the columns are read whose statistics the footer does not give as reading them would.
+    """
+    schema = StructType(plan.columns)
+    collector = StatsCollector(schema, indexed=-1, only=job.columns)
+    fragment = job.fragment
+    if fragment.deletion is None:  # The footer knows better; deletions go by what the log says.
+        fragment = replace(fragment, physical_rows=None)
+    reader = FragmentReader(store, plan, fragment)
+    footer = reader.footer()
+    kinds = leaf_types(schema)
+    asked = {} if is_legacy(footer.metadata) else {path: kinds[path] for path in job.columns}
+    collector.settle(footer.num_rows, footer_extents(footer, asked))
+    needed = tuple(c for c in plan.needed if c.name in collector.open_columns)
+    if needed or fragment.deletion is not None:
+        for _, rows in reader.batches(needed, prune=False, batch_rows=BATCH_ROWS, threads=False):
+            collector.update(rows)
+    return stats_json(collector.finish())
+
+
+def _logged_again(add: Add, computed: str, job: _Job) -> Add | None:
+    """Return a file's `add` with what was computed; None if the log says all of it already."""
+    tight = add.deletion_vector is None and FIELDS_TAG not in (add.tags or {})
+    before = StatsText(add.stats)
+    after = before.with_columns(StatsText(computed), job.columns, tight=tight)
+    if after is before:
+        return None
+    return add.model_copy(update={"stats": after.text, "data_change": False})

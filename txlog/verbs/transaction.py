@@ -1,0 +1,220 @@
+"""Several operations in one version, each decided on the state that the ones before it leave.
+
+The intents are merged file by file into one, which is judged against winners as a whole: if a
+winner may have changed what one of the operations read, all of them are decided anew.
+Rules: spec/commit.md, CON-21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TypeVar
+
+from txlog.actions.file import Add, Remove
+from txlog.commit.attempt import prepare
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Kind, Reads
+from txlog.commit.operation import Operation, require_table_writable
+from txlog.data_files.deletions import deletion_path
+from txlog.data_files.write import discard_files
+from txlog.errors import UnsupportedFeatureError
+from txlog.expressions.tree import Or
+from txlog.fragments.ids import ID_TAG
+from txlog.snapshot.snapshot import Snapshot
+
+Value = TypeVar("Value")
+
+
+class Transaction(Operation):
+    """Several operations that are committed as one version."""
+
+    keeps_files = True  # Those of the operations that keep theirs.
+
+    def __init__(self, context: Context, base: Snapshot) -> None:
+        super().__init__(context)
+        self._first = base  # The operations are decided on it when they are added.
+        self._state = base
+        self._operations: list[Operation] = []
+        self._intents: list[Intent] = []
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The operation's own name if there is one, else TRANSACTION."""
+        return self._operations[0].name if len(self._operations) == 1 else "TRANSACTION"
+
+    @property
+    def removes_rows(self) -> bool:  # type: ignore[override]
+        """Whether one of the operations may remove rows."""
+        return any(operation.removes_rows for operation in self._operations)
+
+    def add(self, operation: Operation) -> None:
+        """Decide an operation on the state that the ones before it leave; errors as of it."""
+        try:
+            self._decide(operation)
+        except BaseException:
+            operation.discard()
+            raise
+        self._operations.append(operation)
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the merged intent of all operations.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            An operation would rewrite rows that another one adds, and the table tracks rows.
+        """
+        if base is not self._first:
+            self._state, self._intents = base, []
+            for operation in self._operations:
+                if not operation.keeps_files:
+                    operation.discard()
+                self._decide(operation)
+            self._first = base
+        return merged(self._intents, base) if self._intents else None
+
+    def _decide(self, operation: Operation) -> None:
+        require_table_writable(self._state, removes_rows=operation.removes_rows)
+        intent = operation.intent(self._state)
+        if intent is None:
+            return
+        merged([*self._intents, intent], self._first)  # Refused here rather than at the end.
+        now_ms = self.context.effects.now_ms()
+        attempt = prepare(
+            self.context.store,
+            self._state,
+            intent,
+            self.context.effects.uuid(),
+            made_ms=now_ms,
+            now_ms=now_ms,
+        )
+        self._intents.append(intent)
+        self._state = attempt.after
+
+    def discard(self) -> None:
+        """Delete what all operations wrote."""
+        for operation in self._operations:
+            operation.discard()
+
+    def landed(self, intent: Intent) -> None:
+        """Delete files that one operation wrote, and a later one of them took out again."""
+        for operation in self._operations:
+            operation.landed(intent)
+        committed = {add.path for add in intent.adds}
+        vectors = _vector_paths(intent.adds)
+        written = list(chain.from_iterable(one.adds for one in self._intents))
+        removed = {remove.path for remove in intent.removes}
+        unused = [add for add in written if add.path not in committed | removed]
+        discard_files(self.context.store, unused)
+        self.context.store.delete(sorted(_vector_paths(written) - vectors))
+
+
+def _vector_paths(adds: Sequence[Add]) -> set[str]:
+    paths = {deletion_path(add.deletion_vector) for add in adds if add.deletion_vector}
+    return {path for path in paths if path is not None}
+
+
+def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
+    """Return one intent that changes `base` as several do, one after the other. Pure."""
+    if len(intents) == 1:
+        return intents[0]
+    removes, adds, row_deletes = _merged_files(intents, base)
+    wheres = [intent.reads.where for intent in intents if intent.reads.where is not None]
+    metrics: dict[str, int] = {}
+    for intent in intents:
+        for name, value in intent.metrics.items():
+            metrics[name] = metrics.get(name, 0) + value
+    return Intent(
+        operation="TRANSACTION",
+        read_version=base.version,
+        kind=_merged_kind(intents),
+        adds=tuple(adds.values()),
+        removes=tuple(removes.values()),
+        protocol=_last([intent.protocol for intent in intents]),
+        metadata=_last([intent.metadata for intent in intents]),
+        domains=tuple(
+            {domain.domain: domain for intent in intents for domain in intent.domains}.values()
+        ),
+        reads=Reads(
+            everything=any(intent.reads.everything for intent in intents),
+            where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None),
+        ),
+        row_deletes=row_deletes,
+        columns=frozenset().union(*(intent.columns for intent in intents)),
+        read_columns=frozenset().union(*(intent.read_columns for intent in intents)),
+        parameters={
+            "operations": [
+                {"operation": intent.operation, **intent.parameters} for intent in intents
+            ]
+        },
+        metrics=metrics,
+    )
+
+
+def _last(values: Sequence[Value | None]) -> Value | None:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _merged_kind(intents: Sequence[Intent]) -> Kind:
+    """Return the kind whose conflicts cover those of all intents."""
+    kinds = {intent.kind for intent in intents}
+    if len(kinds) == 1:
+        return intents[0].kind
+    return "overwrite" if "overwrite" in kinds else "replace"
+
+
+def _merged_files(
+    intents: Sequence[Intent], base: Snapshot
+) -> tuple[dict[str, Remove], dict[str, Add], frozenset[str]]:
+    """Return the removes and adds of all intents together, and the paths that only lose rows.
+
+    Of each path there is at most one remove, of the file that `base` has, and one add.
+    """
+    removes: dict[str, Remove] = {}
+    adds: dict[str, Add] = {}
+    new: dict[str, Add] = {}  # As they were first added.
+    for intent in intents:
+        for remove in intent.removes:
+            adds.pop(remove.path, None)
+            if remove.path not in new:
+                removes.setdefault(remove.path, remove)
+        _require_no_new_row_ids(intent, new, base)
+        for add in intent.adds:
+            first = new.get(add.path)
+            if first is not None:
+                add = _as_first(add, first)
+            elif add.path not in removes:
+                new[add.path] = add
+            adds[add.path] = add
+    listed = frozenset().union(*(intent.row_deletes for intent in intents))
+    return removes, adds, frozenset(path for path in listed if path in removes and path in adds)
+
+
+def _as_first(add: Add, first: Add) -> Add:
+    """Return a new file's add without the ids that the state before the commit gave it."""
+    tags = dict(add.tags or {})
+    tags.pop(ID_TAG, None)
+    return add.model_copy(
+        update={
+            "tags": {**(first.tags or {}), **tags} or None,
+            "base_row_id": first.base_row_id,
+            "default_row_commit_version": first.default_row_commit_version,
+        }
+    )
+
+
+def _require_no_new_row_ids(intent: Intent, new: dict[str, Add], base: Snapshot) -> None:
+    """Raise if rows are rewritten that get their ids in this very commit."""
+    rewritten = {remove.path for remove in intent.removes} & set(new)
+    moved = rewritten - {add.path for add in intent.adds}
+    if intent.kind == "overwrite" or not moved or not intent.adds:
+        return
+    if base.has_stable_row_ids and not base.is_active("deletionVectors"):
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=("rowTracking",),
+            reason="the table tracks rows and has no deletion vectors, so this would rewrite rows "
+            "that the same transaction adds, before they have ids",
+            remedy="Commit the rows first, and change them in a second transaction",
+        )

@@ -1,1 +1,0 @@
-"""Data files and the verbs that change a table."""
