@@ -20,11 +20,11 @@ def score(batch: Any) -> Any:
 
 
 def with_sql(root: Path) -> None:
-    txlog.Table(root).add_columns({"score": SQL})
+    txlog.Table(root).alter.add_columns({"score": SQL})
 
 
 def with_function(root: Path) -> None:
-    txlog.Table(root).add_columns({"score": score}, read_columns=["a", "b"])
+    txlog.Table(root).alter.add_columns({"score": score}, read_columns=["a", "b"])
 
 
 def column_alone(root: Path) -> None:
@@ -44,11 +44,11 @@ def rewritten(root: Path) -> None:
 
 
 def lance_sql(root: Path) -> None:
-    lance.dataset(str(root)).add_columns({"score": SQL})
+    lance.dataset(str(root)).alter.add_columns({"score": SQL})
 
 
 def lance_function(root: Path) -> None:
-    lance.dataset(str(root)).add_columns(
+    lance.dataset(str(root)).alter.add_columns(
         lambda batch: pa.record_batch({"score": score(batch)}), read_columns=["a", "b"]
     )
 

@@ -100,7 +100,7 @@ def make(folder: Path) -> None:
         table.append(rows)
     shutil.copytree(folder / "small", folder / "checkpointed")
     table = txlog.Table(folder / "checkpointed")
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for _ in range(AFTER):
         table.append(rows)
     with pa.ipc.new_file(folder / "row.arrow", rows.schema) as writer:

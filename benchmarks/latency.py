@@ -21,7 +21,7 @@ def make(uri: str, files: int) -> None:
     table = txlog.Table.create(uri, schema, properties={"delta.checkpointInterval": "1000000"})
     for n in range(files):
         if n == files - COMMITS_AFTER:
-            table.checkpoint()
+            table.maintenance.checkpoint()
         ids = range(100 * n, 100 * n + 100)
         table.append(pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{i}" for i in ids]}))
 

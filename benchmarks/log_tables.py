@@ -178,7 +178,7 @@ def by_deltalake(root: Path) -> None:
 def by_txlog(root: Path) -> None:
     import txlog
 
-    txlog.Table(root).checkpoint()
+    txlog.Table(root).maintenance.checkpoint()
 
 
 PER_SIDECAR = 100_000

@@ -89,7 +89,7 @@ def make_many(folder: Path) -> Path:
     lines = "\n".join(add % number for number in range(MANY))
     log = found / "_delta_log"
     (log / "00000000000000000001.json").write_text(lines + "\n", encoding="utf-8")
-    table.refresh().checkpoint()
+    table.refresh().maintenance.checkpoint()
     return found
 
 

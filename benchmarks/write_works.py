@@ -265,7 +265,7 @@ def writers(one: Callable[..., Callable[[], Any]]) -> Prepare:
 def txlog_checkpoint(root: Path) -> Callable[[], Any]:
     import txlog
 
-    return lambda: txlog.Table(root).checkpoint()
+    return lambda: txlog.Table(root).maintenance.checkpoint()
 
 
 def delta_checkpoint(root: Path) -> Callable[[], Any]:

@@ -39,8 +39,8 @@ WORKS = {
     "compute_statistics": OPEN + ".compute_statistics(recompute=True)",
     "checkpoint": OPEN + ".checkpoint(); txlog.Table(uri).to_arrow(where='id < 5')",
     "restore": OPEN + ".restore(0)",
-    "add_columns": OPEN + "; table.add_features('txlog.fragments'); "
-    "table.add_columns({'more': 'id + 1'}); table.to_arrow()",
+    "add_columns": OPEN + "; table.alter.add_features('txlog.fragments'); "
+    "table.alter.add_columns({'more': 'id + 1'}); table.to_arrow()",
 }
 
 

@@ -114,7 +114,7 @@ def test_a_table_says_what_it_is(table: txlog.Table, tmp_path: Path) -> None:
     assert table.uri == str(tmp_path / "t")
     assert repr(table) == f"txlog.Table({table.uri!r}, version=2)"
     assert table.schema == DATA.schema
-    assert table.delta_schema.names() == ["x", "p"]
+    assert table.snapshot.schema.names() == ["x", "p"]
     assert table.partition_columns == ["p"]
     assert table.properties["delta.enableDeletionVectors"] == "true"
     assert table.metadata.partition_columns == ["p"]
@@ -257,14 +257,14 @@ def test_checkpoints_are_written_when_due(tmp_path: Path) -> None:
     for version in (0, 1):
         (log / f"{version:020d}.json").unlink()
     assert txlog.Table(tmp_path).to_arrow() == table.to_arrow()
-    assert table.checkpoint() == 4
+    assert table.maintenance.checkpoint() == 4
 
 
 def test_tables_in_memory() -> None:
     table = txlog.write("memory://face/a b%20c#1", DATA, "overwrite", partition_by="p")
     table.append(DATA.slice(0, 2))
     table.delete("x < 2")
-    table.checkpoint()
+    table.maintenance.checkpoint()
     again = txlog.Table("memory://face/a b%20c#1")
     assert sorted(again.to_arrow()["x"].to_pylist()) == list(range(2, 10))
     assert again.count("p = 'a'") == 4

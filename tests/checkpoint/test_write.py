@@ -305,7 +305,7 @@ def test_deltalake_reads_our_checkpoint(tmp_path: Path) -> None:
         table.append(numbers(start, start + 5), txn=("app", start))
     table.delete("x < 2 OR x = 12")
     before = deltalake.DeltaTable(str(tmp_path / "t"))
-    at = table.checkpoint()
+    at = table.maintenance.checkpoint()
     log = tmp_path / "t" / "_delta_log"
     names = set(pq.read_schema(log / f"{at:020d}.checkpoint.parquet").names)
     assert {"add", "remove", "metaData", "protocol", "txn", "domainMetadata"} <= names
@@ -334,7 +334,7 @@ def test_a_property_without_a_value_comes_back(tmp_path: Path) -> None:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     lines = [{"protocol": protocol}, {"metaData": metadata}]
     (log / f"{0:020}.json").write_bytes(b"\n".join(map(orjson.dumps, lines)))
-    txlog.Table(tmp_path).checkpoint()
+    txlog.Table(tmp_path).maintenance.checkpoint()
     (log / f"{0:020}.json").unlink()
     assert txlog.Table(tmp_path).properties == {"k": None}
 

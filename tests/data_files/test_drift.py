@@ -175,5 +175,5 @@ def test_a_table_that_may_not_be_written_gets_no_checkpoint(tmp_path: Path) -> N
     (log / "00000000000000000001.json").write_bytes(orjson.dumps({"protocol": protocol}))
     assert txlog.Table(tmp_path).count() == 2
     with pytest.raises(txlog.UnsupportedFeatureError, match="zap"):
-        table.refresh().checkpoint()
+        table.refresh().maintenance.checkpoint()
     assert not list(log.glob("*.checkpoint.parquet"))

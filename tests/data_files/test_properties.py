@@ -72,7 +72,7 @@ def test_computed_statistics_are_of_the_listed_columns(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS, properties=bare)
     replace_in_log(tmp_path, f'"{LISTED}":""', f'"{LISTED}":"a"')
     table = txlog.Table(tmp_path)
-    table.compute_statistics()
+    table.optimize.compute_statistics()
     assert stats_of(table)["minValues"] == {"a": 1}
 
 
@@ -121,7 +121,7 @@ def test_a_property_brings_its_feature(tmp_path: Path, name: str, value: str, fe
 
 def test_v2_checkpoints_follow_from_the_policy(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, ROWS, properties={"delta.checkpointPolicy": "v2"})
-    table.checkpoint()
+    table.maintenance.checkpoint()
     names = [path.name for path in (tmp_path / "_delta_log").glob("*.checkpoint.*")]
     assert names
     assert all(len(name.split(".")) == 4 for name in names)  # A UUID is in the name.
@@ -156,6 +156,6 @@ def test_times_without_zone_come_after_their_feature(tmp_path: Path) -> None:
     data = pa.table({"x": [2], "t": pa.array([0], pa.timestamp("us"))})
     with pytest.raises(txlog.UnsupportedFeatureError, match=r"add_features\('timestampNtz'\)"):
         table.append(data, schema_mode="merge")
-    table.add_features("timestampNtz")
+    table.alter.add_features("timestampNtz")
     table.append(data, schema_mode="merge")
     assert table.count() == 2

@@ -36,7 +36,7 @@ def test_data_files_leave_voids_out(tmp_path: Path, partition_by: list[str]) -> 
     assert physical_columns(table) == [stored, stored]
     rows.append({"n": None, "x": 3, "s": None, "p": 1})
     assert sorted(table.to_arrow().to_pylist(), key=repr) == sorted(rows, key=repr)
-    table.compact()
+    table.optimize.compact()
     assert all(columns == stored for columns in physical_columns(table))
     assert sorted(table.to_arrow().to_pylist(), key=repr) == sorted(rows, key=repr)
     assert table.delete("x = 3").metrics

@@ -138,7 +138,7 @@ def test_ids_over_the_life_of_a_table(tmp_path: Path) -> None:
     table.overwrite(numbers(0, 3))
     assert ids(table) == [4]
     assert table.transaction_version(ID_APP) == 4
-    table.checkpoint()
+    table.maintenance.checkpoint()
     assert ids(txlog.Table(tmp_path / "t")) == [4]
     assert ids(txlog.Table(tmp_path / "t", version=1)) == [0, 1, 2]
 

@@ -117,7 +117,7 @@ def test_a_life_of_a_table(tmp_path: Path, interval: str, vectors: str) -> None:
     expected = table.to_arrow()
     assert expected.num_rows == 26
     all_agree(tmp_path, expected)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     all_agree(tmp_path, expected)
     table.delete("p = 'a'")
     all_agree(tmp_path, table.to_arrow())
@@ -235,7 +235,7 @@ def test_writers_take_turns(tmp_path: Path, checkpoint: bool) -> None:
     deltalake.DeltaTable(root).delete("i8 > 25")
     table.overwrite(part(0, 2), "i8 in (0, 1)")
     if checkpoint:
-        table.checkpoint()
+        table.maintenance.checkpoint()
     assert table.refresh().count() == 25
     all_agree(tmp_path, table.to_arrow())
 

@@ -135,7 +135,7 @@ class Both(RuleBasedStateMachine):
         predicate = data.draw(self.over(PREDICATES))
         ours, twin = (
             [(fragment.fragment_id, fragment.delete(predicate)) for fragment in found]
-            for found in (self.ours.fragments(), self.twin.get_fragments())
+            for found in (self.ours.fragments(), self.twin.fragments())
         )
         assert [left is None for _, left in ours] == [left is None for _, left in twin]
         arguments = [
@@ -159,11 +159,11 @@ class Both(RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(self.new_names()), min_size=1, unique=True))
         columns = {name: data.draw(self.over(NUMBERS + TEXTS + FLAGS)) for name in names}
         if by == "table":
-            self.ours.add_columns(columns)
+            self.ours.alter.add_columns(columns)
             self.twin.add_columns(columns)
             return
         ours = [fragment.merge_columns(columns) for fragment in self.ours.fragments()]
-        twin = [fragment.merge_columns(columns) for fragment in self.twin.get_fragments()]
+        twin = [fragment.merge_columns(columns) for fragment in self.twin.fragments()]
         if ours:
             self.commit(
                 txlog.Operation.Merge([held for held, _ in ours], ours[0][1]),
@@ -174,7 +174,7 @@ class Both(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(list(EXPRESSIONS)))
     def add_nulls(self, kind: pa.DataType) -> None:
         schema = pa.schema([(self.new_names()[0], kind)])
-        self.ours.add_columns(schema)
+        self.ours.alter.add_columns(schema)
         self.twin.add_columns(schema)
 
     @precondition(lambda self: self.other_names() and self.ours.fragments())
@@ -183,9 +183,9 @@ class Both(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.other_names()))
         given = EXPRESSIONS[self.ours.schema.field(name).type]
         text = data.draw(self.over([*given, name]))
-        self.ours.replace_columns({name: text})
+        self.ours.alter.replace_columns({name: text})
         changed = []
-        for fragment in self.twin.get_fragments():
+        for fragment in self.twin.fragments():
             found = fragment.scanner(columns={name: text}, with_row_id=True).to_table()
             changed.append(fragment.update_columns(found, left_on="_rowid"))
         update = lance.LanceOperation.Update(
@@ -198,13 +198,13 @@ class Both(RuleBasedStateMachine):
     def drop_columns(self, data: st.DataObject) -> None:
         chosen = st.lists(st.sampled_from(self.other_names()), min_size=1, max_size=2, unique=True)
         names = data.draw(chosen)
-        self.ours.drop_columns(names)
+        self.ours.alter.drop_columns(names)
         self.twin.drop_columns(names)
 
     @rule()
     def compact(self) -> None:
         """All small fragments into one; a single one only if rows of it are deleted."""
-        self.ours.compact(max_deleted_fraction=0.0)
+        self.ours.optimize.compact(max_deleted_fraction=0.0)
         self.twin.optimize.compact_files(materialize_deletions_threshold=0.0)
 
     @rule(rows=st.integers(0, 7), each=st.integers(1, 4), whole=st.booleans())
@@ -225,7 +225,7 @@ class Both(RuleBasedStateMachine):
     @rule(reopen=st.booleans())
     def checkpoint(self, reopen: bool) -> None:
         """Our affair alone: nothing may come of it."""
-        self.ours.checkpoint()
+        self.ours.maintenance.checkpoint()
         if reopen:
             self.ours = txlog.Table(self.ours.uri)
 
@@ -239,7 +239,7 @@ class Both(RuleBasedStateMachine):
     def same(self) -> None:
         self.twin = lance.dataset(self.twin.uri)
         assert self.ours.schema == self.twin.schema
-        ours, twin = self.ours.fragments(), self.twin.get_fragments()
+        ours, twin = self.ours.fragments(), self.twin.fragments()
         for said in (
             lambda f: f.fragment_id,
             lambda f: f.physical_rows,

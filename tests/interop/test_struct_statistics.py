@@ -45,7 +45,7 @@ def made(
     table = txlog.Table.create(root, rows(1).schema, partition_by=by, properties=properties)
     for number in range(1, 4):
         table.append(rows(number))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(table.version):  # So that only the checkpoint tells.
         (root / "_delta_log" / f"{version:020d}.json").unlink()
     return txlog.Table(root)
@@ -79,7 +79,7 @@ def test_a_checkpoint_from_structs_alone_says_the_same(tmp_path: Path) -> None:
     table = made(tmp_path, ONLY_STRUCTS)
     table.append(rows(5))
     before = read_structs(tmp_path, 3)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     after = read_structs(tmp_path, 4)
     assert [row for row in after if row["path"] in {held["path"] for held in before}] == before
     assert len(after) == len(before) + 2

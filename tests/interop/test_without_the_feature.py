@@ -73,8 +73,8 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
 Step = Callable[[txlog.Table], Any]
 APPEND: Step = lambda table: table.append(part(20, 30), max_rows_per_file=3)  # noqa: E731
 DELETE: Step = lambda table: table.delete("x % 4 = 1 OR x > 17")  # noqa: E731
-COMPACT: Step = lambda table: table.compact(max_deleted_fraction=0.0)  # noqa: E731
-CHECKPOINT: Step = lambda table: table.checkpoint()  # noqa: E731
+COMPACT: Step = lambda table: table.optimize.compact(max_deleted_fraction=0.0)  # noqa: E731
+CHECKPOINT: Step = lambda table: table.maintenance.checkpoint()  # noqa: E731
 
 
 def by_workers(table: txlog.Table) -> None:
@@ -157,12 +157,12 @@ USES: dict[str, tuple[dict[str, str], list[Step]]] = {
     "only listed": (FEATURE, []),
     "deletions in Lance's form": ({"txlog.deletionFormat": "lance"}, [DELETE]),
     "Lance's form, none used": ({"txlog.deletionFormat": "lance"}, []),
-    "column files": (FEATURE, [lambda table: table.add_columns({"y": "x + 1"})]),
-    "columns of nulls": (FEATURE, [lambda table: table.add_columns({"y": pa.int32()})]),
-    "replaced columns": (FEATURE, [lambda table: table.replace_columns({"t": "p"})]),
-    "dropped columns": (FEATURE, [lambda table: table.drop_columns("t")]),
-    "compacted again": (FEATURE, [lambda table: table.add_columns({"y": "x + 1"}), COMPACT]),
-    "checkpointed": (FEATURE, [lambda table: table.add_columns({"y": "x + 1"}), CHECKPOINT]),
+    "column files": (FEATURE, [lambda table: table.alter.add_columns({"y": "x + 1"})]),
+    "columns of nulls": (FEATURE, [lambda table: table.alter.add_columns({"y": pa.int32()})]),
+    "replaced columns": (FEATURE, [lambda table: table.alter.replace_columns({"t": "p"})]),
+    "dropped columns": (FEATURE, [lambda table: table.alter.drop_columns("t")]),
+    "compacted again": (FEATURE, [lambda table: table.alter.add_columns({"y": "x + 1"}), COMPACT]),
+    "checkpointed": (FEATURE, [lambda table: table.alter.add_columns({"y": "x + 1"}), CHECKPOINT]),
     "emptied": (FEATURE, [lambda table: table.delete(None)]),
 }
 
@@ -184,7 +184,7 @@ def test_others_refuse_what_lists_it(tmp_path: Path, use: str) -> None:
 def test_duckdb_refuses_what_lists_it(tmp_path: Path) -> None:
     table = lived(tmp_path, [APPEND, DELETE])
     by_duckdb(tmp_path)
-    table.add_features("txlog.fragments")
+    table.alter.add_features("txlog.fragments")
     with pytest.raises(Exception, match=r"txlog\.fragments"):
         by_duckdb(tmp_path)
 
@@ -193,8 +193,8 @@ def test_duckdb_refuses_what_lists_it(tmp_path: Path) -> None:
 def test_whoever_opened_it_before_neither_goes_on_nor_writes(tmp_path: Path) -> None:
     table = lived(tmp_path, [APPEND])
     reader, writer, deleter = (deltalake.DeltaTable(str(tmp_path)) for _ in range(3))
-    table.add_features("txlog.fragments")
-    table.add_columns({"y": "x + 1"})
+    table.alter.add_features("txlog.fragments")
+    table.alter.add_columns({"y": "x + 1"})
     with pytest.raises(deltalake.exceptions.DeltaError, match=r"txlog\.fragments"):
         reader.update_incremental()
     with pytest.raises(deltalake.exceptions.DeltaError):

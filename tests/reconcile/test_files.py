@@ -146,7 +146,7 @@ def test_opening_over_a_checkpoint_agrees_with_one_by_one(log: list[Commit], at:
     log = [FIRST, *log]
     at = min(at, len(log) - 2)
     store = stored(log[: at + 1])
-    txlog.Table(store.root).checkpoint()
+    txlog.Table(store.root).maintenance.checkpoint()
     later = stored(log)
     for version in range(at + 1, len(log)):
         name = f"_delta_log/{commit_name(version).rpartition('/')[2]}"

@@ -123,7 +123,7 @@ def of_two_partitions(root: Path) -> tuple[txlog.Table, Path]:
     table = txlog.Table.create(root, IN_PARTITIONS, partition_by=["p"])
     for at, part in enumerate("ab", start=1):
         table.append(pa.table({"n": [at], "p": [part]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (path,) = (root / "_delta_log").glob("*.checkpoint.parquet")
     return table, path
 
@@ -158,7 +158,7 @@ def make_history(path: Path, steps: list[str], policy: str, partitioned: bool) -
             case "delete":
                 table.delete(f"n < {10 * at - 15}")
             case _:
-                table.checkpoint()
+                table.maintenance.checkpoint()
 
 
 def test_a_file_that_a_checkpoint_has_twice(tmp_path: Path, all_deferred: None) -> None:
@@ -166,7 +166,7 @@ def test_a_file_that_a_checkpoint_has_twice(tmp_path: Path, all_deferred: None) 
     table = txlog.Table.create(tmp_path, pa.schema([("n", pa.int64())]))
     for at in range(3):
         table.append(pa.table({"n": [at]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (name,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
     rows = pq.read_table(name)
     pq.write_table(pa.concat_tables([rows, rows]), name)
@@ -287,7 +287,7 @@ def appended(path: Path, commits: int, *, checkpoints: tuple[int, ...]) -> txlog
     for at in range(1, commits + 1):
         table.append(pa.table({"n": [at]}))
         if at in checkpoints:
-            table.checkpoint()
+            table.maintenance.checkpoint()
     return txlog.Table(path)
 
 
@@ -369,7 +369,7 @@ def test_structs_of_some_files_in_a_footer_without_counts(
     )
     for at in range(4):
         table.append(pa.table({"n": [at]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (name,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
     held = pq.read_table(name)
     rows = held.to_pylist()
@@ -384,7 +384,7 @@ def test_structs_of_some_files_in_a_footer_without_counts(
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path, all_deferred: None) -> None:
     table = txlog.Table.create(tmp_path, pa.schema([("n", pa.int64())]))
     table.append(pa.table({"n": [1]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table = txlog.Table(tmp_path)
     (name,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
     name.write_bytes(b"PAR1 and no more")
@@ -409,7 +409,7 @@ def test_a_path_that_is_live_with_two_vectors(
     assert '"deletionVector"' not in added.read_text()
     for checkpointed in (False, True):
         if checkpointed:
-            txlog.Table(tmp_path).checkpoint()
+            txlog.Table(tmp_path).maintenance.checkpoint()
         whole = txlog.Table(tmp_path).scan(where="n < 50").fragments()
         with monkeypatch.context() as patch:
             patch.setattr(LARGE, 0)

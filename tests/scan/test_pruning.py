@@ -97,7 +97,7 @@ def unpruned(table: txlog.Table, where: Expression) -> pa.Table:
     batch = everything.combine_chunks().to_batches()
     if not batch:
         return everything
-    kept = pc.fill_null(mask(bind(where, table.delta_schema), batch[0]), False)
+    kept = pc.fill_null(mask(bind(where, table.snapshot.schema), batch[0]), False)
     return everything.filter(kept)
 
 

@@ -868,7 +868,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
     made = pa.Table.from_pylist(expected_rows(layout), table.schema)
     assert as_texts(everything.to_pylist()) == as_texts(made.to_pylist())
     for where in wheres:
-        kept = pc.fill_null(mask(bind(where, table.delta_schema), made), False)
+        kept = pc.fill_null(mask(bind(where, table.snapshot.schema), made), False)
         wanted = made.filter(kept)
         with pytest.MonkeyPatch.context() as patch:
             if layout.large:

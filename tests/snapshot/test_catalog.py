@@ -115,7 +115,7 @@ def test_commits_that_the_catalog_keeps_itself(table: Path, log: Path) -> None:
 
 def test_a_checkpoint_is_the_base_if_it_is_not_above(make: Make, log: Path) -> None:
     table = make(4)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(pa.table({"a": pa.array([9], pa.int64())}))
     manage(log, version=4)
     for version in range(4):

@@ -490,7 +490,7 @@ def test_the_in_commit_timestamp_cannot_be_checked_without_its_commit() -> None:
     uri = f"memory://checksums/{next(ROOTS)}"
     properties = {"delta.enableInCommitTimestamps": "true"}
     table = txlog.Table.create(uri, columns, properties=properties)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     put(table.store, NUMBERS | {"inCommitTimestampOpt": table.timestamp_ms})
     assert "inCommitTimestampOpt" in verify(table.store).checked
     put(table.store, NUMBERS | {"inCommitTimestampOpt": 1})

@@ -22,7 +22,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     monkeypatch.setattr(live_files, "_LARGE_BYTES", 0)
     made = txlog.write(tmp_path / "t", pa.table({"id": [1]}))
     made.append(pa.table({"id": [5]}))
-    made.checkpoint()
+    made.maintenance.checkpoint()
     return txlog.Table(tmp_path / "t")
 
 

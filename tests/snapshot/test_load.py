@@ -72,7 +72,7 @@ def test_a_version_is_the_same_whatever_came_after(make: Make) -> None:
         if version == 3:
             table.delete("a = 2")
         if version in (2, 5):
-            table.checkpoint()
+            table.maintenance.checkpoint()
         then[table.version] = (facts(table.snapshot), values(table))
     for version, expected in then.items():
         held = txlog.Table(table.uri, version=version)
@@ -84,7 +84,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     make: Make, log: Path, data: bytes | None
 ) -> None:
     table = make(5)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(pa.table({"a": [5]}))
     if data is None:  # Only the hint says that it was there.
         (log / checkpoint(4)).unlink()
@@ -100,9 +100,9 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
 
 def test_an_older_checkpoint_is_the_next_choice(make: Make, log: Path) -> None:
     table = make(3)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(pa.table({"a": [3]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in (0, 1):
         (log / commit(version)).unlink()
     (log / checkpoint(3)).write_bytes(b"torn")
@@ -114,7 +114,7 @@ def test_an_older_checkpoint_is_the_next_choice(make: Make, log: Path) -> None:
 
 def test_a_checkpoint_that_is_needed_is_an_error_that_names_it(make: Make, log: Path) -> None:
     table = make(3)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(3):
         (log / commit(version)).unlink()
     assert values(txlog.Table(table.uri)) == [1, 2]
@@ -190,7 +190,7 @@ def test_a_version_out_of_range(make: Make, log: Path) -> None:
     table = make(3)
     with pytest.raises(NotFoundError, match="latest is 2"):
         txlog.Table(table.uri, version=3)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(2):
         (log / commit(version)).unlink()
     with pytest.raises(NotFoundError, match="still makes up is 2") as caught:
@@ -260,7 +260,7 @@ def test_a_table_that_needs_unknown_features_is_refused(make: Make, log: Path) -
 )
 def test_a_wrong_hint_changes_nothing(make: Make, log: Path, hint: bytes) -> None:
     table = make(4)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (log / "_last_checkpoint").write_bytes(hint)
     with pytest.warns(TxlogWarning, match=r"_last_checkpoint .*Table\.checkpoint"):
         found = [values(txlog.Table(table.uri, version)) for version in (0, 1, 2, 3, None)]
@@ -279,7 +279,7 @@ def test_a_checkpoint_that_lacks_a_part_is_passed_over_with_a_warning(
 
 def test_a_damaged_commit_that_only_gives_the_time_is_passed_over(make: Make, log: Path) -> None:
     table = make(3, delta__enableInCommitTimestamps="true")
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (log / commit(2)).write_bytes(b"{")
     with pytest.warns(TxlogWarning, match=commit(2)):
         assert values(txlog.Table(table.uri)) == [1, 2]
@@ -332,7 +332,7 @@ def changed_table(make: Make) -> txlog.Table:
     table.append(pa.table({"a": [3], "b": ["new"]}), schema_mode="merge")
     table.delete("a = 1")
     table.append(pa.table({"a": [4], "b": ["x"]}), txn=("app", 4))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.overwrite(pa.table({"a": [7, 8], "b": ["x", None]}), where="a >= 7")
     table.delete("a = 8")
     return table
@@ -362,7 +362,7 @@ def test_refresh_goes_over_a_checkpoint_where_commits_are_gone(make: Make, log: 
     old = table.snapshot
     for value in (2, 3):
         table.append(pa.table({"a": [value]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(3):
         (log / commit(version)).unlink()
     assert facts(refresh(table.store, old)) == facts(load_snapshot(table.store))
@@ -414,7 +414,7 @@ def test_a_checkpoint_damaged_in_its_files_is_passed_over(tmp_path: Path) -> Non
     table = txlog.write(tmp_path, pa.table({"a": [0]}))
     for number in range(1, 4):
         table.append(pa.table({"a": [number]}))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(pa.table({"a": [4]}))
     path = tmp_path / "_delta_log" / "00000000000000000003.checkpoint.parquet"
     data = bytearray(path.read_bytes())

@@ -35,7 +35,7 @@ def write(table: txlog.Table, step: str, at: int) -> None:
         case "overwrite":
             table.overwrite(rows_at(at))
         case "compact":
-            table.compact()
+            table.optimize.compact()
         case "restore":
             with suppress(txlog.NotFoundError):  # Perhaps it was cleaned up.
                 table.restore(version=table.version - 1)
@@ -92,7 +92,7 @@ def test_a_table_that_moves_on_is_the_one_opened_anew(
         for at, step in enumerate(["append", "append", *steps, "refresh"]):
             match step:
                 case "checkpoint":
-                    writer.checkpoint()
+                    writer.maintenance.checkpoint()
                 case "forget":
                     forget(root)
                 case "look":

@@ -99,7 +99,7 @@ def test_a_time_that_is_shown_leads_back(make: Make, log: Path, after: tuple[int
     table = make(4)
     set_times(log, *(T0 + ms for ms in after))
     check_times(table, 4)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     assert table.timestamp_ms == txlog.Table(table.uri).history()[0]["timestamp"]
     check_times(table, 4)
 
@@ -127,7 +127,7 @@ def test_writers_say_another_time(make: Make, log: Path) -> None:
 def test_what_cannot_be_rebuilt_has_no_time(make: Make, log: Path) -> None:
     table = make(4)
     set_times(log, T0, T0 + 10, T0 + 20, T0 + 30)
-    txlog.Table(table.uri, version=2).checkpoint()
+    txlog.Table(table.uri, version=2).maintenance.checkpoint()
     (log / f"{1:020d}.json").unlink()
     with pytest.raises(NotFoundError, match=r"before the first version \(2 at"):
         at(table, T0 + 15)
@@ -136,7 +136,7 @@ def test_what_cannot_be_rebuilt_has_no_time(make: Make, log: Path) -> None:
 
 def test_a_log_of_checkpoints_alone_has_no_times(make: Make, log: Path) -> None:
     table = make(2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(2):
         (log / f"{version:020d}.json").unlink()
     with pytest.raises(NotFoundError, match="keeps no commit"):

@@ -97,7 +97,7 @@ class Ways:
         self._table(self.target).delete("x % 10 = 3")
 
     def compact(self) -> None:
-        self._table(self.target).compact()
+        self._table(self.target).optimize.compact()
 
     def _table(self, uri: str) -> txlog.Table:
         engine = SparkEngine(self.spark, local_items=0)

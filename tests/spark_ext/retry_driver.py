@@ -35,7 +35,7 @@ def main(path: str, died: str) -> None:
 
     # One task, so that other items of it have written their files when the worker dies.
     held = txlog.Table(path, engine=txlog.spark_ext.SparkEngine(spark, tasks=1))
-    held.add_columns({"y": dies_once})
+    held.alter.add_columns({"y": dies_once})
     spark.stop()
 
 

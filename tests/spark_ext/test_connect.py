@@ -166,11 +166,11 @@ def test_verbs_run_on_executors(remote: "Callable[..., Any]", path: str) -> None
 
         held = txlog.spark_ext.table(spark, path, storage_options={"token": secret})
         held.delete("x % 4 = 0")
-        held.add_features("txlog.fragments")
-        held.add_columns(
+        held.alter.add_features("txlog.fragments")
+        held.alter.add_columns(
             {"pid": lambda batch: pa.array([os.getpid()] * batch.num_rows), "y": "x * 2"}
         )
-        held.compact(max_rows_per_file=20, max_deleted_fraction=0)
+        held.optimize.compact(max_rows_per_file=20, max_deleted_fraction=0)
         return os.getpid(), held.version, held.count("x % 2 = 1")
 
     client, version, odd = remote(work, path, SECRET)

@@ -67,8 +67,8 @@ def test_a_table_column_by_column(spark: "SparkSession", tmp_path: Path, name: s
     assert table.partition_columns == ["p"]
     assert table.properties["delta.appendOnly"] == "true"
     assert table.metadata.description == "flights"
-    assert table.delta_schema.fields[0].metadata["comment"] == "the first"
-    assert [field.nullable for field in table.delta_schema.fields] == [True, False, True, True]
+    assert table.snapshot.schema.fields[0].metadata["comment"] == "the first"
+    assert [field.nullable for field in table.snapshot.schema.fields] == [True, False, True, True]
     assert table_location(spark, name) == location
     assert DeltaTable.forName(spark, "named").table.uri == location
     with pytest.raises(AlreadyExistsError):
@@ -88,7 +88,7 @@ def test_what_a_type_of_sql_says_of_its_column(spark: "SparkSession", tmp_path: 
         .addColumn("d", "struct<char:int>")
         .execute()
     )
-    fields = txlog.Table(uri).delta_schema.fields
+    fields = txlog.Table(uri).snapshot.schema.fields
     assert [field.nullable for field in fields] == [False, False, False, True]
     told = [field.metadata.get("comment") for field in fields]
     assert told == [None, "of SQL", "of the argument", None]

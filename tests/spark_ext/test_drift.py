@@ -175,7 +175,7 @@ def test_the_pair_outlives_the_commits_that_recorded_it(tmp_path: Path) -> None:
     path, options = tmp_path / "t", {"txnAppId": "ingest"}
     for number in range(3):
         micro_batch(path, **options).commit([written(micro_batch(path))], number)
-    txlog.Table(path).checkpoint()
+    txlog.Table(path).maintenance.checkpoint()
     for commit in (path / "_delta_log").glob("*.json"):
         if int(commit.stem) < 2:
             commit.unlink()

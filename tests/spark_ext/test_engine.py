@@ -180,7 +180,7 @@ def test_warnings_of_executors_are_given_here(spark: "SparkSession") -> None:
 def test_a_killed_worker_is_one_clear_error_and_no_commit(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    made(tmp_path).add_features("txlog.fragments")
+    made(tmp_path).alter.add_features("txlog.fragments")
     held = opened(tmp_path, SparkEngine(spark))
 
     def dies(batch: pa.RecordBatch) -> pa.Array:
@@ -189,7 +189,7 @@ def test_a_killed_worker_is_one_clear_error_and_no_commit(
         return batch["x"]
 
     with pytest.raises(txlog.EngineError, match=r"Spark lost a worker.*give executors") as caught:
-        held.add_columns({"y": dies})
+        held.alter.add_columns({"y": dies})
     assert len(str(caught.value)) < 500
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -203,20 +203,20 @@ def change_delete(held: txlog.Table) -> None:
 
 
 def change_columns(held: txlog.Table) -> None:
-    held.add_features("txlog.fragments")
+    held.alter.add_features("txlog.fragments")
     held.delete("x % 5 = 0")
-    held.add_columns({"y": lambda batch: pc.multiply(batch["x"], 2), "z": "x + 1"})
-    held.replace_columns({"y": "x * 3"})
+    held.alter.add_columns({"y": lambda batch: pc.multiply(batch["x"], 2), "z": "x + 1"})
+    held.alter.replace_columns({"y": "x * 3"})
 
 
 def change_compact(held: txlog.Table) -> None:
     held.delete("x % 4 = 0")
     # Groups of two files, so that there is work for several.
-    held.compact(max_rows_per_file=16, max_deleted_fraction=0)
+    held.optimize.compact(max_rows_per_file=16, max_deleted_fraction=0)
 
 
 def change_statistics(held: txlog.Table) -> None:
-    held.compute_statistics(["x", "g"])
+    held.optimize.compute_statistics(["x", "g"])
 
 
 CHANGES = {
@@ -272,7 +272,7 @@ def test_rows_are_counted_on_executors(spark: "SparkSession", tmp_path: Path) ->
     engine = Counted(spark)
     held = opened(tmp_path, engine)
     assert held.files()["num_records"].null_count == FILES
-    held.add_features("txlog.fragments")
+    held.alter.add_features("txlog.fragments")
     assert engine.jobs == 1
     assert held.files()["num_records"].to_pylist() == [10] * FILES
 
@@ -313,10 +313,10 @@ def test_sidecars_of_checkpoints_are_written_by_executors(
         tmp_path, 30,
         **{"delta.checkpointPolicy": "v2", "delta.feature.v2Checkpoint": "supported"},
     )  # fmt: skip
-    held.checkpoint()
+    held.maintenance.checkpoint()
     held.delete("x < 105")  # 11 files: no one sidecar of 8 holds them, whatever their names are.
     engine = Counted(spark)
-    opened(tmp_path, engine).checkpoint()
+    opened(tmp_path, engine).maintenance.checkpoint()
     assert engine.jobs == 1
     log = tmp_path / "_delta_log"
     for file in (*log.glob("*.json"), *log.glob("00000000000000000000.checkpoint.*")):
@@ -342,7 +342,7 @@ def test_what_the_log_counts_needs_no_worker(tmp_path: Path) -> None:
     made(tmp_path)
     engine = Weighed()
     held = opened(tmp_path, engine)
-    held.add_features("txlog.fragments")
+    held.alter.add_features("txlog.fragments")
     assert held.delete("x < 40").metrics["numDeletedRows"] == 40
     assert engine.items == []
 
@@ -351,7 +351,7 @@ def work_of(path: Path, files: int) -> Weighed:
     """Return what the verbs hand to workers, of a table of so many files."""
     held, engine = made(path, files), Weighed()
     held = opened(path, engine)
-    held.compute_statistics(recompute=True)
+    held.optimize.compute_statistics(recompute=True)
     change_columns(held)
     change_compact(held)
     held.to_arrow(where="x > 3")

@@ -253,7 +253,7 @@ def test_where_and_columns(
     spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
     if large:  # Then the log is read as far as the predicate is about it.
-        txlog.Table(flights.uri).checkpoint()
+        txlog.Table(flights.uri).maintenance.checkpoint()
         monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     for where in ("x > 3 AND part <> 'p0'", "id < 1500 OR part IS NULL", "part IN ('p2', 'x')"):
         found = read(spark, flights.uri, columns=["x", "id"], where=where).toArrow()
@@ -338,7 +338,7 @@ def test_what_spark_cannot_read_goes_through_txlog(spark: SparkSession, tmp_path
         properties={"delta.feature.txlog.fragments": "supported"},
     )
     table.append(pa.table({"id": range(10)}))
-    table.add_columns({"double": "2 * id"})
+    table.alter.add_columns({"double": "2 * id"})
     table.append(pa.table({"id": range(5), "double": range(5)}))
     table.delete("id = 3")
     found = read(spark, table.uri)

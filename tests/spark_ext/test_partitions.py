@@ -137,9 +137,9 @@ def test_a_large_fragment_has_several_partitions(table: txlog.Table, where: str 
 def test_tasks_put_column_files_beside_the_rows(
     table: txlog.Table, columns: str, where: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.add_features("txlog.fragments")
+    table.alter.add_features("txlog.fragments")
     monkeypatch.setattr("txlog.data_files.write.ROW_GROUP_ROWS", 4)  # The rows' files have threes.
-    table.add_columns({"score": "x * 2"})
+    table.alter.add_columns({"score": "x * 2"})
     options = {} if where is None else {"where": where}
     reader, partitions = planned(table, columns=columns, maxPartitionBytes=200, **options)
     names = columns.split(",") if columns else []
@@ -293,8 +293,8 @@ def test_spark_reads_parts_and_limits(spark: "SparkSession", table: txlog.Table)
 @pytest.mark.spark
 @pytest.mark.spec("FRG-17")
 def test_spark_reads_added_columns(spark: "SparkSession", table: txlog.Table) -> None:
-    table.add_features("txlog.fragments")
-    table.add_columns({"score": "x * 2"})
+    table.alter.add_features("txlog.fragments")
+    table.alter.add_columns({"score": "x * 2"})
     table.delete("score = 60")
     frame = load(spark, table, maxPartitionBytes="300")
     expected = [(x, f"t{x}", 2 * x) for x in range(40) if x not in (10, 17, 30)]

@@ -85,7 +85,7 @@ def test_a_task_that_is_tried_again_leaves_orphans_at_most(tmp_path: Path) -> No
     path, died = tmp_path / "t", tmp_path / "died"
     rows = pa.table({"x": list(range(60))})
     table = txlog.write(path, rows, max_rows_per_file=10)
-    table.add_features("txlog.fragments")
+    table.alter.add_features("txlog.fragments")
     run_small("retry_driver.py", path, died)
     assert died.exists()
     made = txlog.Table(path)

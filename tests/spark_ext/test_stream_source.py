@@ -269,7 +269,7 @@ def test_available_now_in_several_runs(flow: Flow) -> None:
     assert flow.run(maxFilesPerTrigger="2") == 3
     assert flow.rows() == FIRST
     flow.table.append(xs(100, 101))
-    flow.table.compact()
+    flow.table.optimize.compact()
     flow.table.append(xs(102))
     assert flow.run(maxFilesPerTrigger="2") == 2
     assert flow.rows() == [*FIRST, 100, 101, 102]
@@ -285,7 +285,7 @@ def test_a_batch_that_was_not_committed_is_read_again(flow: Flow) -> None:
     # Of the first rows one is deleted meanwhile, and others come: the batch is the same.
     flow.table.delete("x = 8")
     flow.table.append(xs(100))
-    flow.table.checkpoint()
+    flow.table.maintenance.checkpoint()
     flow.run(skipChangeCommits="true")
     assert flow.rows() == [*FIRST, 100]
     flow.crash()

@@ -42,7 +42,7 @@ def root() -> str:
     table = txlog.Table.create(uri, SCHEMA, properties={"delta.checkpointInterval": "1000"})
     for n in range(FILES - AFTER):
         table.append(rows(10 * n))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for n in range(FILES - AFTER, FILES):
         table.append(rows(10 * n))
     return uri
@@ -165,7 +165,7 @@ def test_opening_reads_no_more_of_a_large_checkpoint_than_it_needs(tmp_path: Pat
     adds = [{"add": add | {"path": f"{uuid.uuid4()}.parquet", "tags": None}} for _ in range(20_000)]
     lines = [line for line in lines if "add" not in line and "txn" not in line]
     commit.write_bytes(b"\n".join(map(orjson.dumps, [*lines, *adds])))
-    txlog.Table(tmp_path).checkpoint()
+    txlog.Table(tmp_path).maintenance.checkpoint()
     size = (tmp_path / "_delta_log" / f"{1:020d}.checkpoint.parquet").stat().st_size
     store = far(tmp_path)
     opened = open_table(store)
@@ -209,7 +209,7 @@ def test_a_refresh_sees_that_only_a_checkpoint_leads_on(root: str) -> None:
     table, other = open_table(far(root)), txlog.Table(root)
     other.append(rows(1000))
     other.append(rows(2000))
-    other.checkpoint()
+    other.maintenance.checkpoint()
     open_store(root).delete([f"_delta_log/{FILES + 1:020d}.json"])
     assert table.refresh().version == FILES + 2
 
@@ -336,7 +336,7 @@ def test_commits_and_sidecars_are_read_at_the_same_time(
     store, waits = slow(str(tmp_path))
     opened = open_table(store)
     assert waits.most > 1
-    table.checkpoint()
+    table.maintenance.checkpoint()
     sidecars = list((tmp_path / "_delta_log" / "_sidecars").glob("*.parquet"))
     assert len(sidecars) > 4
     store, waits = slow(str(tmp_path))

@@ -186,7 +186,7 @@ class History:
         self.note()
 
     def compact(self) -> None:
-        self.table.compact()
+        self.table.optimize.compact()
         self.note(moves=True)
 
     def tellable(self) -> bool:
@@ -230,7 +230,7 @@ class History:
 
     def clean_up(self, back: int) -> None:
         """Delete all commits but the last ones, and the checkpoints that are older."""
-        self.checkpoints.append(self.table.checkpoint())
+        self.checkpoints.append(self.table.maintenance.checkpoint())
         # Of a commit before a change of columns nobody could tell any more what they were.
         self.kept = max(self.kept, self.table.version + 1 - back, self.versions[-1].controls)
         self.checkpoints = [version for version in self.checkpoints if version >= self.kept - 1]

@@ -199,7 +199,7 @@ def test_a_first_batch_begins_where_it_did(table: txlog.Table, start: Any) -> No
     # Only the end was stored when the process died, and the table went on.
     table.append(xs(6))
     table.delete("x < 3")
-    table.checkpoint()
+    table.maintenance.checkpoint()
     again = open_stream(table, starting_version=start)
     assert again.work(UNDECIDED, end) == planned
     if start == "latest":
@@ -233,7 +233,7 @@ def test_the_order_of_the_first_rows_outlives_the_log(table: txlog.Table) -> Non
     rest = stream.latest(middle)
     expected = stream.work(middle, rest)
     assert len(expected) == 4
-    table.checkpoint()
+    table.maintenance.checkpoint()
     for version in range(table.version):
         (Path(table.uri) / "_delta_log" / commit_name(version)).unlink()
     table.append(xs(9))
@@ -305,10 +305,10 @@ def without_stats(lines: list[Any]) -> list[Any]:
 @pytest.mark.spec("STR-7", "FRG-38")
 def test_overwrites_and_compactions(table: txlog.Table) -> None:
     stream, at = fresh(table)
-    table.compact()
+    table.optimize.compact()
     change_commit(table, table.version, without_stats)
     table = txlog.Table(table.uri)
-    assert table.compute_statistics()
+    assert table.optimize.compute_statistics()
     at, rows = pull(stream, table, at)
     assert (rows, at["version"]) == ([], table.version + 1)
     skipping, _ = fresh(table, policy=ChangePolicy(skip_change_commits=True))
@@ -325,11 +325,11 @@ def test_overwrites_and_compactions(table: txlog.Table) -> None:
 
 @pytest.mark.spec("STR-7")
 def test_new_columns_of_old_rows_are_a_change(table: txlog.Table) -> None:
-    table.add_features("txlog.fragments")
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_features("txlog.fragments")
+    table.alter.add_columns({"y": "x * 2"})
     stream, at = fresh(table)
     ignoring = open_stream(table, policy=ChangePolicy(ignore_changes=True))
-    table.replace_columns({"y": "x * 3"})
+    table.alter.replace_columns({"y": "x * 3"})
     with pytest.raises(UnsupportedFeatureError, match=f"version {table.version} changes rows"):
         stream.latest(at)
     assert pull(ignoring, table, at)[1] == []
@@ -478,7 +478,7 @@ def test_lost_commits_are_named(table: txlog.Table) -> None:
     _, at = fresh(table)
     for number in range(6, 11):
         table.append(xs(number))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(xs(11))
     lose(table, 3, 4)
     stream = open_stream(table)
@@ -502,7 +502,7 @@ def test_lost_commits_behind_which_only_a_checkpoint_is_left(table: txlog.Table)
     _, at = fresh(table)
     tolerant = open_stream(table, fail_on_data_loss=False)
     table.append(xs(6))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     lose(table, 2)
     with pytest.raises(NotFoundError, match=r"version 2 was cleaned up .* only a checkpoint"):
         open_stream(table).latest(at)
@@ -524,7 +524,7 @@ def test_a_version_that_cannot_be_rebuilt_goes_by_the_commits_after_it(
         table.append(xs(9))
     else:
         with_schema(table, change)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     lose(table, 1)
     stream = open_stream(table)
     if change is None:
@@ -585,7 +585,7 @@ def test_many_lost_commits_cost_one_listing(table: txlog.Table, goes_on: bool) -
     for number in range(6, 26):
         table.append(xs(number))
     end = open_stream(table).latest(at)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     lose(table, *range(2, 19 if goes_on else 22))
     store = Counting(table.store)
     stream = TableStream(store, StreamOptions(fail_on_data_loss=False))
@@ -690,7 +690,7 @@ def record_changes(table: txlog.Table) -> txlog.Table:
 def test_changes_come_version_by_version(table: txlog.Table) -> None:
     table.delete("x IN (0, 1, 2)")
     table.append(xs(6, 7), max_rows_per_file=1)
-    table.compact()
+    table.optimize.compact()
     table.overwrite(xs(8))
     table = record_changes(table)
     # The stream begins with version 1, when the others were not there yet.

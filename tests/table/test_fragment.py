@@ -20,7 +20,7 @@ def table(tmp_path: Path) -> txlog.Table:
 
 
 def test_what_a_fragment_says(table: txlog.Table) -> None:
-    first, second = table.get_fragments()
+    first, second = table.fragments()
     assert [f.fragment_id for f in (first, second)] == [f.id for f in table.fragments()] == [0, 1]
     assert (first.physical_rows, first.num_deletions, first.num_rows) == (10, 1, 9)
     assert first.count_rows() == 9

@@ -37,13 +37,13 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "append": lambda table: table.append(DATA),
     "overwrite": lambda table: table.overwrite(DATA),
     "delete": lambda table: table.delete("a = 1"),
-    "compact": lambda table: table.compact(),
-    "compute_statistics": lambda table: table.compute_statistics(recompute=True),
+    "compact": lambda table: table.optimize.compact(),
+    "compute_statistics": lambda table: table.optimize.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
-    "add_columns": lambda table: table.add_columns({"more": "a + 1"}),
-    "replace_columns": lambda table: table.replace_columns({"a": "a + 1"}),
-    "drop_columns": lambda table: table.drop_columns("a"),
-    "checkpoint": lambda table: table.checkpoint(),
+    "add_columns": lambda table: table.alter.add_columns({"more": "a + 1"}),
+    "replace_columns": lambda table: table.alter.replace_columns({"a": "a + 1"}),
+    "drop_columns": lambda table: table.alter.drop_columns("a"),
+    "checkpoint": lambda table: table.maintenance.checkpoint(),
 }
 COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
 WRITING = {

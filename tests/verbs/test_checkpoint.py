@@ -29,7 +29,7 @@ def test_one_is_written_when_it_is_due(tmp_path: Path) -> None:
 def test_statistics_are_left_out_where_the_table_says_so(tmp_path: Path) -> None:
     properties = {"delta.checkpoint.writeStatsAsJson": "false"}
     table = txlog.write(tmp_path, ROWS, properties=properties)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     held = pq.read_table(tmp_path / "_delta_log" / "00000000000000000000.checkpoint.parquet")
     assert [add["stats"] for add in held["add"].to_pylist() if add] == [None]
     assert txlog.Table(tmp_path).count() == 1

@@ -56,7 +56,7 @@ LIVE = [x for x in range(12) if x != 5]
 )
 def test_values_in_any_form(table: txlog.Table, given: Any) -> None:
     before, ids = data_files(table), [f.id for f in table.fragments()]
-    outcome = table.add_columns({"y": given})
+    outcome = table.alter.add_columns({"y": given})
     assert outcome.version == 3
     assert outcome.metrics["numAddedFiles"] == 3
     assert len(data_files(table) - before) == 3  # One new file for each fragment, no other.
@@ -70,14 +70,16 @@ def test_values_in_any_form(table: txlog.Table, given: Any) -> None:
 
 @pytest.mark.spec("FRG-20")
 def test_several_columns_at_once(table: txlog.Table) -> None:
-    table.add_columns({"y": "x + 1", "z": lambda batch: [f"{x}!" for x in batch["x"].to_pylist()]})
+    table.alter.add_columns(
+        {"y": "x + 1", "z": lambda batch: [f"{x}!" for x in batch["x"].to_pylist()]}
+    )
     assert values(table, "y") == {x: x + 1 for x in LIVE}
     assert values(table, "z") == {x: f"{x}!" for x in LIVE}
-    table.add_columns(
+    table.alter.add_columns(
         lambda batch: {"a": batch["x"], "b": pc.utf8_upper(batch["p"])}, read_columns=["x", "p"]
     )
     assert values(table, "b") == {x: "ABCD"[x % 4] for x in LIVE}
-    table.add_columns(pa.table({"c": LIVE, "d": [str(x) for x in LIVE]}))
+    table.alter.add_columns(pa.table({"c": LIVE, "d": [str(x) for x in LIVE]}))
     assert values(table, "d") == {x: str(x) for x in LIVE}
     assert [len(f.files) for f in table.fragments()] == [4, 4, 4]
     assert table.schema.names == ["x", "p", "y", "z", "a", "b", "c", "d"]
@@ -86,8 +88,8 @@ def test_several_columns_at_once(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-20")
 def test_null_columns_write_no_file(table: txlog.Table) -> None:
     before = data_files(table)
-    table.add_columns(pa.field("y", pa.int32()))
-    table.add_columns(pa.schema([("z", pa.list_(pa.string()))]))
+    table.alter.add_columns(pa.field("y", pa.int32()))
+    table.alter.add_columns(pa.schema([("z", pa.list_(pa.string()))]))
     assert data_files(table) == before
     assert table.to_arrow(["y", "z"]).to_pylist() == [{"y": None, "z": None}] * 11
 
@@ -101,12 +103,12 @@ def test_a_table_of_others_gets_the_feature(tmp_path: Path) -> None:
     rows = table.to_arrow(["x", "_fragid"])
     assert not any(f.is_durable for f in table.fragments())
     with pytest.raises(txlog.UnsupportedFeatureError, match="add_feature"):
-        table.add_columns({"y": "x + 1"})
-    assert table.add_features("txlog.fragments").version == 3
+        table.alter.add_columns({"y": "x + 1"})
+    assert table.alter.add_features("txlog.fragments").version == 3
     assert [f.id for f in table.fragments()] == [0, 1, 2]
     assert table.to_arrow(["x"]).sort_by("x") == rows.select(["x"]).sort_by("x")
-    assert not table.add_features("txlog.fragments")  # It has it: nothing to do.
-    table.add_columns({"y": "x + 1"})
+    assert not table.alter.add_features("txlog.fragments")  # It has it: nothing to do.
+    table.alter.add_columns({"y": "x + 1"})
     assert values(table, "y") == {x: x + 1 for x in (0, 1, 2, 10, 11, 12)}
     with pytest.raises(Exception, match=r"txlog\.fragments"):
         deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table()
@@ -126,15 +128,15 @@ def test_files_without_a_count_are_counted(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, lines)))
     table = txlog.Table(tmp_path / "t")
     assert [f.physical_rows for f in table.fragments()] == [None]
-    table.add_features("txlog.fragments")
+    table.alter.add_features("txlog.fragments")
     assert [(f.id, f.physical_rows) for f in table.fragments()] == [(0, 3)]
-    table.add_columns({"y": "-x"})
+    table.alter.add_columns({"y": "-x"})
     assert values(table, "y") == {1: -1, 2: -2, 3: -3}
 
 
 @pytest.mark.spec("FRG-21")
 def test_deletes_and_columns_go_together(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     table.delete("y = 4")
     table.delete("x IN (8, 9, 10, 11)")  # The whole fragment goes, with its column file.
     left = [x for x in LIVE if x not in (2, 8, 9, 10, 11)]
@@ -159,7 +161,7 @@ def test_deletes_of_files_are_rewritten_without_vectors(tmp_path: Path) -> None:
         tmp_path / "t", pa.schema([("x", pa.int64())]), properties=properties
     )
     table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     table.delete("y = 4")
     assert values(table, "y") == {x: 2 * x for x in range(8) if x != 2}
     assert sorted(len(f.files) for f in table.fragments()) == [1, 2]
@@ -169,7 +171,7 @@ def test_deletes_of_files_are_rewritten_without_vectors(tmp_path: Path) -> None:
 
 @pytest.mark.spec("FRG-18")
 def test_statistics_of_new_columns_prune(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     assert [f.id for f in table.scan(where="y > 16").fragments()] == [2]
     assert table.scan(where="y > 16").to_arrow()["x"].to_pylist() == [9, 10, 11]
     assert table.count("y >= 0") == 11
@@ -177,15 +179,15 @@ def test_statistics_of_new_columns_prune(table: txlog.Table) -> None:
 
 @pytest.mark.spec("FRG-22")
 def test_replaced_columns(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2", "z": "x * 3"})
-    table.replace_columns({"y": "y + z", "p": lambda batch: pc.utf8_upper(batch["p"])})
+    table.alter.add_columns({"y": "x * 2", "z": "x * 3"})
+    table.alter.replace_columns({"y": "y + z", "p": lambda batch: pc.utf8_upper(batch["p"])})
     assert values(table, "y") == {x: 5 * x for x in LIVE}
     assert values(table, "z") == {x: 3 * x for x in LIVE}  # Its file goes on to give it.
     assert values(table, "p") == {x: "ABCD"[x % 4] for x in LIVE}
     assert [f.fields for f in table.fragments()[0].files if f.fields] in (
         [("z",), ("y", "p")], [("y", "p"), ("z",)]
     )  # fmt: skip
-    table.replace_columns({"y": "0", "z": "0", "p": "'q'"})
+    table.alter.replace_columns({"y": "0", "z": "0", "p": "'q'"})
     assert [len(f.files) for f in table.fragments()] == [2, 2, 2]
     assert set(values(table, "y").values()) == {0}
     assert table.schema.field("y").type == pa.int64()  # A column keeps its type.
@@ -209,9 +211,9 @@ def test_tables_whose_columns_stay(
     )
     table.append(pa.table({"x": [1]}))
     with pytest.raises(txlog.UnsupportedFeatureError, match="Add a column") as raised:
-        table.replace_columns({"x": "2"})
+        table.alter.replace_columns({"x": "2"})
     assert raised.value.features == (feature,)
-    table.add_columns({"y": "x + 1"})
+    table.alter.add_columns({"y": "x + 1"})
     assert values(table, "y") == {1: 2}
 
 
@@ -222,28 +224,28 @@ def test_constraints_hold_for_replaced_columns(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", schema, properties=properties)
     table.append(pa.table({"x": [1, 2], "z": [10, 20]}))
     with pytest.raises(txlog.SchemaMismatchError, match="order"):
-        table.replace_columns({"z": "2"})
+        table.alter.replace_columns({"z": "2"})
     assert len(data_files(table)) == 1
-    table.replace_columns({"z": "x + 1"})
+    table.alter.replace_columns({"z": "x + 1"})
     assert values(table, "z") == {1: 2, 2: 3}
 
 
 @pytest.mark.spec("FRG-23")
 def test_dropped_columns_do_not_come_back(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
-    table.drop_columns("y")
-    table.drop_columns(["p"])
+    table.alter.add_columns({"y": "x * 2"})
+    table.alter.drop_columns("y")
+    table.alter.drop_columns(["p"])
     assert table.schema.names == ["x"]
     assert table.to_arrow().column_names == ["x"]
     with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
         table.append(pa.table({"x": [1], "P": ["new"]}), schema_mode="merge")
-    table.add_columns({"p": pa.string()})  # Nulls, not the old values.
+    table.alter.add_columns({"p": pa.string()})  # Nulls, not the old values.
     assert set(values(table, "p").values()) == {None}
-    table.add_columns({"y": "x + 1"})
+    table.alter.add_columns({"y": "x + 1"})
     assert values(table, "y") == {x: x + 1 for x in LIVE}
     assert "txlog.droppedColumns" not in table.properties
     assert values(txlog.Table(table.uri, 3), "y") == {x: 2 * x for x in LIVE}
-    table.drop_columns("y")
+    table.alter.drop_columns("y")
     table.overwrite(pa.table({"x": [1], "y": ["text"]}), schema_mode="overwrite")
     assert table.to_arrow().to_pylist() == [{"x": 1, "y": "text"}]
 
@@ -274,22 +276,22 @@ BAD: list[tuple[Any, str]] = [
 def test_bad_columns_leave_nothing(table: txlog.Table, columns: Any, reason: str) -> None:
     before = data_files(table)
     with pytest.raises(txlog.InvalidInputError, match=reason):
-        table.add_columns(columns)
+        table.alter.add_columns(columns)
     assert data_files(table) == before
     assert txlog.Table(table.uri).version == 2
 
 
 def test_bad_names(table: txlog.Table) -> None:
-    for verb in (table.drop_columns, table.replace_columns):
-        argument: Any = "nothing" if verb == table.drop_columns else {"nothing": "1"}
+    for verb in (table.alter.drop_columns, table.alter.replace_columns):
+        argument: Any = "nothing" if verb == table.alter.drop_columns else {"nothing": "1"}
         with pytest.raises(txlog.InvalidInputError, match="no such column"):
             verb(argument)
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
-        table.add_columns({"y": lambda batch: batch["x"]}, read_columns=["nothing"])
+        table.alter.add_columns({"y": lambda batch: batch["x"]}, read_columns=["nothing"])
     with pytest.raises(txlog.InvalidInputError, match="no column would be left"):
-        table.drop_columns(["x", "p"])
+        table.alter.drop_columns(["x", "p"])
     with pytest.raises(txlog.InvalidInputError, match="txlog cannot write tables with nonsense"):
-        table.add_features("nonsense")
+        table.alter.add_features("nonsense")
     with pytest.raises(txlog.InvalidInputError, match="expected supported"):
         txlog.Table.create("memory://f", table.schema, properties={"delta.feature.x": "enabled"})
 
@@ -302,20 +304,20 @@ def test_partitioned_tables(tmp_path: Path) -> None:
         properties=FEATURE,
     )
     table.append(pa.table({"x": range(6), "p": ["a", None] * 3}))
-    table.add_columns({"y": "x * 2", "q": "p"})
+    table.alter.add_columns({"y": "x * 2", "q": "p"})
     assert values(table, "q") == {x: ["a", None][x % 2] for x in range(6)}
     assert [f.id for f in table.scan(where="p = 'a' AND y >= 0").fragments()] == [0]
     with pytest.raises(txlog.InvalidInputError, match="partition column"):
-        table.replace_columns({"p": "'z'"})
+        table.alter.replace_columns({"p": "'z'"})
     with pytest.raises(txlog.InvalidInputError, match="partition column"):
-        table.drop_columns("p")
+        table.alter.drop_columns("p")
     table.overwrite(pa.table({"x": [9], "p": ["a"], "y": [0], "q": ["-"]}), where="p = 'a'")
     assert values(table, "y") == {1: 2, 3: 6, 5: 10, 9: 0}
 
 
 def test_a_checkpoint_keeps_column_files(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
-    table.checkpoint()
+    table.alter.add_columns({"y": "x * 2"})
+    table.maintenance.checkpoint()
     for file in (Path(table.uri) / "_delta_log").glob("*.json"):
         file.unlink()
     assert values(txlog.Table(table.uri), "y") == {x: 2 * x for x in LIVE}
@@ -323,18 +325,20 @@ def test_a_checkpoint_keeps_column_files(table: txlog.Table) -> None:
 
 @pytest.mark.spec("FRG-21", "FRG-33")
 def test_compaction_folds_columns_in(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
-    table.add_columns({"z": "x * 3"})
+    table.alter.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"z": "x * 3"})
     table.delete("y = 4")
-    table.compact()
+    table.optimize.compact()
     (fragment,) = table.fragments()
     assert (fragment.id, len(fragment.files), fragment.num_rows) == (3, 1, 10)
     left = [x for x in LIVE if x != 2]
     assert values(table, "y") == {x: 2 * x for x in left}
     assert values(table, "z") == {x: 3 * x for x in left}
-    table.add_columns({"w": "0"})
-    assert not table.compact(min_file_bytes=0)
-    assert table.compact(min_file_bytes=0, max_column_files=0)  # Alone, for its files' sake.
+    table.alter.add_columns({"w": "0"})
+    assert not table.optimize.compact(min_file_bytes=0)
+    assert table.optimize.compact(
+        min_file_bytes=0, max_column_files=0
+    )  # Alone, for its files' sake.
     assert [len(f.files) for f in table.fragments()] == [1]
     assert set(values(table, "w").values()) == {0}
     table.restore(4)
@@ -350,11 +354,11 @@ def test_rows_keep_their_ids_beside_new_columns(tmp_path: Path) -> None:
     table.append(pa.table({"x": range(8)}), max_rows_per_file=4)
     table.delete("x = 1")
     ids = values(table, "_rowid")
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     assert values(table, "_rowid") == ids
     files = table.to_arrow(["y", "_rowid", "_row_last_updated_at_version"])
     assert set(files["_row_last_updated_at_version"].to_pylist()) == {1}
-    table.compact()
+    table.optimize.compact()
     table.append(pa.table({"x": [9], "y": [0]}))
     assert {x: i for x, i in values(table, "_rowid").items() if x != 9} == ids
     assert values(table, "_rowid")[9] not in ids.values()
@@ -364,7 +368,7 @@ def test_rows_keep_their_ids_beside_new_columns(tmp_path: Path) -> None:
 def test_the_feed_does_not_tell_of_columns(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", pa.schema([("x", pa.int64())]), properties=FEATURE)
     table.append(pa.table({"x": [1]}))
-    table.add_columns({"y": "x"})
+    table.alter.add_columns({"y": "x"})
     log = tmp_path / "t/_delta_log" / f"{0:020d}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:  # As another writer might have it.
@@ -388,7 +392,7 @@ def test_the_feed_does_not_tell_of_columns(tmp_path: Path) -> None:
 @pytest.mark.spec("FRG-2")
 def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) -> None:
     """Delta's clones refer to files by absolute paths; tags come along, `txn` does not."""
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     table.delete("x >= 8")
     folder = tmp_path / "clone/_delta_log"
     folder.mkdir(parents=True)
@@ -412,20 +416,20 @@ def test_a_shallow_clone_brings_ids_along(table: txlog.Table, tmp_path: Path) ->
     clone.append(pa.table({"x": [100], "p": ["z"], "y": [1]}))
     assert [f.id for f in clone.fragments()] == [0, 1, 2]  # H restarts at their maximum.
     clone.delete("x = 0")
-    clone.replace_columns({"y": "x"})
+    clone.alter.replace_columns({"y": "x"})
     assert values(clone, "y")[100] == 100
     assert values(table, "y")[0] == 0
 
 
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     place, seen, before = Context(table.store), table.snapshot, data_files(table)
-    table.drop_columns("p")
+    table.alter.drop_columns("p")
     replace_columns(place, seen, {"y": "x * 3"})  # Another column does not matter.
     assert values(txlog.Table(table.uri), "y") == {x: 3 * x for x in LIVE}
     before, seen = data_files(table), table.refresh().snapshot
-    table.drop_columns("y")
+    table.alter.drop_columns("y")
     with pytest.raises(CommitConflictError) as caught:
         replace_columns(place, seen, {"y": "x * 4"})
     assert (caught.value.rule, caught.value.field) == ("CON-2", "y")
@@ -434,9 +438,9 @@ def test_a_column_that_is_dropped_meanwhile_gets_no_values(table: txlog.Table) -
 
 @pytest.mark.spec("CON-2")
 def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2", "z": "x * 5"})
+    table.alter.add_columns({"y": "x * 2", "z": "x * 5"})
     place, seen = Context(table.store), table.snapshot
-    table.drop_columns("z")
+    table.alter.drop_columns("z")
     with pytest.raises(CommitConflictError) as caught:
         replace_columns(place, seen, {"y": "z"})
     assert (caught.value.rule, caught.value.field) == ("CON-2", "z")
@@ -444,7 +448,7 @@ def test_a_column_that_is_read_and_dropped_meanwhile(table: txlog.Table) -> None
 
 @pytest.mark.spec("CON-2")
 def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     place, seen, before = Context(table.store), table.snapshot, data_files(table)
     metadata = table.metadata.model_copy(
         update={"configuration": {**table.properties, "delta.constraints.small": "y < 50"}}

@@ -46,24 +46,24 @@ def test_dropped_values_do_not_come_back_in_another_case(
     table: txlog.Table, kind: pa.DataType
 ) -> None:
     """Files are read by names in any case, so `T` would find what is left of `t`."""
-    table.drop_columns("t")
-    table.add_columns(pa.field("T", kind))
+    table.alter.drop_columns("t")
+    table.alter.add_columns(pa.field("T", kind))
     assert column(table, "T") == [None] * 12
     assert DROPPED not in table.properties
 
 
 @pytest.mark.spec("FRG-23")
 def test_a_dropped_name_has_values_again_in_another_case(table: txlog.Table) -> None:
-    table.add_columns({"Yy": "X * 2"})
-    table.replace_columns({"yY": "YY + 1"})
-    table.drop_columns("YY")
+    table.alter.add_columns({"Yy": "X * 2"})
+    table.alter.replace_columns({"yY": "YY + 1"})
+    table.alter.drop_columns("YY")
     assert table.properties[DROPPED] == '["Yy"]'
-    table.add_columns({"yy": "x"})
+    table.alter.add_columns({"yy": "x"})
     assert DROPPED not in table.properties
     assert table.schema.names == ["x", "t", "yy"]
     assert column(table, "yy") == list(range(12))
     assert table.count("YY = 3") == 1
-    table.compact()
+    table.optimize.compact()
     assert column(table, "yy") == list(range(12))
 
 
@@ -75,15 +75,15 @@ def test_columns_that_must_not_be_null_beside_deleted_rows(tmp_path: Path, vecto
     data = pa.table({"x": range(6), "k": range(6)}, schema=schema)
     table = made(tmp_path, data, properties={"delta.enableDeletionVectors": vectors})
     table.delete("x IN (1, 4, 5)")
-    table.replace_columns({"k": "k * 10"})
+    table.alter.replace_columns({"k": "k * 10"})
     with pytest.raises(txlog.SchemaMismatchError, match="k must not be null"):
-        table.replace_columns({"k": pa.array([1, None, 2])})
+        table.alter.replace_columns({"k": pa.array([1, None, 2])})
     assert table.schema == schema
     for _ in range(2):
         assert table.to_arrow() == pa.table({"x": [0, 2, 3], "k": [0, 20, 30]}, schema=schema)
         assert table.count("k >= 0") == 3
         assert table.count("k IS NULL") == 0
-        table.compact(max_deleted_fraction=0.0)
+        table.optimize.compact(max_deleted_fraction=0.0)
 
 
 @pytest.mark.spec("FRG-16", "FRG-20")
@@ -100,15 +100,15 @@ def test_files_without_rows(tmp_path: Path) -> None:
         "stats": '{"numRecords":0}',
     }
     (tmp_path / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"add": add}))
-    table.refresh().add_features("txlog.fragments")
-    table.add_columns({"y": lambda batch: pc.add(batch["x"], 1)})
+    table.refresh().alter.add_features("txlog.fragments")
+    table.alter.add_columns({"y": lambda batch: pc.add(batch["x"], 1)})
     found = [f.merge_columns({"z": lambda batch: batch["x"]}) for f in table.fragments()]
     assert found[0][1] == found[1][1]
     table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
     assert sorted(len(fragment.files) for fragment in table.fragments()) == [1, 3]
     expected = [{"x": x, "y": x + 1, "z": x} for x in (1, 2, 3)]
     assert table.to_arrow().to_pylist() == expected
-    table.compact()
+    table.optimize.compact()
     assert table.to_arrow().to_pylist() == expected
 
 
@@ -132,7 +132,7 @@ def test_workers_that_disagree_about_a_type(table: txlog.Table) -> None:
 
 @pytest.mark.spec("FRG-23", "FRG-26")
 def test_a_dropped_name_comes_back_by_fragments_only_if_all_give_it(table: txlog.Table) -> None:
-    table.drop_columns("t")
+    table.alter.drop_columns("t")
     found = [fragment.merge_columns({"T": "x + 1"}) for fragment in table.fragments()]
     held, schema = [metadata for metadata, _ in found], found[0][1]
     with pytest.raises(txlog.SchemaMismatchError, match="was dropped"):
@@ -170,19 +170,19 @@ def test_columns_of_every_type(table: txlog.Table, name: str) -> None:
     table.delete("x IN (0, 5)")
     live = [x for x in range(12) if x not in (0, 5)]
     expected = [value(x) for x in live]
-    table.add_columns({"y": lambda batch: pa.array(map(value, batch["x"].to_pylist()), kind)})
+    table.alter.add_columns({"y": lambda batch: pa.array(map(value, batch["x"].to_pylist()), kind)})
     assert column(table, "y") == expected
     assert table.take([(2 << 32) + 1, 3], ["y"])["y"].to_pylist() == [value(9), value(3)]
-    table.replace_columns({"y": pa.array(expected[::-1], kind)})
+    table.alter.replace_columns({"y": pa.array(expected[::-1], kind)})
     assert column(table, "y") == expected[::-1]
-    table.compact(max_deleted_fraction=0.0)
+    table.optimize.compact(max_deleted_fraction=0.0)
     assert [len(fragment.files) for fragment in table.fragments()] == [1]
     assert column(table, "y") == expected[::-1]
     assert column(txlog.Table(table.uri, 3), "y") == expected
 
 
 def test_what_functions_may_return(table: txlog.Table) -> None:
-    table.add_columns(
+    table.alter.add_columns(
         {
             "a": lambda batch: batch["x"].to_numpy() * 1.5,
             "b": lambda batch: pa.chunked_array([batch["x"].slice(0, 1), batch["x"].slice(1)]),
@@ -204,20 +204,20 @@ def test_what_functions_may_return(table: txlog.Table) -> None:
     before = set(Path(table.uri).iterdir())
     for function in faults.values():
         with pytest.raises(txlog.InvalidInputError, match=r"null|failed|values|truncated"):
-            table.add_columns({"y": function})
+            table.alter.add_columns({"y": function})
     assert set(Path(table.uri).iterdir()) == before
 
 
 def test_a_table_without_rows(tmp_path: Path) -> None:
     table = made(tmp_path, pa.table({"x": pa.array([], pa.int64())}))
-    table.add_columns({"y": "x * 2", "z": lambda batch: batch["x"].to_numpy() * 1.5})
-    table.replace_columns({"y": "x"})
-    table.add_columns({"w": pa.array([], pa.string())})
+    table.alter.add_columns({"y": "x * 2", "z": lambda batch: batch["x"].to_numpy() * 1.5})
+    table.alter.replace_columns({"y": "x"})
+    table.alter.add_columns({"w": pa.array([], pa.string())})
     assert table.files().num_rows == 0
     table.append(pa.table({"x": [1], "y": [2], "z": [0.5], "w": ["w"]}))
-    table.drop_columns("y")
+    table.alter.drop_columns("y")
     table.delete("x = 1")
-    table.add_columns({"y": "w"})
+    table.alter.add_columns({"y": "w"})
     assert table.schema.names == ["x", "z", "w", "y"]
     assert table.count() == 0
 
@@ -225,8 +225,8 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
 def test_one_row_is_left(tmp_path: Path) -> None:
     table = made(tmp_path, pa.table({"x": range(12)}), each=12)
     table.delete("x <> 7")
-    table.add_columns({"y": "x + 1", "z": lambda batch: batch["x"].to_pylist()})
-    table.replace_columns({"y": pa.array([3])})
+    table.alter.add_columns({"y": "x + 1", "z": lambda batch: batch["x"].to_pylist()})
+    table.alter.replace_columns({"y": pa.array([3])})
     expected = [{"x": 7, "y": 3, "z": 7}]
     assert table.to_arrow().to_pylist() == expected
     assert table.take([7]).to_pylist() == expected
@@ -239,28 +239,28 @@ def test_one_row_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.spec("FRG-22", "FRG-35")
 def test_versions_of_a_column(table: txlog.Table) -> None:
-    table.add_columns({"y": "x + 1"})
-    table.replace_columns({"y": "y * 10", "t": "CAST(y AS STRING)"})
-    table.compact()
+    table.alter.add_columns({"y": "x + 1"})
+    table.alter.replace_columns({"y": "y * 10", "t": "CAST(y AS STRING)"})
+    table.optimize.compact()
     once, ten = list(range(1, 13)), [10 * x for x in range(1, 13)]
     for _ in range(2):
         versions = [column(txlog.Table(table.uri, version), "y") for version in (2, 3, 4)]
         assert versions == [once, ten, ten]
-        table.checkpoint()
+        table.maintenance.checkpoint()
     for version, expected, files in ((2, once, 2), (4, ten, 1), (3, ten, 2), (2, once, 2)):
         table.restore(version)
         assert column(table, "y") == expected
         assert {len(fragment.files) for fragment in table.fragments()} == {files}
     table.restore(1)  # Before the column was there: the next one of its name is another one.
-    table.add_columns({"Y": "t"})
+    table.alter.add_columns({"Y": "t"})
     assert column(table, "Y") == [str(x) for x in range(12)]
     assert [fragment.id for fragment in table.fragments()] == [0, 1, 2]
 
 
 @pytest.mark.spec("FRG-23", "FRG-35")
 def test_restoring_around_a_drop(table: txlog.Table) -> None:
-    table.add_columns({"y": "x + 1"})
-    table.drop_columns("y")
+    table.alter.add_columns({"y": "x + 1"})
+    table.alter.drop_columns("y")
     table.restore(2)
     assert column(table, "y") == list(range(1, 13))
     assert DROPPED not in table.properties
@@ -276,11 +276,11 @@ def test_restoring_around_a_drop(table: txlog.Table) -> None:
 def test_partitions_and_nulls(tmp_path: Path) -> None:
     data = pa.table({"x": range(6), "p": ["a", None] * 3})
     table = made(tmp_path, data, partition_by=["p"])
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     table.delete("p IS NULL AND y = 6")
-    table.compact(max_deleted_fraction=0.0)
-    table.add_columns({"q": lambda batch: batch["p"]}, read_columns=["p"])
-    table.compact("p IS NULL")
+    table.optimize.compact(max_deleted_fraction=0.0)
+    table.alter.add_columns({"q": lambda batch: batch["p"]}, read_columns=["p"])
+    table.optimize.compact("p IS NULL")
     found = sorted(table.to_arrow().to_pylist(), key=lambda row: row["x"])
     assert found == [
         {"x": x, "p": ["a", None][x % 2], "y": 2 * x, "q": ["a", None][x % 2]}
@@ -290,11 +290,11 @@ def test_partitions_and_nulls(tmp_path: Path) -> None:
 
 
 def test_after_the_log_was_cleaned(table: txlog.Table) -> None:
-    table.add_columns({"y": "x * 2", "z": "x"})
-    table.replace_columns({"y": "y + 1"})
+    table.alter.add_columns({"y": "x * 2", "z": "x"})
+    table.alter.replace_columns({"y": "y + 1"})
     table.delete("x = 3")
-    table.drop_columns("t")
-    table.checkpoint()
+    table.alter.drop_columns("t")
+    table.maintenance.checkpoint()
     live = set(table.files()["path"].to_pylist())
     log = Path(table.uri) / "_delta_log"
     for file in [*log.glob("*.json"), *Path(table.uri).glob("*.parquet")]:
@@ -303,11 +303,11 @@ def test_after_the_log_was_cleaned(table: txlog.Table) -> None:
     table = txlog.Table(table.uri)
     assert column(table, "y") == [2 * x + 1 for x in range(12) if x != 3]
     table.delete("y = 9")
-    table.add_columns({"t": "y - z"})
+    table.alter.add_columns({"t": "y - z"})
     table.append(pa.table({"x": [99], "t": [0]}))
     table.append(pa.table({"x": [98], "w": [1.5]}), schema_mode="merge")
-    table.replace_columns({"w": "CAST(x AS DOUBLE)"})
-    table.compact(max_deleted_fraction=0.0)
+    table.alter.replace_columns({"w": "CAST(x AS DOUBLE)"})
+    table.optimize.compact(max_deleted_fraction=0.0)
     assert column(table, "t") == [x + 1 for x in range(12) if x not in (3, 4)] + [0, None]
     assert column(table, "w")[-2:] == [99.0, 98.0]
     assert [fragment.id for fragment in table.fragments()] == [5]
@@ -316,7 +316,7 @@ def test_after_the_log_was_cleaned(table: txlog.Table) -> None:
 @pytest.mark.spec("FRG-21")
 def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
     for name in "abc":
-        table.add_columns({name: "x + 1"})
+        table.alter.add_columns({name: "x + 1"})
     seen = txlog.Table(table.uri)
     table.delete("a BETWEEN 5 AND 7")
     table.delete("c <= 4 OR b = 8")
@@ -334,7 +334,7 @@ def test_a_fragment_of_four_files_loses_all_rows(table: txlog.Table) -> None:
 def test_columns_for_fragments_that_were_compacted_meanwhile(table: txlog.Table) -> None:
     found = [fragment.merge_columns({"y": "x"}) for fragment in table.fragments()]
     merge = Operation.Merge([held for held, _ in found], found[0][1])
-    txlog.Table(table.uri).compact()
+    txlog.Table(table.uri).optimize.compact()
     with pytest.raises(txlog.CommitConflictError, match="changed what the fragments"):
         table.commit(merge)
     table.refresh().restore(1)  # The fragments are back, but what is there was not seen.
@@ -346,11 +346,11 @@ def test_columns_for_fragments_that_were_compacted_meanwhile(table: txlog.Table)
 def test_rows_keep_their_ids(tmp_path: Path) -> None:
     data = pa.table({"x": range(12)})
     table = made(tmp_path, data, properties={"delta.enableRowTracking": "true"})
-    table.add_columns({"y": "x * 2"})
+    table.alter.add_columns({"y": "x * 2"})
     table.delete("x = 1")
-    table.compact(max_deleted_fraction=0.0)
+    table.optimize.compact(max_deleted_fraction=0.0)
     table.append(pa.table({"x": [100]}))
-    table.add_columns({"z": "x + 1"})
+    table.alter.add_columns({"z": "x + 1"})
     rows = table.to_arrow(["x", "y", "z", "_rowid"]).to_pylist()
     assert [row["_rowid"] for row in rows[:-1]] == [x for x in range(12) if x != 1]
     asked = [rows[-1]["_rowid"], 11, 2]
@@ -366,18 +366,18 @@ def test_rows_keep_their_ids(tmp_path: Path) -> None:
 def test_replacing_a_column_that_was_dropped_meanwhile(
     table: txlog.Table, values: str, again: bool
 ) -> None:
-    table.add_columns({"y": "x"})
+    table.alter.add_columns({"y": "x"})
     late = txlog.Table(table.uri)
     seen = late.snapshot
-    table.drop_columns("y")
+    table.alter.drop_columns("y")
     if again:
-        table.add_columns({"y": "t"})
+        table.alter.add_columns({"y": "t"})
     files = {path.name for path in Path(table.uri).iterdir()}
     late._latest = lambda: seen  # type: ignore[method-assign]
     with pytest.raises(txlog.CommitConflictError, match="dropped or changed the column y"):
-        late.replace_columns({"y": values})
+        late.alter.replace_columns({"y": values})
     with pytest.raises(txlog.CommitConflictError):
-        late.add_columns({"z": "y"})
+        late.alter.add_columns({"z": "y"})
     assert {path.name for path in Path(table.uri).iterdir()} == files
     assert txlog.Table(table.uri).to_arrow() == table.to_arrow()
 
@@ -398,4 +398,4 @@ def test_rows_that_come_back_meanwhile(table: txlog.Table, verb: str) -> None:
     live = set(late.files()["path"].to_pylist())
     assert {path.name for path in Path(table.uri).glob("*.parquet")} == live
     with pytest.raises(txlog.CommitConflictError, match="the data cannot be read again"):
-        late.replace_columns({"t": pa.array(["v"] * 10)})
+        late.alter.replace_columns({"t": pa.array(["v"] * 10)})

@@ -63,7 +63,7 @@ def test_rows_that_come_back_get_values(table: txlog.Table) -> None:
     before = table.version
     table.delete("x = 1")
     other = txlog.Table(table.uri)
-    table.add_columns({"y": meanwhile(double, lambda: other.restore(before))})
+    table.alter.add_columns({"y": meanwhile(double, lambda: other.restore(before))})
     assert values(table, "y") == {x: 2 * x for x in range(8)}
     again = txlog.Table(table.uri)
     table.delete("x = 2")
@@ -74,7 +74,7 @@ def test_rows_that_come_back_get_values(table: txlog.Table) -> None:
         (_restoring(batch, lambda: again.restore(version)) for batch in [live]),
     )
     with pytest.raises(txlog.CommitConflictError, match="rows"):
-        table.add_columns(data)
+        table.alter.add_columns(data)
     assert "z" not in txlog.Table(table.uri).schema.names
 
 
@@ -93,7 +93,7 @@ def test_rows_that_come_and_go_meanwhile(table: txlog.Table, engine_order: int) 
         other.delete("x = 0")
         other.delete("x >= 4 AND x < 8")
 
-    table.add_columns({"y": meanwhile(double, winner, engine_order)})
+    table.alter.add_columns({"y": meanwhile(double, winner, engine_order)})
     assert values(table, "y") == {x: 2 * x for x in (1, 2, 3, 100)}
     referred = {Path(path).name for path in table.files()["path"].to_pylist()}
     past = {
@@ -107,8 +107,8 @@ def test_rows_that_come_and_go_meanwhile(table: txlog.Table, engine_order: int) 
 @pytest.mark.spec("CON-14")
 def test_values_of_columns_that_others_replaced(table: txlog.Table) -> None:
     other = txlog.Table(table.uri)
-    column = meanwhile(double, lambda: other.replace_columns({"x": "x + 100"}))
-    table.add_columns({"y": column}, read_columns=["x"])
+    column = meanwhile(double, lambda: other.alter.replace_columns({"x": "x + 100"}))
+    table.alter.add_columns({"y": column}, read_columns=["x"])
     assert values(table, "y") == {x: 2 * x for x in range(100, 108)}
 
 
@@ -121,21 +121,21 @@ def test_a_constraint_over_two_columns_that_two_replace(tmp_path: Path) -> None:
     table.append(pa.table({"a": [1], "b": [10]}))
     other = txlog.Table(table.uri)
     five = meanwhile(lambda batch: pa.array([5] * len(batch)),
-                     lambda: other.replace_columns({"b": "4"}))  # fmt: skip
+                     lambda: other.alter.replace_columns({"b": "4"}))  # fmt: skip
     with pytest.raises(txlog.SchemaMismatchError, match="order"):
-        table.replace_columns({"a": five})
+        table.alter.replace_columns({"a": five})
     assert txlog.Table(table.uri).to_arrow().to_pylist() == [{"a": 1, "b": 4}]
 
 
 @pytest.mark.spec("FRG-25", "CON-14")
 def test_a_workers_delete_by_values_that_were_replaced(table: txlog.Table) -> None:
-    table.add_columns({"score": "x"})
+    table.alter.add_columns({"score": "x"})
     seen = txlog.Table(table.uri)
     by_value = seen.fragments()[0].delete("score > 2")
     by_place = seen.fragments()[1].delete_rows([0])
     assert by_value is not None
     assert by_place is not None
-    table.replace_columns({"score": "0 - x"})
+    table.alter.replace_columns({"score": "0 - x"})
     with pytest.raises(txlog.CommitConflictError) as raised:
         seen.commit(Operation.Delete([by_value]))
     assert raised.value.rule == "CON-14"
@@ -147,7 +147,7 @@ def test_a_workers_delete_by_values_that_were_replaced(table: txlog.Table) -> No
 def test_workers_columns_of_values_that_were_replaced(table: txlog.Table) -> None:
     seen = txlog.Table(table.uri)
     found = [fragment.merge_columns({"y": "x * 2"}) for fragment in seen.fragments()]
-    table.replace_columns({"x": "x + 100"})
+    table.alter.replace_columns({"x": "x + 100"})
     with pytest.raises(txlog.CommitConflictError):
         seen.commit(Operation.Merge([held for held, _ in found], found[0][1]))
     assert txlog.Table(table.uri).schema.names == ["x"]
@@ -166,7 +166,7 @@ def test_a_merge_that_is_repeated(table: txlog.Table) -> None:
 def test_a_fragment_is_committed_once_though_it_was_compacted(table: txlog.Table) -> None:
     found = txlog.write_fragments(pa.table({"x": [100]}), table)
     table.commit(Operation.Append(found))
-    table.compact()
+    table.optimize.compact()
     with pytest.raises(txlog.InvalidInputError, match="had, this file"):
         table.commit(Operation.Append(found))
     assert sorted(txlog.Table(table.uri).to_arrow()["x"].to_pylist()) == [*range(8), 100]
@@ -178,7 +178,7 @@ def test_a_rewrite_of_another_version_or_partition(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", schema, partition_by=["p"], properties=FEATURE)
     table.append(pa.table({"x": [1, 2], "p": ["a", "b"]}))
     stale = txlog.write_fragments(table.scan(), table)
-    table.replace_columns({"x": "x + 1"})
+    table.alter.replace_columns({"x": "x + 1"})
     old = [fragment.metadata for fragment in table.fragments()]
     with pytest.raises(txlog.InvalidInputError, match="was written on version 1, not 2"):
         table.commit(Operation.Rewrite([Operation.RewriteGroup(old, stale)]))
@@ -210,10 +210,10 @@ def test_files_that_come_while_the_feature_is_added(tmp_path: Path) -> None:
     assert isinstance(done, Committed)
     lines = path.read_text().replace('"txlog.fragmentId":"1"', '"other":"1"')
     path.write_text(lines.replace('"txlogCrc32"', '"noCrc32"'))
-    seen.add_features("txlog.fragments")
+    seen.alter.add_features("txlog.fragments")
     found = txlog.Table(table.uri)
     assert [f.is_durable for f in found.fragments()] == [True, True]
-    found.add_columns({"y": "x"})
+    found.alter.add_columns({"y": "x"})
     assert values(found, "y") == {1: 1, 2: 2}
 
 
@@ -226,10 +226,10 @@ def test_restored_files_have_counts(tmp_path: Path) -> None:
     table = txlog.Table(tmp_path / "t")
     assert [f.physical_rows for f in table.fragments()] == [None]
     table.overwrite(pa.table({"x": [3]}))
-    table.add_features("txlog.fragments")
+    table.alter.add_features("txlog.fragments")
     table.restore(0)
     assert [f.physical_rows for f in table.fragments()] == [2]
-    table.add_columns({"y": "x"})
+    table.alter.add_columns({"y": "x"})
     assert values(table, "y") == {1: 1, 2: 2}
 
 
@@ -241,7 +241,7 @@ def test_features_that_a_property_would_put_in_force(tmp_path: Path) -> None:
     path.write_text(text.replace('"configuration":{',
                                  '"configuration":{"delta.enableRowTracking":"true",'))  # fmt: skip
     with pytest.raises(txlog.UnsupportedFeatureError, match="have no ids"):
-        txlog.Table(tmp_path / "t").add_features("rowTracking")
+        txlog.Table(tmp_path / "t").alter.add_features("rowTracking")
 
 
 def test_a_table_with_the_feature_is_written_to_again(tmp_path: Path) -> None:
@@ -255,9 +255,9 @@ def test_a_table_with_the_feature_is_written_to_again(tmp_path: Path) -> None:
 
 @pytest.mark.spec("FRG-35", "FRG-22")
 def test_restoring_files_that_give_other_columns_now(table: txlog.Table) -> None:
-    table.add_columns({"c": "x * 2", "d": "x * 3"})
+    table.alter.add_columns({"c": "x * 2", "d": "x * 3"})
     first = table.version
-    table.replace_columns({"c": "x * 100"})
+    table.alter.replace_columns({"c": "x * 100"})
     second = table.version
     table.restore(first)
     assert values(table, "c") == {x: 2 * x for x in range(8)}
@@ -272,14 +272,14 @@ def test_restoring_files_that_give_other_columns_now(table: txlog.Table) -> None
 
 @pytest.mark.spec("FRG-22")
 def test_nulls_replace_values(table: txlog.Table) -> None:
-    table.replace_columns({"x": pa.int64()})
+    table.alter.replace_columns({"x": pa.int64()})
     assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [None] * 8
 
 
 @pytest.mark.spec("FRG-23", "FRG-26")
 def test_workers_give_a_dropped_column_again(table: txlog.Table) -> None:
-    table.add_columns({"c": "x * 2", "d": "x"})
-    table.drop_columns("c")
+    table.alter.add_columns({"c": "x * 2", "d": "x"})
+    table.alter.drop_columns("c")
     found = [fragment.merge_columns({"c": "x * 3"}) for fragment in table.fragments()]
     table.commit(Operation.Merge([held for held, _ in found], found[0][1]))
     assert values(table, "c") == {x: 3 * x for x in range(8)}
@@ -295,9 +295,9 @@ def test_names_and_shapes_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="ids or versions"):
         table.append(pa.table({"x": [1], "_rowaddr": [1], name: [5]}), schema_mode="merge")
     with pytest.raises(txlog.InvalidInputError, match="ids or versions"):
-        table.add_columns({name.upper(): "x"})
+        table.alter.add_columns({name.upper(): "x"})
     with pytest.raises(txlog.UnsupportedFeatureError, match="hide"):
         table.take(row_ids=[0])
     for nothing in (lambda batch: batch.select([]), pa.schema([])):
         with pytest.raises(txlog.InvalidInputError, match="no column is given"):
-            table.add_columns(nothing)
+            table.alter.add_columns(nothing)

@@ -59,7 +59,7 @@ def parquet_files(root: Path) -> set[str]:
 @pytest.mark.spec("FRG-33")
 def test_small_files_become_one(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
-    outcome = table.compact(user_metadata="nightly")
+    outcome = table.optimize.compact(user_metadata="nightly")
     assert (outcome.operation, outcome.version) == ("OPTIMIZE", 5)
     assert values(table) == list(range(12))  # In their order.
     files = table.files()
@@ -86,7 +86,7 @@ def test_small_files_become_one(tmp_path: Path) -> None:
         if kind in ("add", "remove")
     ]
     assert kinds == [("remove", False)] * 4 + [("add", False)]
-    again = table.compact()
+    again = table.optimize.compact()
     assert (again.version, again.metrics, again.skipped) == (None, {}, False)
     assert table.version == 5
     assert txlog.Table(tmp_path, version=4).count() == 12
@@ -99,10 +99,10 @@ def test_only_within_a_partition(tmp_path: Path) -> None:
         table.append(xs(x))
     table.append(pa.table({"x": [100], "p": pa.array([None], pa.string())}))
     before = table.to_arrow().sort_by("x")
-    assert table.compact("p = 'a'").metrics["numRemovedFiles"] == 3
+    assert table.optimize.compact("p = 'a'").metrics["numRemovedFiles"] == 3
     assert table.files().num_rows == 5
-    assert table.compact("p = 'nobody'").version is None
-    assert table.compact().metrics["numRemovedFiles"] == 3
+    assert table.optimize.compact("p = 'nobody'").version is None
+    assert table.optimize.compact().metrics["numRemovedFiles"] == 3
     assert table.files().num_rows == 3
     assert table.to_arrow().sort_by("x") == before
 
@@ -114,30 +114,30 @@ def test_files_with_many_deleted_rows_are_rewritten_alone(tmp_path: Path, lance:
     table = txlog.write(tmp_path, xs(*range(20)), properties=properties)
     table.delete("x = 3")
     kept = list(range(3)) + list(range(4, 20))
-    assert table.compact(max_deleted_fraction=0.06).version is None
-    outcome = table.compact(max_deleted_fraction=0.04)
+    assert table.optimize.compact(max_deleted_fraction=0.06).version is None
+    outcome = table.optimize.compact(max_deleted_fraction=0.04)
     assert outcome.metrics["numDeletionVectorsRemoved"] == 1
     assert values(table) == kept
     (fragment,) = table.fragments()
     assert (fragment.deletion, fragment.physical_rows) == (None, 19)
-    assert table.compact(max_deleted_fraction=0).version is None
+    assert table.optimize.compact(max_deleted_fraction=0).version is None
 
 
 def test_large_files_are_left_alone(tmp_path: Path) -> None:
     table = in_small_files(tmp_path)
     sizes = table.files()["size_bytes"].to_pylist()
-    assert table.compact(min_file_bytes=min(sizes)).version is None
-    assert table.compact(min_file_bytes=0).version is None
-    assert table.compact(target_file_bytes=1).version is None
+    assert table.optimize.compact(min_file_bytes=min(sizes)).version is None
+    assert table.optimize.compact(min_file_bytes=0).version is None
+    assert table.optimize.compact(target_file_bytes=1).version is None
 
 
 def test_new_files_are_no_larger_than_asked(tmp_path: Path) -> None:
     table = in_small_files(tmp_path, parts=7)
-    assert table.compact(max_rows_per_file=6).metrics["numAddedFiles"] == 3
+    assert table.optimize.compact(max_rows_per_file=6).metrics["numAddedFiles"] == 3
     assert sorted(table.files()["num_records"].to_pylist()) == [3, 6, 6, 6]
-    assert table.compact(max_rows_per_file=6).version is None
+    assert table.optimize.compact(max_rows_per_file=6).version is None
     sizes = table.files()["size_bytes"].to_pylist()
-    table.compact(target_file_bytes=2 * max(sizes), min_file_bytes=10**6)
+    table.optimize.compact(target_file_bytes=2 * max(sizes), min_file_bytes=10**6)
     assert table.files().num_rows == 2
     assert sorted(values(table)) == list(range(21))
 
@@ -165,7 +165,7 @@ def test_files_that_are_packed_better_already_are_left(tmp_path: Path) -> None:
     )
     before = parquet_files(tmp_path)
     target = sum(add.size for add in adds)
-    assert table.compact(target_file_bytes=target, min_file_bytes=target).version is None
+    assert table.optimize.compact(target_file_bytes=target, min_file_bytes=target).version is None
     assert parquet_files(tmp_path) == before
 
 
@@ -173,7 +173,7 @@ def test_all_rows_deleted_by_others_leave_no_file(tmp_path: Path) -> None:
     table = in_small_files(tmp_path, parts=2)
     table.delete("x < 2 or x > 4")
     table.delete("x = 2 or x = 3")
-    table.compact()
+    table.optimize.compact()
     assert values(table) == [4]
     assert table.files()["num_records"].to_pylist() == [1]
 
@@ -187,11 +187,11 @@ def test_row_ids_and_versions_stay(tmp_path: Path, vectors: str) -> None:
     table.delete("x % 5 = 1")
     columns = ["x", "_rowid", "_row_last_updated_at_version"]
     before = table.to_arrow(columns)
-    assert table.compact()
+    assert table.optimize.compact()
     assert table.files().num_rows == 1
     assert table.to_arrow(columns) == before
     table.append(xs(50))
-    assert table.compact()
+    assert table.optimize.compact()
     assert table.to_arrow(columns).slice(0, before.num_rows) == before
     assert last_commit(table)[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "true"}
 
@@ -199,7 +199,7 @@ def test_row_ids_and_versions_stay(tmp_path: Path, vectors: str) -> None:
 def test_an_append_only_table_may_be_rearranged(tmp_path: Path) -> None:
     table = in_small_files(tmp_path, delta__appendOnly="true")
     assert table.capabilities()["compact"]
-    assert table.compact()
+    assert table.optimize.compact()
     assert values(table) == list(range(12))
 
 
@@ -210,21 +210,21 @@ def test_rows_whose_ids_would_be_lost_are_not_moved(tmp_path: Path) -> None:
     assert not table.capabilities()["compact"]
     assert table.capabilities()["delete"]
     with pytest.raises(UnsupportedFeatureError, match="_rowid"):
-        table.compact()
+        table.optimize.compact()
 
 
 BAD: dict[str, tuple[str, Callable[[txlog.Table], object]]] = {
-    "a data column": ("no partition column", lambda t: t.compact("x = 1")),
-    "no such column": ("zebra", lambda t: t.compact("zebra = 1")),
-    "a metadata column": ("no partition column", lambda t: t.compact("_fragid = 1")),
-    "a text": ("min_file_bytes", lambda t: t.compact(min_file_bytes="1")),  # type: ignore[arg-type]
-    "below zero": ("min_file_bytes", lambda t: t.compact(min_file_bytes=-1)),
-    "a share": ("max_deleted_fraction", lambda t: t.compact(max_deleted_fraction=1.5)),
-    "a truth": ("max_deleted_fraction", lambda t: t.compact(max_deleted_fraction=True)),
-    "NaN": ("max_deleted_fraction", lambda t: t.compact(max_deleted_fraction=math.nan)),
-    "no rows": ("max_rows_per_file", lambda t: t.compact(max_rows_per_file=0)),
-    "no bytes": ("target_file_bytes", lambda t: t.compact(target_file_bytes=0)),
-    "a note": ("user_metadata", lambda t: t.compact(user_metadata=5)),  # type: ignore[arg-type]
+    "a data column": ("no partition column", lambda t: t.optimize.compact("x = 1")),
+    "no such column": ("zebra", lambda t: t.optimize.compact("zebra = 1")),
+    "a metadata column": ("no partition column", lambda t: t.optimize.compact("_fragid = 1")),
+    "a text": ("min_file_bytes", lambda t: t.optimize.compact(min_file_bytes="1")),  # type: ignore[arg-type]
+    "below zero": ("min_file_bytes", lambda t: t.optimize.compact(min_file_bytes=-1)),
+    "a share": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=1.5)),
+    "a truth": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=True)),
+    "NaN": ("max_deleted_fraction", lambda t: t.optimize.compact(max_deleted_fraction=math.nan)),
+    "no rows": ("max_rows_per_file", lambda t: t.optimize.compact(max_rows_per_file=0)),
+    "no bytes": ("target_file_bytes", lambda t: t.optimize.compact(target_file_bytes=0)),
+    "a note": ("user_metadata", lambda t: t.optimize.compact(user_metadata=5)),  # type: ignore[arg-type]
 }  # fmt: skip
 
 
@@ -307,7 +307,7 @@ def test_threads_that_delete_append_and_compact_at_once(tmp_path: Path) -> None:
     def work(number: int) -> None:
         table = txlog.Table(tmp_path)
         if number % 3 == 0:
-            table.compact()
+            table.optimize.compact()
         elif number % 3 == 1:
             table.append(xs(90 * number))
         else:
@@ -417,7 +417,7 @@ def test_others_read_a_compacted_table(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     table = txlog.write(tmp_path, xs(*range(20)), partition_by="p", max_rows_per_file=3)
     table.append(xs(*range(20, 30)), max_rows_per_file=2)
-    table.compact()
+    table.optimize.compact()
     assert table.files().num_rows == 2
     found = deltalake.DeltaTable(str(tmp_path))
     query = deltalake.QueryBuilder().register("t", found).execute("select x from t")

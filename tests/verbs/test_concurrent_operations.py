@@ -261,7 +261,7 @@ def make(root: Path, deletion_format: str) -> list[State]:
     table.append(rows_of(*FIRST))
     table.append(rows_of(*SECOND))
     table.delete("a = 1")
-    table.add_columns({"n": "a * 10"})
+    table.alter.add_columns({"n": "a * 10"})
     table.append(rows_of(*THIRD))
     held = [State(COLUMNS)]
     for model in (
@@ -310,7 +310,7 @@ def check(root: Path, held: list[State]) -> txlog.Table:
 def check_checkpoint(root: Path, held: list[State]) -> None:
     """Check a version as its checkpoint has it, and that its log says the same."""
     logged = txlog.Table(root)
-    logged.checkpoint()
+    logged.maintenance.checkpoint()
     assert (root / "_delta_log" / f"{logged.version:020d}.checkpoint.parquet").exists()
     read = check(root, held)
     assert [f.value for f in read.fragments()] == [f.value for f in logged.fragments()]

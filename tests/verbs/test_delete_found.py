@@ -76,7 +76,7 @@ def test_rows_are_found_again_after_another_writer(table: txlog.Table, winner: s
             elif winner == "delete":
                 other.delete("n IN (2, 5)")
             else:
-                other.compact()
+                other.optimize.compact()
         return found
 
     before = set(values(table))

@@ -233,7 +233,7 @@ def test_bad_json(text: str, reason: str) -> None:
 
 def test_metadata_survives_json(table: txlog.Table) -> None:
     table.delete("x IN (1, 8)")
-    table.add_columns({"y": "x"})
+    table.alter.add_columns({"y": "x"})
     for fragment in table.fragments():
         held = fragment.metadata
         assert FragmentMetadata.from_json(held.to_json()) == held
@@ -312,4 +312,4 @@ def test_operations_of_other_things(table: txlog.Table, operation: Any) -> None:
 )
 def test_features_of_other_things(table: txlog.Table, features: Any) -> None:
     with pytest.raises(txlog.InvalidInputError, match="names of features"):
-        table.add_features(*features)
+        table.alter.add_features(*features)

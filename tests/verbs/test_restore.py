@@ -135,7 +135,7 @@ def test_ids_come_back_and_are_never_given_again(tmp_path: Path) -> None:
     first = table.to_arrow(columns).sort_by("x")
     table.append(xs(3, 4))
     second = table.to_arrow(columns).sort_by("x")
-    table.compact()
+    table.optimize.compact()
     table.overwrite(xs(9))
     table.restore(0)
     assert table.to_arrow(columns).sort_by("x") == first
@@ -399,7 +399,7 @@ def test_by_time(tmp_path: Path) -> None:
 def test_a_version_that_was_cleaned_up(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1))
     table.append(xs(2))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
     with pytest.raises(NotFoundError):
         table.restore(0)
@@ -435,7 +435,7 @@ def test_a_version_that_could_not_be_written_is_not_restored(tmp_path: Path) -> 
 
 def test_statistics_that_a_checkpoint_has_as_structs_tell_the_rows(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, xs(1, 2, 3))
-    table.checkpoint()
+    table.maintenance.checkpoint()
     path = tmp_path / "_delta_log" / f"{0:020d}.checkpoint.parquet"
     rows = pq.read_table(path)
     adds = rows["add"].to_pylist(maps_as_pydicts="strict")
@@ -522,12 +522,12 @@ def test_any_order_of_verbs(vectors: bool, tracked: bool, steps: list[tuple[str,
                 following += number
                 table.overwrite(xs(*held))
             elif name == "compact":
-                table.compact(max_deleted_fraction=number)
+                table.optimize.compact(max_deleted_fraction=number)
             elif name == "restore":
                 table.restore(number % len(model))
                 held, kept = model[number % len(model)], ids[number % len(model)]
             else:
-                table.checkpoint()
+                table.maintenance.checkpoint()
             assert set(values(table)) == held
             assert table.count() == len(held)
             if table.version == len(model):
@@ -587,5 +587,5 @@ def test_tables_of_others_are_restored_version_by_version(tmp_path: Path, name: 
             continue
         table.restore(version)
         assert rows_sha256(table.to_arrow()) == rows
-        table.compact()
+        table.optimize.compact()
         assert rows_sha256(table.to_arrow()) == rows

@@ -151,7 +151,7 @@ def test_rows_keep_ids_and_versions(tmp_path: Path, vectors: str, partition_by: 
     assert check_protocol(tmp_path) >= 9
     stored = stored_ids(tmp_path, table)
     assert {x: stored[x] for x in ids(table)} == {x: n for x, (n, _) in ids(table).items()}
-    table.checkpoint()
+    table.maintenance.checkpoint()
     again = txlog.Table(tmp_path)
     assert ids(again) == ids(table)
     again.append(xs(20))
@@ -403,9 +403,9 @@ def test_ids_stay_whatever_is_done(
                 known = {x: held for x, held in known.items() if x % 6 != number}
                 following = 6 * following + 6
             elif name == "compact":
-                table.compact(max_deleted_fraction=number)
+                table.optimize.compact(max_deleted_fraction=number)
             else:
-                table.checkpoint()
+                table.maintenance.checkpoint()
             found = ids(table)
             assert {x: found[x] for x in known} == known
             fresh = {number for x, (number, _) in found.items() if x not in known}
@@ -441,7 +441,7 @@ def test_tables_of_spark_are_written_by_its_rules(tmp_path: Path, name: str) -> 
     del expected[2]
     assert rows() == expected
     assert check_protocol(root) >= 10
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table = txlog.Table(root)
     table.append(pa.table({"id": pa.array([12], pa.int32()), "value": ["l"]}))
     assert rows() == expected | {12: (check_protocol(root), 6)}

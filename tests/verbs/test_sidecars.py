@@ -106,7 +106,7 @@ def test_the_parts_are_together_what_the_log_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()  # The first one has nothing to begin with but commits.
+    table.maintenance.checkpoint()  # The first one has nothing to begin with but commits.
     table.append(data(*range(40, 50)), max_rows_per_file=2)
     table.delete("x < 4 OR x = 21 OR x = 44")
     engine = Workers()
@@ -115,7 +115,7 @@ def test_the_parts_are_together_what_the_log_says(
     engine.items = 0
     with monkeypatch.context() as without:  # Nobody reads all files at once.
         without.setattr(import_module("txlog.verbs.checkpoint"), "load_files", None)
-        held.checkpoint()
+        held.maintenance.checkpoint()
     # 20 files in row groups of three, so two groups a part; the commits' own files come on top.
     assert engine.items == 4
     assert engine.largest < 4_000
@@ -141,11 +141,11 @@ def test_the_parts_are_together_what_the_log_says(
 
 def test_tombstones_are_kept_until_they_expire(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(20)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.delete("x < 6")
-    txlog.Table(tmp_path).checkpoint()
+    txlog.Table(tmp_path).maintenance.checkpoint()
     table.append(data(99))
-    txlog.Table(tmp_path).checkpoint()
+    txlog.Table(tmp_path).maintenance.checkpoint()
     removed = [
         row["path"] for one in named_by(manifests(tmp_path)[-1])
         for row in pq.read_table(log_of(tmp_path) / "_sidecars" / one["path"])["remove"].to_pylist()
@@ -156,7 +156,7 @@ def test_tombstones_are_kept_until_they_expire(tmp_path: Path) -> None:
 
 def test_a_version_that_changed_no_file(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path, data(1).schema, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     assert named_by(manifests(tmp_path)[-1]) == []
     without_commits(tmp_path, 0)
     assert txlog.Table(tmp_path).count() == 0
@@ -178,7 +178,7 @@ def test_without_the_feature_or_the_property_they_are_classic(
         assert table.properties["delta.checkpointPolicy"] == "v2"
     else:
         table = txlog.write(tmp_path, data(1), properties=properties)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     assert manifests(tmp_path) == []
     assert (log_of(tmp_path) / "00000000000000000000.checkpoint.parquet").exists()
 
@@ -202,11 +202,11 @@ class FailingOnce(Threads):
 @pytest.mark.spec("ENG-3")
 def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(data(99))
     before = sidecars(tmp_path)
     with pytest.raises(txlog.EngineError, match="a worker was lost"):
-        txlog.Table(tmp_path, engine=FailingOnce()).checkpoint()
+        txlog.Table(tmp_path, engine=FailingOnce()).maintenance.checkpoint()
     assert sidecars(tmp_path) == before
     assert len(manifests(tmp_path)) == 1
     assert txlog.Table(tmp_path).count() == 41
@@ -214,13 +214,13 @@ def test_a_lost_worker_leaves_no_checkpoint_and_no_sidecar(tmp_path: Path) -> No
 
 def test_a_damaged_sidecar_is_made_good_by_the_commits(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(data(99))
     lost = log_of(tmp_path) / "_sidecars" / named_by(manifests(tmp_path)[0])[0]["path"]
     lost.write_bytes(lost.read_bytes()[:-20])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        txlog.Table(tmp_path).checkpoint()
+        txlog.Table(tmp_path).maintenance.checkpoint()
     assert any("damaged and passed over" in str(one.message) for one in said)
     lost.unlink()
     shutil.copytree(tmp_path, tmp_path / "copy")
@@ -232,14 +232,14 @@ def test_damage_after_the_checkpoint_leaves_no_sidecar_that_no_checkpoint_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(data(99))
 
     def damaged(rows: pa.Table) -> None:
         raise txlog.LogCorruptError(reason="a version names a file twice")
 
     monkeypatch.setattr(import_module("txlog.verbs.checkpoint"), "reconcile_files", damaged)
-    txlog.Table(tmp_path).checkpoint()
+    txlog.Table(tmp_path).maintenance.checkpoint()
     named = [one["path"] for manifest in manifests(tmp_path) for one in named_by(manifest)]
     assert sidecars(tmp_path) == set(named)
 
@@ -265,11 +265,11 @@ class Elsewhere(Threads):
 @pytest.mark.spec("ENG-5")
 def test_a_worker_that_finds_another_checkpoint_writes_nothing(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, data(*range(40)), max_rows_per_file=2, properties=V2)
-    table.checkpoint()
+    table.maintenance.checkpoint()
     table.append(data(99))
     engine = Elsewhere(tmp_path)
     with pytest.warns(txlog.TxlogWarning, match="damaged and passed over"):
-        txlog.Table(tmp_path, engine=engine).checkpoint()  # This process does it then.
+        txlog.Table(tmp_path, engine=engine).maintenance.checkpoint()  # This process does it then.
     assert {str(result) for result in engine.results} == {str(engine.results[0])}
     assert "not the one that this worker finds" in str(engine.results[0])
     without_commits(tmp_path, table.version)

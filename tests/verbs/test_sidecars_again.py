@@ -168,7 +168,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
     }  # fmt: skip
     data = pa.table({"x": list(range(64))})
     made = txlog.write(tmp_path, data, max_rows_per_file=1, properties=properties)
-    made.checkpoint()
+    made.maintenance.checkpoint()
     return made
 
 
@@ -180,12 +180,12 @@ def test_only_what_changed_is_written_anew(table: txlog.Table) -> None:
     first = {sidecar.path for sidecar in named(table)}
     assert len(first) == 8
     table.append(pa.table({"x": [64]}))
-    txlog.Table(table.uri).checkpoint()
+    txlog.Table(table.uri).maintenance.checkpoint()
     second = {sidecar.path for sidecar in named(table)}
     assert len(second) == 9
     assert first < second
     table.delete("x = 5")
-    txlog.Table(table.uri).checkpoint()
+    txlog.Table(table.uri).maintenance.checkpoint()
     third = {sidecar.path for sidecar in named(table)}
     assert len(second - third) == 2  # That of the file, and the small one of the append.
     expected = sorted(set(range(65)) - {5})
@@ -197,7 +197,7 @@ def test_only_what_changed_is_written_anew(table: txlog.Table) -> None:
 def test_small_ones_do_not_add_up(table: txlog.Table) -> None:
     for number in range(40):
         table.append(pa.table({"x": [100 + number]}))
-        txlog.Table(table.uri).checkpoint()
+        txlog.Table(table.uri).maintenance.checkpoint()
     assert len(named(table)) <= 8 + 40 // 4 + 3
     assert txlog.Table(table.uri).count() == 104
 
@@ -207,7 +207,7 @@ def test_one_that_is_not_as_it_was_is_not_named_again(table: txlog.Table) -> Non
     table.append(pa.table({"x": [64]}))
     (Path(table.uri) / "_delta_log" / "_sidecars" / lost.path).unlink()
     with pytest.warns(txlog.TxlogWarning, match="damaged and passed over"):
-        txlog.Table(table.uri).checkpoint()
+        txlog.Table(table.uri).maintenance.checkpoint()
     assert lost.path not in {sidecar.path for sidecar in named(table)}
     assert txlog.Table(table.uri).count() == 65
 
@@ -223,7 +223,7 @@ def test_other_wishes_of_the_table_write_all_anew(table: txlog.Table) -> None:
     body = orjson.loads(line)
     body["metaData"]["configuration"].update(STRUCTS)
     (log / f"{table.version + 1:020d}.json").write_bytes(orjson.dumps(body))
-    txlog.Table(table.uri).checkpoint()
+    txlog.Table(table.uri).maintenance.checkpoint()
     assert not first & {sidecar.path for sidecar in named(table)}
     held = pq.read_table(log / "_sidecars" / named(table)[0].path)
     assert all(add is None or add["stats_parsed"] for add in held["add"].to_pylist())

@@ -115,23 +115,23 @@ def test_they_are_those_that_writing_gives(
         expected, before = texts(table), repr(table.to_arrow().to_pylist())
         table = without(table)
         assert set(texts(table).values()) == {None}
-        outcome = table.compute_statistics()
+        outcome = table.optimize.compute_statistics()
         assert (outcome.operation, outcome.version) == ("COMPUTE STATS", 1)
         assert texts(table) == expected
         assert repr(table.to_arrow().to_pylist()) == before
-        assert not table.compute_statistics()
-        assert not table.compute_statistics(recompute=True)
+        assert not table.optimize.compute_statistics()
+        assert not table.optimize.compute_statistics(recompute=True)
 
 
 def test_a_footer_is_enough_where_it_tells(tmp_path: Path, row_groups_read: list[int]) -> None:
     columns = {"i": [3, None, 1], "t": ["b", "a", None], "s": [{"x": 1}, None, {"x": None}]}
     table = without(txlog.write(tmp_path, pa.table(columns)))
-    table.compute_statistics()
+    table.optimize.compute_statistics()
     assert row_groups_read == []
     (found,) = stats(table)
     assert found["nullCount"] == {"i": 1, "t": 1, "s": {"x": 2}}
     table = without(txlog.write(tmp_path / "f", pa.table(columns | {"f": [1.0, math.nan, 0.0]})))
-    table.compute_statistics()
+    table.optimize.compute_statistics()
     assert row_groups_read == [0]
     (found,) = stats(table)
     assert (found["minValues"]["f"], "f" in found["maxValues"]) == (0.0, False)
@@ -164,7 +164,7 @@ def test_footers_of_others(tmp_path: Path, name: str) -> None:
         table,
         lambda add: add.update(stats=None, size=os.path.getsize(path)),  # noqa: PTH202
     )
-    table.compute_statistics()
+    table.optimize.compute_statistics()
     assert list(texts(table).values()) == [expected]
 
 
@@ -172,7 +172,7 @@ def test_a_column_that_files_lack_is_all_null(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"a": [1, 2]}))
     table.append(pa.table({"a": [3], "b": ["x"]}), schema_mode="merge")
     expected = texts(table)
-    assert table.compute_statistics().metrics == {"numUpdatedFiles": 1}
+    assert table.optimize.compute_statistics().metrics == {"numUpdatedFiles": 1}
     older, newer = stats(table)
     assert older["nullCount"] == {"a": 0, "b": 2}
     assert older["minValues"] == {"a": 1}
@@ -191,7 +191,7 @@ def test_the_rest_of_a_file_stays(tmp_path: Path) -> None:
     before = table.to_arrow(["x", "_rowid", "_rowaddr", "_row_last_updated_at_version"])
     changed = edit(table, lambda add: add.update(stats='{"numRecords":2}', tags=add["tags"]))
     adds = {a["add"]["path"]: a["add"] for v in (1, 2) for a in lines_of(changed, v) if "add" in a}
-    outcome = changed.compute_statistics(user_metadata="nightly")
+    outcome = changed.optimize.compute_statistics(user_metadata="nightly")
     info, *found = actions(changed)
     said = info["commitInfo"]
     assert (said["operation"], said["userMetadata"]) == ("COMPUTE STATS", "nightly")
@@ -217,7 +217,7 @@ def lines_of(table: txlog.Table, version: int) -> list[Row]:
 def test_bounds_of_a_file_with_deletions_are_of_all_its_rows(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1, 2, 9]}))
     table.delete("x = 9")
-    table.compute_statistics(recompute=True)
+    table.optimize.compute_statistics(recompute=True)
     (found,) = stats(table)
     assert (found["maxValues"], found["numRecords"]) == ({"x": 9}, 3)
     assert found["tightBounds"] is False
@@ -231,8 +231,8 @@ def test_wrong_statistics_are_put_right(tmp_path: Path) -> None:
     wrong = f'{{"numRecords":2,{bounds}}}'
     table = edit(table, lambda add: add.update(stats=wrong))
     assert table.count("x = 3") == 0  # As the log says.
-    assert not table.compute_statistics()  # They lack nothing.
-    assert table.compute_statistics(recompute=True)
+    assert not table.optimize.compute_statistics()  # They lack nothing.
+    assert table.optimize.compute_statistics(recompute=True)
     assert list(texts(table).values()) == [right]
     assert table.count("x = 3") == 1
 
@@ -242,7 +242,7 @@ def test_a_wrong_row_count_under_deletions_is_no_matter_of_statistics(tmp_path: 
     table.delete("x = 2")
     table = edit(table, lambda add: add.update(stats='{"numRecords":2}'))
     with pytest.raises(DataFileError, match="its deletion vector cannot be trusted"):
-        table.compute_statistics()
+        table.optimize.compute_statistics()
     assert table.version == 1
 
 
@@ -254,29 +254,29 @@ def test_only_some_columns(tmp_path: Path) -> None:
     data = pa.table({"a": [1, 2], "m": wide, "s": nested, "d.e": [5, 6]})
     table = txlog.write(tmp_path, data, properties={"delta.dataSkippingNumIndexedCols": "2"})
     assert stats(table)[0]["nullCount"] == {"a": 0, "m": 1}
-    table.compute_statistics(["s.y", "d.e"])
+    table.optimize.compute_statistics(["s.y", "d.e"])
     assert stats(table)[0]["nullCount"] == {"a": 0, "m": 1, "s": {"y": 1}, "d.e": 0}
     (text,) = texts(table).values()
     assert '"m":12345678901234567890123456789012345.678' in (text or "")
-    assert not table.compute_statistics(["a", "s.y"])
-    table.compute_statistics("s")
+    assert not table.optimize.compute_statistics(["a", "s.y"])
+    table.optimize.compute_statistics("s")
     assert stats(table)[0]["maxValues"]["s"] == {"x": 1, "y": 2}
     for name in ("nope", "s.z", "A"):
         with pytest.raises(InvalidInputError, match="no such column"):
-            table.compute_statistics([name])
+            table.optimize.compute_statistics([name])
 
 
 def test_only_some_partitions(tmp_path: Path) -> None:
     data = pa.table({"x": [1, 2, 3], "p": ["a", "b", "c"]})
     table = without(txlog.write(tmp_path, data, partition_by=["p"]))
-    table.compute_statistics(where="p <> 'c'")
+    table.optimize.compute_statistics(where="p <> 'c'")
     assert [found is None for found in stats(table)] == [False, False, True]
     assert json.loads(actions(table)[0]["commitInfo"]["operationParameters"]["predicate"])
     for wrong, what in (("x > 1", "no partition column"), ("_fragid = 1", "no partition column")):
         with pytest.raises(InvalidInputError, match=what):
-            table.compute_statistics(where=wrong)
+            table.optimize.compute_statistics(where=wrong)
     with pytest.raises(InvalidInputError, match="no such column"):
-        table.compute_statistics(["p"])
+        table.optimize.compute_statistics(["p"])
 
 
 def test_column_files_tell_of_their_columns(tmp_path: Path) -> None:
@@ -286,14 +286,14 @@ def test_column_files_tell_of_their_columns(tmp_path: Path) -> None:
     )  # fmt: skip
     table.append(pa.table({"x": [1, 2]}))
     table.append(pa.table({"x": [3, 4]}))
-    table.add_columns({"y": "10 * x"})
-    table.replace_columns({"x": "x + 100"})
+    table.alter.add_columns({"y": "10 * x"})
+    table.alter.replace_columns({"x": "x + 100"})
 
     def forget(add: Row) -> None:
         add["stats"] = '{"numRecords":2}'
 
     table = edit(table, forget)
-    assert table.compute_statistics().metrics == {"numUpdatedFiles": 4}
+    assert table.optimize.compute_statistics().metrics == {"numUpdatedFiles": 4}
     told = [found for found in stats(table) if "nullCount" in found]  # Primaries need tell no more.
     assert {(*found["nullCount"], found["tightBounds"]) for found in told} == {
         ("x", False), ("y", False),
@@ -312,7 +312,7 @@ def test_a_table_of_deltalake_is_read_with_skipping(tmp_path: Path) -> None:
         deltalake.write_deltalake(tmp_path, data, mode="append", writer_properties=without_any)
     table = txlog.Table(tmp_path)
     assert table.scan(where="x = 150").explain().files_to_read == 3
-    table.compute_statistics()
+    table.optimize.compute_statistics()
     assert table.scan(where="x = 150").explain().files_to_read == 1
     assert table.count("t = '150'") == 1
     theirs = deltalake.DeltaTable(tmp_path)

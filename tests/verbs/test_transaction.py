@@ -257,11 +257,11 @@ def test_another_process_that_records_it_meanwhile_wins(tmp_path: Path) -> None:
 
 NOTHING_TO_DO: dict[str, Callable[[txlog.Table, Any], txlog.Outcome]] = {
     "delete": lambda table, txn: table.delete("x > 1000", txn=txn),
-    "compact": lambda table, txn: table.compact(min_file_bytes=0, txn=txn),
-    "compute_statistics": lambda table, txn: table.compute_statistics(txn=txn),
+    "compact": lambda table, txn: table.optimize.compact(min_file_bytes=0, txn=txn),
+    "compute_statistics": lambda table, txn: table.optimize.compute_statistics(txn=txn),
     "restore": lambda table, txn: table.restore(table.version, txn=txn),
-    "add_features": lambda table, txn: table.add_features("deletionVectors", txn=txn),
-    "drop_columns": lambda table, txn: table.drop_columns([], txn=txn),
+    "add_features": lambda table, txn: table.alter.add_features("deletionVectors", txn=txn),
+    "drop_columns": lambda table, txn: table.alter.drop_columns([], txn=txn),
 }
 
 

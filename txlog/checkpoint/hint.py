@@ -42,7 +42,7 @@ def read_hint(store: Store) -> Hint | None:
     if found is None:
         warnings.warn(
             f"{HINT_PATH} is passed over: it is no JSON, or does not fit its checksum; "
-            "write a new one with Table.checkpoint",
+            "write a new one with Table.maintenance.checkpoint",
             TxlogWarning,
             stacklevel=4,
         )

@@ -192,7 +192,7 @@ def verify(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Hold a version against its checksum (.crc); exits with 1 if they differ."""
-    report = Table(table, version=version, timestamp=timestamp).verify_checksum()
+    report = Table(table, version=version, timestamp=timestamp).maintenance.verify_checksum()
     if json:
         print_json(
             {
@@ -215,7 +215,7 @@ def compact(
     json: Json = False,
 ) -> None:
     """Rewrite small files, and files with many deleted rows, into fewer."""
-    _print_outcome(Table(table).compact(where), json)
+    _print_outcome(Table(table).optimize.compact(where), json)
 
 
 @app.command()
@@ -229,7 +229,7 @@ def restore(
 @app.command()
 def checkpoint(table: Where, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
-    version = Table(table).checkpoint()
+    version = Table(table).maintenance.checkpoint()
     if json:
         print_json({"version": version})
     else:

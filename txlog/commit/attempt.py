@@ -14,8 +14,8 @@ from txlog.fragments.ids import ID_APP, highest_id
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
 from txlog.protocol.access import is_active, is_stamped
-from txlog.protocol.features import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
 from txlog.protocol.properties import Properties
+from txlog.protocol.row_tracking import ROW_TRACKING_DOMAIN, gives_row_ids, row_id_mark
 from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import FEW_FILES, Commit, commit_of, file_rows, parse_commit
 from txlog.snapshot.live_files import fold_files, load_files

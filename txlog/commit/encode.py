@@ -23,7 +23,7 @@ from txlog.errors import LogCorruptError
 from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.seal import BLANK, COMMIT_MARK, seal_of, sealed
-from txlog.protocol.features import PRESERVED_TAG, mark_domain
+from txlog.protocol.row_tracking import PRESERVED_TAG, mark_domain
 from txlog.stats.files import num_records
 from txlog.version import __version__
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
-from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.bounds import ColumnBounds

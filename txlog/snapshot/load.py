@@ -209,7 +209,7 @@ def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | N
     if hint is not None and hint.version not in complete:
         _say(
             f"{HINT_PATH} names a checkpoint of version {hint.version}, which does not lead to "
-            "this version; write a new one with Table.checkpoint"
+            "this version; write a new one with Table.maintenance.checkpoint"
         )
     torn = incomplete_checkpoints(
         file

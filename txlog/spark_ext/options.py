@@ -316,7 +316,7 @@ class Options:
             raise InvalidInputError(
                 argument="dataChange",
                 reason="a write of a frame changes rows: readers of changes must see them",
-                remedy="Leave it out; to rearrange rows only, call Table.compact",
+                remedy="Leave it out; to rearrange rows only, call Table.optimize.compact",
             )
         for name in _OF_READING:
             if self.text(name) is not None:

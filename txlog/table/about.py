@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from txlog.actions.table import Metadata, Protocol
     from txlog.commit.operation import Outcome
-    from txlog.schema.types import StructType
-    from txlog.snapshot.checksum import ChecksumReport
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
     from txlog.table.fragment import TableFragment
@@ -48,11 +46,6 @@ class About(Handle):
         from txlog.schema.arrow import arrow_schema
 
         return arrow_schema(self._snapshot.schema)
-
-    @property
-    def delta_schema(self) -> StructType:
-        """The columns, in Delta's terms, field metadata included."""
-        return self._snapshot.schema
 
     @property
     def metadata(self) -> Metadata:
@@ -97,25 +90,6 @@ class About(Handle):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
         return history(self._context.store, self._snapshot, limit)
 
-    def verify_checksum(self) -> ChecksumReport:
-        """Hold this version against its checksum (`.crc`), if its writer left one.
-
-        The report says which fields were compared and which differ; print it to read it. A
-        checksum that is wrong or cannot be read is a problem of the report, not an error: the
-        log decides, and the table reads the same either way.
-
-        Raises
-        ------
-        LogCorruptError
-            The files of this version cannot be read from the log.
-        StoreError
-            The store failed.
-        """
-        from txlog.snapshot.checksum import verify_checksum
-
-        version = self._open
-        return verify_checksum(self._context.store, version.snapshot, version.files())
-
     def capabilities(self) -> dict[str, Capability]:
         """Return for each verb whether this version of the table lets it be done.
 
@@ -154,10 +128,6 @@ class About(Handle):
 
     def fragments(self) -> list[TableFragment]:
         """Return the fragments of this version, ordered by id."""
-        return self._fragments(None)
-
-    def get_fragments(self) -> list[TableFragment]:
-        """Return the fragments, by the name that pylance gives this."""
         return self._fragments(None)
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:

@@ -13,7 +13,6 @@ from txlog.scan.engine import Engine, threads_for
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.open import open_store
 from txlog.table.about import About
-from txlog.table.altering import Altering
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.time_travel import OutOfRange
 
 
-class Table(About, Reading, Writing, Altering):
+class Table(About, Reading, Writing):
     """A Delta table at one version.
 
     Reading verbs answer for that version. Writing verbs commit on top of the latest version and

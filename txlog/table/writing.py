@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
     from txlog.data_files.incoming import SchemaMode
+    from txlog.table.alter import TableAlter
+    from txlog.table.maintenance import TableMaintenance
+    from txlog.table.optimize import TableOptimize
     from txlog.table.reading import Where
     from txlog.table.transaction import TableTransaction
+    from txlog.verbs.fragments.operations import Operation
     from txlog.verbs.overwrite import PartitionMode
 
 
@@ -158,104 +162,6 @@ class Writing(Handle):
             execute(changes.operation, latest, txn=txn, user_metadata=user_metadata)
         )
 
-    def compact(
-        self,
-        where: Where = None,
-        *,
-        target_file_bytes: int | None = None,
-        max_rows_per_file: int | None = None,
-        min_file_bytes: int | None = None,
-        max_deleted_fraction: float = 0.05,
-        max_column_files: int = 8,
-        txn: AppVersion | None = None,
-        user_metadata: str | None = None,
-    ) -> Outcome:
-        """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
-
-        Rows keep their values, and their ids where the table tracks rows; the new files are new
-        fragments. Files are put together only within a partition. Without anything to do the
-        outcome has no version.
-
-        Parameters
-        ----------
-        where
-            Only files of the partitions of which this is true; a predicate over partition
-            columns alone.
-        target_file_bytes, max_rows_per_file
-            How large the new files may be, at most about.
-        min_file_bytes
-            Files of fewer bytes are small. Default: three quarters of the target.
-        max_deleted_fraction
-            A file of which a greater share of rows is deleted is rewritten even alone.
-        max_column_files
-            So is a fragment with more files of added columns; 0 folds all of them in.
-
-        Raises
-        ------
-        InvalidInputError
-            The predicate is not over partition columns alone, or a number is none.
-        UnsupportedFeatureError
-            The table may not be written by txlog, or its rows would lose their ids.
-        """
-        from txlog.data_files.options import write_options
-        from txlog.expressions.sql import as_expression
-        from txlog.verbs.compact import Compact
-
-        operation = Compact(
-            self._context,
-            as_expression(where),
-            min_file_bytes=min_file_bytes,
-            max_deleted_fraction=max_deleted_fraction,
-            max_column_files=max_column_files,
-            options=write_options(target_file_bytes, max_rows_per_file),
-        )
-        return self._run(operation, txn, user_metadata)
-
-    def compute_statistics(
-        self,
-        columns: Sequence[str] | str | None = None,
-        *,
-        where: Where = None,
-        recompute: bool = False,
-        txn: AppVersion | None = None,
-        user_metadata: str | None = None,
-    ) -> Outcome:
-        """Give files the statistics that their writers left out; no row changes.
-
-        Row counts, null counts and bounds come from the footers of the files, or from the rows
-        where a footer does not tell them: of floating-point columns, which may hold NaN, and of
-        lists and maps. Files are logged again under their paths; streams and the change data feed
-        see nothing of it. If no file lacks anything, the outcome has no version.
-
-        Parameters
-        ----------
-        columns
-            Which columns, nested ones with dots. Default: the first
-            `delta.dataSkippingNumIndexedCols` (32), as when files are written. What the log says
-            of other columns stays.
-        where
-            Only files of the partitions of which this is true; a predicate over partition
-            columns alone.
-        recompute
-            Compute them for all files, not only for those that lack some: where the log is wrong.
-
-        Raises
-        ------
-        InvalidInputError
-            There is no such column in files, or the predicate is not over partition columns alone.
-        UnsupportedFeatureError
-            The table may not be written by txlog.
-        DataFileError
-            A file is missing, unreadable, or other than the log says.
-        """
-        from txlog.expressions.sql import as_expression
-        from txlog.verbs.statistics import ComputeStatistics
-
-        operation = ComputeStatistics(
-            self._context, columns, where=as_expression(where), recompute=recompute
-        )
-        return self._run(operation, txn, user_metadata)
-
     def restore(
         self,
         version: int | None = None,
@@ -287,10 +193,50 @@ class Writing(Handle):
 
         return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
 
-    def checkpoint(self) -> int:
-        """Write a checkpoint of this version, and return the version."""
-        from txlog.verbs.checkpoint import checkpoint
+    def commit(
+        self,
+        operation: Operation.Base,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
 
-        snapshot = self._snapshot
-        checkpoint(self._context, snapshot)
-        return snapshot.version
+        Parameters
+        ----------
+        operation
+            `Operation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+
+        Raises
+        ------
+        InvalidInputError
+            A fragment is there twice, is not in the table or in it already, or is none.
+        CommitConflictError
+            What the fragments were made from has changed since. Nothing was committed, and no
+            file deleted.
+        """
+        from txlog.verbs.fragments.commit import commit_fragments
+
+        request = commit_fragments(self._context, self._snapshot, operation)
+        return self._run(request, txn, user_metadata)
+
+    @property
+    def alter(self) -> TableAlter:
+        """Add, replace and drop columns; add features."""
+        from txlog.table.alter import TableAlter
+
+        return TableAlter(self)
+
+    @property
+    def optimize(self) -> TableOptimize:
+        """Compact files; compute statistics that files lack."""
+        from txlog.table.optimize import TableOptimize
+
+        return TableOptimize(self)
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Write a checkpoint; verify the version checksum."""
+        from txlog.table.maintenance import TableMaintenance
+
+        return TableMaintenance(self)

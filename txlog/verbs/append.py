@@ -16,8 +16,8 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import AddedFiles
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.protocol.access import new_protocol, supports
-from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.properties import Properties
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot

@@ -33,8 +33,8 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import Expression
 from txlog.protocol.access import new_protocol, with_features
-from txlog.protocol.features import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
+from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes

@@ -36,7 +36,7 @@ class DeltaOptimizeBuilder:
         return self
 
     def executeCompaction(self) -> DataFrame:
-        """Rewrite small files, and files with many deleted rows, into fewer (`Table.compact`).
+        """Rewrite small files, and files with many deleted rows, into fewer (`Table.optimize`).
 
         Returns
         -------
@@ -44,7 +44,7 @@ class DeltaOptimizeBuilder:
         bytes. Of Delta's metrics, those that are known.
         """
         where = And(self._filters) if len(self._filters) > 1 else next(iter(self._filters), None)
-        outcome = self._table.compact(where)
+        outcome = self._table.optimize.compact(where)
         return as_frame(self._spark, [optimize_row(self._table, outcome)], OPTIMIZE)
 
     def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> NoReturn:

@@ -263,8 +263,8 @@ class DeltaTable:
             )
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """List a table feature in the protocol; errors as for `Table.add_features`."""
-        self._table.add_features(of_type(str, featureName, "featureName"))
+        """List a table feature in the protocol; errors as for `Table.alter.add_features`."""
+        self._table.alter.add_features(of_type(str, featureName, "featureName"))
 
     def dropFeatureSupport(
         self,

@@ -88,7 +88,7 @@ def _require_new(base: Snapshot, names: Sequence[str]) -> None:
                 argument="fragments",
                 field=name,
                 reason="the table has this column already",
-                remedy="Give it other values with Table.replace_columns",
+                remedy="Give it other values with Table.alter.replace_columns",
             )
 
 

@@ -140,7 +140,7 @@ class CommitRewrites(FragmentsOperation):
                 path=latest.root,
                 features=("rowTracking",),
                 reason="the table tracks rows, whose ids fragments of workers do not carry",
-                remedy="Use Table.compact, which keeps them",
+                remedy="Use Table.optimize.compact, which keeps them",
             )
         return super().base(latest)
 

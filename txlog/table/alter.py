@@ -1,39 +1,21 @@
-"""Changing the columns and features of a table; committing fragments."""
+"""`Table.alter`: other columns, other features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txlog.table.handle import Handle
-
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
-    from txlog.verbs.fragments.operations import Operation
+    from txlog.table.handle import Handle
 
 
-class Altering(Handle):
-    """The part of `Table` that changes columns and features, and commits fragments."""
+class TableAlter:
+    """Commits that change which columns or features a table has."""
 
-    def add_features(
-        self,
-        *features: str,
-        txn: AppVersion | None = None,
-        user_metadata: str | None = None,
-    ) -> Outcome:
-        """List table features in the protocol, in one commit; engines without them are shut out.
-
-        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
-
-        Raises
-        ------
-        InvalidInputError
-            txlog cannot write tables with one of them.
-        """
-        from txlog.verbs.features import AddFeatures
-
-        return self._run(AddFeatures(self._context, features), txn, user_metadata)
+    def __init__(self, table: Handle) -> None:
+        self._table = table
 
     def add_columns(
         self,
@@ -68,8 +50,10 @@ class Altering(Handle):
         """
         from txlog.verbs.columns import GiveValues
 
-        operation = GiveValues(self._context, "add columns", columns, read_columns=read_columns)
-        return self._run(operation, txn, user_metadata)
+        operation = GiveValues(
+            self._table._context, "add columns", columns, read_columns=read_columns
+        )
+        return self._table._run(operation, txn, user_metadata)
 
     def replace_columns(
         self,
@@ -88,8 +72,10 @@ class Altering(Handle):
         """
         from txlog.verbs.columns import GiveValues
 
-        operation = GiveValues(self._context, "replace columns", columns, read_columns=read_columns)
-        return self._run(operation, txn, user_metadata)
+        operation = GiveValues(
+            self._table._context, "replace columns", columns, read_columns=read_columns
+        )
+        return self._table._run(operation, txn, user_metadata)
 
     def drop_columns(
         self,
@@ -110,31 +96,25 @@ class Altering(Handle):
         from txlog.data_files.options import as_names
         from txlog.verbs.columns import DropColumns
 
-        return self._run(DropColumns(self._context, as_names(columns)), txn, user_metadata)
+        return self._table._run(
+            DropColumns(self._table._context, as_names(columns)), txn, user_metadata
+        )
 
-    def commit(
+    def add_features(
         self,
-        operation: Operation.Base,
-        *,
+        *features: str,
         txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
-        """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
+        """List table features in the protocol, in one commit; engines without them are shut out.
 
-        Parameters
-        ----------
-        operation
-            `Operation.Append`, `Overwrite`, `Delete`, `Merge` or `Rewrite`.
+        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
 
         Raises
         ------
         InvalidInputError
-            A fragment is there twice, is not in the table or in it already, or is none.
-        CommitConflictError
-            What the fragments were made from has changed since. Nothing was committed, and no
-            file deleted.
+            txlog cannot write tables with one of them.
         """
-        from txlog.verbs.fragments.commit import commit_fragments
+        from txlog.verbs.features import AddFeatures
 
-        request = commit_fragments(self._context, self._snapshot, operation)
-        return self._run(request, txn, user_metadata)
+        return self._table._run(AddFeatures(self._table._context, features), txn, user_metadata)

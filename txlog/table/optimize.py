@@ -1,0 +1,117 @@
+"""`Table.optimize`: the same rows, read faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.operation import Outcome
+    from txlog.table.handle import Handle
+    from txlog.table.reading import Where
+
+
+class TableOptimize:
+    """Commits that change no row, but how fast rows are read."""
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    def compact(
+        self,
+        where: Where = None,
+        *,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        min_file_bytes: int | None = None,
+        max_deleted_fraction: float = 0.05,
+        max_column_files: int = 8,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
+
+        Rows keep their values, and their ids where the table tracks rows; the new files are new
+        fragments. Files are put together only within a partition. Without anything to do the
+        outcome has no version.
+
+        Parameters
+        ----------
+        where
+            Only files of the partitions of which this is true; a predicate over partition
+            columns alone.
+        target_file_bytes, max_rows_per_file
+            How large the new files may be, at most about.
+        min_file_bytes
+            Files of fewer bytes are small. Default: three quarters of the target.
+        max_deleted_fraction
+            A file of which a greater share of rows is deleted is rewritten even alone.
+        max_column_files
+            So is a fragment with more files of added columns; 0 folds all of them in.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate is not over partition columns alone, or a number is none.
+        UnsupportedFeatureError
+            The table may not be written by txlog, or its rows would lose their ids.
+        """
+        from txlog.data_files.options import write_options
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.compact import Compact
+
+        operation = Compact(
+            self._table._context,
+            as_expression(where),
+            min_file_bytes=min_file_bytes,
+            max_deleted_fraction=max_deleted_fraction,
+            max_column_files=max_column_files,
+            options=write_options(target_file_bytes, max_rows_per_file),
+        )
+        return self._table._run(operation, txn, user_metadata)
+
+    def compute_statistics(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        where: Where = None,
+        recompute: bool = False,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give files the statistics that their writers left out; no row changes.
+
+        Row counts, null counts and bounds come from the footers of the files, or from the rows
+        where a footer does not tell them: of floating-point columns, which may hold NaN, and of
+        lists and maps. Files are logged again under their paths; streams and the change data feed
+        see nothing of it. If no file lacks anything, the outcome has no version.
+
+        Parameters
+        ----------
+        columns
+            Which columns, nested ones with dots. Default: the first
+            `delta.dataSkippingNumIndexedCols` (32), as when files are written. What the log says
+            of other columns stays.
+        where
+            Only files of the partitions of which this is true; a predicate over partition
+            columns alone.
+        recompute
+            Compute them for all files, not only for those that lack some: where the log is wrong.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column in files, or the predicate is not over partition columns alone.
+        UnsupportedFeatureError
+            The table may not be written by txlog.
+        DataFileError
+            A file is missing, unreadable, or other than the log says.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.statistics import ComputeStatistics
+
+        operation = ComputeStatistics(
+            self._table._context, columns, where=as_expression(where), recompute=recompute
+        )
+        return self._table._run(operation, txn, user_metadata)
