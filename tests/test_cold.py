@@ -35,9 +35,11 @@ WORKS = {
     "write": ROWS + "import txlog; txlog.write(uri + '-2', rows, partition_by=['day', 'price'])",
     "delete": OPEN + ".delete('id = 2')",
     "delete all": OPEN + ".delete(None)",
-    "compact": OPEN + ".compact()",
-    "compute_statistics": OPEN + ".compute_statistics(recompute=True)",
-    "checkpoint": OPEN + ".checkpoint(); txlog.Table(uri).to_arrow(where='id < 5')",
+    "transaction": ROWS + OPEN + "; change = table.transaction(); tx = change.__enter__(); "
+    "tx.delete('id = 2'); tx.append(rows); change.__exit__(None, None, None)",
+    "compact": OPEN + ".optimize.compact()",
+    "compute_statistics": OPEN + ".optimize.compute_statistics(recompute=True)",
+    "checkpoint": OPEN + ".maintenance.checkpoint(); txlog.Table(uri).to_arrow(where='id < 5')",
     "restore": OPEN + ".restore(0)",
     "add_columns": OPEN + "; table.alter.add_features('txlog.fragments'); "
     "table.alter.add_columns({'more': 'id + 1'}); table.to_arrow()",

@@ -135,7 +135,7 @@ class Both(RuleBasedStateMachine):
         predicate = data.draw(self.over(PREDICATES))
         ours, twin = (
             [(fragment.fragment_id, fragment.delete(predicate)) for fragment in found]
-            for found in (self.ours.fragments(), self.twin.fragments())
+            for found in (self.ours.fragments(), self.twin.get_fragments())
         )
         assert [left is None for _, left in ours] == [left is None for _, left in twin]
         arguments = [
@@ -163,7 +163,7 @@ class Both(RuleBasedStateMachine):
             self.twin.add_columns(columns)
             return
         ours = [fragment.merge_columns(columns) for fragment in self.ours.fragments()]
-        twin = [fragment.merge_columns(columns) for fragment in self.twin.fragments()]
+        twin = [fragment.merge_columns(columns) for fragment in self.twin.get_fragments()]
         if ours:
             self.commit(
                 txlog.Operation.Merge([held for held, _ in ours], ours[0][1]),
@@ -185,7 +185,7 @@ class Both(RuleBasedStateMachine):
         text = data.draw(self.over([*given, name]))
         self.ours.alter.replace_columns({name: text})
         changed = []
-        for fragment in self.twin.fragments():
+        for fragment in self.twin.get_fragments():
             found = fragment.scanner(columns={name: text}, with_row_id=True).to_table()
             changed.append(fragment.update_columns(found, left_on="_rowid"))
         update = lance.LanceOperation.Update(
@@ -239,7 +239,7 @@ class Both(RuleBasedStateMachine):
     def same(self) -> None:
         self.twin = lance.dataset(self.twin.uri)
         assert self.ours.schema == self.twin.schema
-        ours, twin = self.ours.fragments(), self.twin.fragments()
+        ours, twin = self.ours.fragments(), self.twin.get_fragments()
         for said in (
             lambda f: f.fragment_id,
             lambda f: f.physical_rows,

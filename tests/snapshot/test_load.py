@@ -262,7 +262,7 @@ def test_a_wrong_hint_changes_nothing(make: Make, log: Path, hint: bytes) -> Non
     table = make(4)
     table.maintenance.checkpoint()
     (log / "_last_checkpoint").write_bytes(hint)
-    with pytest.warns(TxlogWarning, match=r"_last_checkpoint .*Table\.checkpoint"):
+    with pytest.warns(TxlogWarning, match=r"_last_checkpoint .*Table\.maintenance\.checkpoint"):
         found = [values(txlog.Table(table.uri, version)) for version in (0, 1, 2, 3, None)]
     assert found == [[], [1], [1, 2], [1, 2, 3], [1, 2, 3]]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.table import handle
+from txlog.snapshot import live_files
 
 
 def xs(*values: int) -> pa.Table:
@@ -19,7 +19,7 @@ def test_files_that_are_read_while_the_table_moves_on_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = txlog.write(tmp_path / "t", xs(*range(10)))
-    load_files = handle.load_files
+    load_files = live_files.load_files
     calls = []
 
     def load_and_append(*args: Any) -> Any:
@@ -29,7 +29,7 @@ def test_files_that_are_read_while_the_table_moves_on_are_not_kept(
             table.append(xs(*range(20)))  # As another thread would.
         return state
 
-    monkeypatch.setattr(handle, "load_files", load_and_append)
+    monkeypatch.setattr(live_files, "load_files", load_and_append)
     assert table.files().num_rows == 1  # Of the version that it was at when this began.
     assert (table.version, table.count()) == (1, 30)
     assert table.files().num_rows == len(table.fragments()) == 2

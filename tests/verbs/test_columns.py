@@ -282,8 +282,9 @@ def test_bad_columns_leave_nothing(table: txlog.Table, columns: Any, reason: str
 
 
 def test_bad_names(table: txlog.Table) -> None:
-    for verb in (table.alter.drop_columns, table.alter.replace_columns):
-        argument: Any = "nothing" if verb == table.alter.drop_columns else {"nothing": "1"}
+    drop = table.alter.drop_columns
+    for verb in (drop, table.alter.replace_columns):
+        argument: Any = "nothing" if verb == drop else {"nothing": "1"}
         with pytest.raises(txlog.InvalidInputError, match="no such column"):
             verb(argument)
     with pytest.raises(txlog.InvalidInputError, match="no such column"):

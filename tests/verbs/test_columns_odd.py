@@ -393,7 +393,7 @@ def test_rows_that_come_back_meanwhile(table: txlog.Table, verb: str) -> None:
     table.restore(1)
     late._latest = lambda: seen  # type: ignore[method-assign]
     name = "t" if verb == "replace_columns" else "y"
-    getattr(late, verb)({name: "CAST(x + 1 AS STRING)"})
+    getattr(late.alter, verb)({name: "CAST(x + 1 AS STRING)"})
     assert column(late, name) == [str(x + 1) for x in range(12)]
     live = set(late.files()["path"].to_pylist())
     assert {path.name for path in Path(table.uri).glob("*.parquet")} == live
