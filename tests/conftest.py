@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -11,15 +12,25 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 
+from txlog.store.local.disk import Disk
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HERE = Path(__file__).parent
+
 # Machines are shared, so a time limit for one example would fail at random.
 settings.register_profile(
-    "txlog", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "thorough",
+    deadline=None,
+    max_examples=100,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("txlog")
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=33)
+settings.load_profile("quick")  # `--hypothesis-profile=thorough` takes all examples.
 
+SESSIONS = {"spark", "remote"}  # Fixtures that start Spark, and serve many tests.
 SPARK_SETTINGS = {
     "spark__master": "local[2]",
     "spark__ui__enabled": "false",
@@ -31,6 +42,14 @@ SPARK_SETTINGS = {
     "spark__sql__session__timeZone": "UTC",
     "spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests of one Spark session to one process: there is one JVM, not two."""
+    for item in items:
+        if SESSIONS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +77,16 @@ def _quiet(request: pytest.FixtureRequest) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of tests need not survive a power cut; `tests/store` shows that they would."""
+    if "store" not in request.path.relative_to(HERE).parts:
+        for name in ("sync", "sync_data", "sync_folder"):
+            monkeypatch.setattr(Disk, name, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

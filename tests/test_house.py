@@ -1,11 +1,13 @@
 """The house itself: who imports whom, what is public, what the wheel holds."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ ORDER = (
     "protocol", "expressions", "fragments", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "changes", "stream", "commit", "data_files",
-    "verbs", "table", "spark_ext", "cli", "testing",
+    "verbs", "table", "spark_ext", "cli", "testing", "__main__",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]
 IMPURE = {"os", "io", "time", "random", "uuid", "threading", "socket", "subprocess", "pathlib",
@@ -101,6 +103,84 @@ def test_rooms_use_pyarrow_without_pandas(path: Path) -> None:
     assert [line for line in lines if SLOW.search(line) and "pc.fill_null(" not in line] == []
 
 
+def modules_imported(path: Path) -> set[Path]:
+    """Return the modules of txlog that a module imports, inside functions too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if path.name == "__init__.py":  # A lazy face names what is below it for type checkers alone.
+        tree.body = [
+            node
+            for node in tree.body
+            if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ]
+    imported = set()
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            # A name of a package is a module of it, or of its `__init__`.
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in below if file_of(name) is not None]
+            names = modules if len(modules) == len(below) else [node.module, *modules]
+        imported |= {file for name in names if (file := file_of(name)) is not None}
+    return imported - {path}
+
+
+def file_of(module: str) -> Path | None:
+    if module.partition(".")[0] != "txlog":
+        return None
+    path = ROOT.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.exists():
+            return file
+    return None
+
+
+def knots(imports: dict[Path, set[Path]]) -> list[list[str]]:
+    """Return the groups of modules that import each other, in a ring or directly."""
+    left = dict(imports)
+    while ends := [path for path, others in left.items() if not others & left.keys()]:
+        for path in ends:  # It imports nothing that is left: it is in no ring.
+            del left[path]
+    while ends := left.keys() - set().union(*left.values()):
+        for path in ends:  # Nothing that is left imports it.
+            del left[path]
+    reached = {path: {path} for path in left}
+    for path, found in reached.items():
+        todo = [path]
+        while todo:
+            new = (left[todo.pop()] & left.keys()) - found
+            found |= new
+            todo += new
+    rings = {
+        tuple(sorted(str(other) for other in reached[path] if path in reached[other]))
+        for path in left
+    }
+    return sorted([*ring] for ring in rings if len(ring) > 1)
+
+
+def test_knots_are_seen() -> None:
+    a, b, c, d = map(Path, "abcd")
+    assert knots({a: {b}, b: {c}, c: {d}, d: set()}) == []
+    assert knots({a: {b}, b: {a}, c: {d}, d: {c}}) == [["a", "b"], ["c", "d"]]
+    assert knots({a: {b}, b: {c}, c: {b, d}, d: set()}) == [["b", "c"]]
+
+
+def test_modules_import_each_other_in_no_knot() -> None:
+    assert knots({path: modules_imported(path) for path in MODULES}) == []
+
+
+def test_the_example_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = txlog.__doc__ or ""
+    example = "\n".join(line for line in text.splitlines() if line.startswith("    "))
+    assert len(example.splitlines()) == 7
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(inspect.cleandoc(example), names)
+    assert names["rows"].to_pydict() == {"carrier": ["UA"]}
+    assert names["before"].to_pydict() == {"carrier": ["UA", "B6"], "delay": [12, 47]}
+
+
 def run_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
@@ -159,10 +239,3 @@ def test_the_code_is_clean(command: tuple[str, ...]) -> None:
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_ci_runs_what_the_readme_says() -> None:
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    lines = script.strip().splitlines()
-    command, _ = (line.replace("--quiet ", "") for line in lines if "install --quiet" in line)
-    assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

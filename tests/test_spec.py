@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def rules() -> list[str]:
     ]
 
 
+@cache
 def marked() -> dict[str, list[str]]:
     """Return each rule that tests are marked with, and those tests."""
     found: dict[str, list[str]] = {}

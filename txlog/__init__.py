@@ -1,5 +1,16 @@
 """ACID tables for PySpark and Arrow: the Delta transaction log in pure Python.
 
+Write a table, change it, and read it back, at its latest version or an older one::
+
+    import pyarrow as pa
+    import txlog
+
+    table = txlog.write("flights", pa.table({"carrier": ["UA", "B6"], "delay": [12, 47]}))
+    table.append(pa.table({"carrier": ["DL"], "delay": [3]}))
+    table.delete("delay > 40")
+    rows = table.scan(columns=["carrier"], where=txlog.col("delay") > 5).to_arrow()
+    before = txlog.Table("flights", version=0).to_arrow()
+
 A name is imported when it is asked for: whoever only reads does not wait for what writes.
 """
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spelling import STYLES, spelled
 
 import txlog
+from tests.examples import examples
 from txlog.actions.bulk import decode_large
 from txlog.actions.columns import decode_rows
 from txlog.actions.ndjson import rows
@@ -174,7 +175,7 @@ def uris(root: Path, where: str | None) -> list[str]:
     return sorted(uri.rpartition("/")[2] for uri in txlog.Table(root).file_uris(where))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.lists(st.lists(statistics | st.none(), min_size=1, max_size=4), min_size=1, max_size=3),
     st.randoms(use_true_random=False),

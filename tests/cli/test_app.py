@@ -1,10 +1,18 @@
 """The commands, as a shell calls them."""
 
+import os
+import shlex
+import signal
 import subprocess
 import sys
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import deltalake
 import orjson
+import polars
 import pyarrow as pa
 import pytest
 
@@ -82,8 +90,6 @@ def test_compact_and_restore(path: str, capsys: pytest.CaptureFixture[str]) -> N
     assert as_json(capsys, "restore", path, "--version", "0")["version"] == 4
     assert run(["restore", path, "--version", "2"]) == 0
     assert "made version 5: " in capsys.readouterr().out
-    assert run(["restore", path]) == 1
-    assert "either a version or a timestamp" in capsys.readouterr().err
 
 
 def test_capabilities(path: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,6 +142,80 @@ def test_a_wrong_call_exits_with_2(
     assert capsys.readouterr().out == ""
 
 
+BOTH = ["--version", "0", "--timestamp", "2026-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["restore"], "say which version to go back to"),
+        (["restore", *BOTH], "say which version to go back to"),
+        (["show", *BOTH], "give one of the two, not both"),
+    ],
+)
+def test_a_version_or_a_time_and_not_both(
+    path: str, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert run([arguments[0], path, *arguments[1:]]) == 2
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())  # In a frame.
+    assert says in told
+    assert "--version" in told
+    assert "--timestamp" in told
+    assert txlog.Table(path).version == 2
+
+
+def test_the_version_of_txlog(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"txlog {txlog.__version__}\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "txlog", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"txlog {txlog.__version__}\n", "")
+
+
+def test_times_in_json_have_their_zone(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime.fromisoformat(as_json(capsys, "show", path)["timestamp"])
+    assert moment.utcoffset() == timedelta(0)
+    assert round(moment.timestamp() * 1000) == txlog.Table(path).timestamp_ms
+    # What it prints is a time that it takes.
+    assert as_json(capsys, "count", path, "--timestamp", moment.isoformat()) == {"rows": 3}
+
+
+@pytest.mark.parametrize("command", ["files", "fragments", "history", "capabilities", "show"])
+def test_tables_fit_80_columns(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([command, path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    heads = {
+        "files": ["fragment", "rows", "deleted", "bytes", "partition", "path"],
+        "fragments": ["id", "durable", "rows", "deleted", "partition", "files"],
+        "history": ["version", "time (UTC)", "operation", "what it did", "engine"],
+        "capabilities": ["verb", "can", "features", "reason", "remedy"],
+    }
+    if command in heads:  # One line has them all, none cut.
+        assert any(all(head in line for head in heads[command]) for line in lines)
+    if command == "history":
+        assert "deleted rows: 1" in "\n".join(lines)
+
+
+def test_ctrl_c_while_a_command_runs(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(txlog.Table, "count", interrupted)
+    assert run(["count", path]) == 130
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("txlog.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 130
+
+
 def test_the_program_is_installed(path: str) -> None:
     program = Path(sys.executable).with_name("txlog")
     done = subprocess.run(
@@ -154,8 +234,9 @@ def test_demo_refuses_a_folder_that_is_not_empty(
 @pytest.mark.spark
 def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("txlog")
+    folder = tmp_path / "flights"  # polars.read_delta fails where a folder has a space.
     done = subprocess.run(
-        [str(program), "demo", "--excerpt", "--path", str(tmp_path / "flights")],
+        [str(program), "demo", "--excerpt", "--path", str(folder)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -164,10 +245,55 @@ def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All checks held" in done.stdout
     assert "✗" not in done.stdout
-    table = txlog.Table(tmp_path / "flights")
+    assert done.stderr == ""  # Neither Java nor Spark says anything.
+    table = txlog.Table(folder)
     deleted = int(table.history(1)[0]["operationMetrics"]["numDeletedRows"])
     assert deleted > 0
     assert table.count() == 8832 - deleted
+    # The commands that it ends with are right.
+    commands = [
+        line.strip() for line in done.stdout.partition("The table stays in")[2].splitlines()
+    ]
+    shown = [shlex.split(line) for line in commands if line.startswith("txlog ")]
+    assert [words[1] for words in shown] == ["show", "history", "files"]
+    for words in shown:
+        assert run(words[1:]) == 0
+    (polars_line,) = (line for line in commands if line.startswith("polars"))
+    assert eval(polars_line, {"polars": polars}).height == table.count()
+    (txlog_line,) = (line for line in commands if line.startswith("txlog.Table"))
+    assert eval(txlog_line, {"txlog": txlog}).num_rows == table.count()
+    (delta_line,) = (line for line in commands if line.startswith("deltalake"))
+    query = eval(delta_line, {"deltalake": deltalake})
+    assert pa.table(query.execute("SELECT count(*) AS n FROM t")).to_pylist() == [
+        {"n": table.count()}
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+def test_ctrl_c_in_the_demonstration_leaves_no_jvm(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("txlog")
+    demo = subprocess.Popen(
+        [str(program), "demo", "--excerpt", "--path", str(tmp_path / "flights")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("1."):  # Spark runs, and a stream begins.
+            break
+    os.killpg(demo.pid, signal.SIGINT)  # As a terminal does: to all of them.
+    _, told = demo.communicate(timeout=120)
+    assert (demo.returncode, told) == (130, "")
+    for _ in range(100):
+        try:
+            os.killpg(demo.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.2)
+    else:
+        os.killpg(demo.pid, signal.SIGKILL)
+        pytest.fail("processes of the demonstration are left")
 
 
 def test_a_plain_count_is_that_of_the_parser(

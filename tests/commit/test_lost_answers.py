@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, delete, overwrite
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions, as_schema
@@ -251,7 +252,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(steps)
 def test_what_was_acknowledged_is_there_once(plan: list[tuple[str, list[str], bool, int]]) -> None:
     """Two writers, one of them always with an old snapshot; every answer may be lost."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import mask
@@ -235,7 +236,7 @@ def not_(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(rows, max_size=6), predicates)
 def test_masks_agree_with_row_by_row(
     values: list[dict[tuple[str, ...], Any]], predicate: Expression
@@ -248,7 +249,7 @@ def test_masks_agree_with_row_by_row(
         assert mask(pickle.loads(pickle.dumps(bound)), batch).to_pylist() == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(rows, max_size=4), predicates)
 def test_text_reads_back_to_the_same_meaning(
     values: list[dict[tuple[str, ...], Any]], predicate: Expression

@@ -6,6 +6,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.actions.columns import FILE_ROWS, decode_rows
 from txlog.fragments.ids import PROVISIONAL, fragment_ids, places_of, provisional_ids
 
@@ -23,7 +24,7 @@ def files(paths: list[str], tags: dict[str, str] | None = None) -> pa.Table:
     return decode_rows([(0, adds, "0.json")])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(PATHS, max_size=40), st.lists(PATHS, max_size=12), st.integers(0, 3))
 def test_counts_are_those_of_a_sorted_list(
     others: list[str], wanted: list[str], offset: int
@@ -35,7 +36,7 @@ def test_counts_are_those_of_a_sorted_list(
     assert alike.tolist() == [held.count(path) for path in asked]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(PATHS, min_size=1, max_size=30, unique=True), st.data())
 def test_ids_are_those_of_all_files(paths: list[str], data: st.DataObject) -> None:
     live = files(paths)

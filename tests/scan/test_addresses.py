@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog import Expression, col
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
@@ -73,7 +74,7 @@ def filtered(table: txlog.Table, where: Expression) -> pa.Table:
 
 
 @pytest.mark.spec("FRG-42")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.integers(1, 10),
     st.integers(1, 4),

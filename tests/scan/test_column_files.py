@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import txlog
+from tests.examples import examples
 from txlog.fragments.deletion_vector import encode_vector, inline_descriptor
 
 FEATURES = ["deletionVectors", "txlog.fragments"]
@@ -108,7 +109,7 @@ tables = st.lists(
 
 
 @pytest.mark.spec("FRG-17", "FRG-18")
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     tables,
     st.sampled_from(

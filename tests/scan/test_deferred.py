@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog import TxlogError, col
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
@@ -133,7 +134,7 @@ histories = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(histories, st.sampled_from(["classic", "v2"]), st.booleans())
 def test_any_history(steps: list[str], policy: str, partitioned: bool) -> None:
     with TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:

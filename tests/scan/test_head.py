@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.scan.read import FragmentReader
 from txlog.scan.shares import limited
 
@@ -42,7 +43,7 @@ def keep_files(table: txlog.Table, fragments: set[int]) -> None:
             (Path(table.uri) / fragment.files[0].path).unlink()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=12),
     st.integers(1, 4),

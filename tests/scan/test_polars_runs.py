@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.scan import frames
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan
@@ -127,7 +128,7 @@ def mixtures(kinds: list[str]) -> st.SearchStrategy[list[tuple[str, str | None]]
     return st.lists(one, min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     files=mixtures(SOUND) | mixtures(list(KINDS)),
     deleted=st.lists(st.integers(0, 6 * ROWS - 1), unique=True, max_size=12),

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog import Expression, col
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
@@ -105,7 +106,7 @@ def as_text(found: pa.Table) -> list[str]:
     return [repr(row) for row in found.to_pylist()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables, st.integers(1, 3), st.booleans(), predicates, predicates, st.booleans())
 def test_pruned_rows_are_the_unpruned_ones(
     data: list[dict[str, Any]],
@@ -133,7 +134,7 @@ def test_pruned_rows_are_the_unpruned_ones(
             assert table.count(where) == unpruned(table, where).num_rows
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(tables, predicates, st.integers(1, 3), st.none() | st.integers(-3, 3))
 def test_pruned_row_groups_change_nothing(
     data: list[dict[str, Any]], where: Expression, size: int, deleted: int | None

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.scan.ranges import RowRange
 from txlog.scan.read import read_fragment
@@ -29,7 +30,7 @@ def rows_of(scan: Scan, ranges: list[RowRange | None]) -> pa.Table:
 
 
 @pytest.mark.spec("FRG-41")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.integers(1, 40),
     st.integers(1, 12),

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import txlog
+from tests.examples import examples
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import parse_sql, to_sql
@@ -881,7 +882,7 @@ def check(layout: Layout, wheres: list[Expression]) -> None:
             assert txlog.Table(table.uri).count(where) == wanted.num_rows, to_sql(where)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(questions())
 def test_skipping_changes_no_answer(question: tuple[Layout, list[Expression]]) -> None:
     check(*question)

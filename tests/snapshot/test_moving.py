@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 
 SCHEMA = pa.schema([("n", pa.int64()), ("p", pa.string())])
 WRITES = ["append", "add a column", "delete rows", "delete", "overwrite", "compact", "restore"]
@@ -68,7 +69,7 @@ def told(table: txlog.Table) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     steps=st.lists(st.sampled_from(STEPS), max_size=12),
     policy=st.sampled_from(["classic", "v2"]),

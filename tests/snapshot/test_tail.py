@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.actions.base import Action
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, Remove
@@ -51,7 +52,7 @@ def commit(version: int, held: list[Action]) -> Commit:
     return parse_commit(encode(held) or b"{}\n", file)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(st.tuples(actions(), st.booleans(), st.booleans()), max_size=12),
     st.integers(1, 4),

@@ -168,7 +168,7 @@ def test_partition_values_are_those_of_the_log(
     table = txlog.write(tmp_path / "a=b %c" / "täble", data, partition_by=["p"])
     if deleted:
         table.delete("id % 5 = 1")
-    for zone in ("UTC", "America/New_York"):
+    for zone in ("UTC", "America/New_York") if kind in ("at", "local", "day") else ("UTC",):
         spark.conf.set("spark.sql.session.timeZone", zone)
         try:
             found = read(spark, table.uri).toArrow()

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.actions.stats_text import stats_json
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import mask
@@ -132,7 +133,7 @@ def check(predicate: Expression, bounds: Bounds, table: pa.Table) -> None:
     assert not certain or truths == [True] * len(truths)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.lists(rows, min_size=1, max_size=4), predicates)
 def test_our_statistics_never_lie(values: list[dict[str, Any]], predicate: Expression) -> None:
     table = as_table(values)
@@ -146,7 +147,7 @@ def test_our_statistics_never_lie(values: list[dict[str, Any]], predicate: Expre
     check(bound, nothing, table)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(rows, min_size=1, max_size=4), predicates)
 def test_parquet_footers_never_lie(values: list[dict[str, Any]], predicate: Expression) -> None:
     table = as_table(values)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructField, StructType
 from txlog.stats import structs
@@ -140,7 +141,7 @@ def texts(draw: Any) -> str | None:
     return draw(st.sampled_from([text, f" {text}\t", text.replace(",", ", ")]))  # type: ignore[no-any-return]
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.lists(texts(), min_size=1, max_size=3))
 def test_the_quick_way_is_the_plain_one(held: list[str | None]) -> None:
     array = pa.array(held, pa.string())

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.examples import examples
 from tests.stream.stream_history import FEED, VERBS, History
 from txlog.changes.plan import CHANGE_COLUMNS
 from txlog.changes.read import read_changes
@@ -313,7 +314,7 @@ class Streaming(History, RuleBasedStateMachine):
 @pytest.mark.spec("STR-1", "STR-2", "STR-3", "STR-4", "STR-5", "STR-6", "STR-7", "STR-8", "STR-10")
 @pytest.mark.spec("STR-11", "STR-13")
 class TestStreaming(Streaming.TestCase):
-    settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+    settings = settings(max_examples=examples(8), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.exhaustive

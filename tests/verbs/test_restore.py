@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, delete, restore
 from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.commit.context import Context
@@ -493,7 +494,7 @@ STEPS = st.one_of(
 
 
 @pytest.mark.spec("FRG-33", "FRG-35", "FRG-36")
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.booleans(), st.booleans(), st.lists(STEPS, min_size=3, max_size=9))
 def test_any_order_of_verbs(vectors: bool, tracked: bool, steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder:

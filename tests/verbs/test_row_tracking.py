@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, delete
 from txlog.actions.file import Add
 from txlog.commit.context import Context
@@ -378,7 +379,7 @@ OPERATIONS = st.one_of(
 
 
 @pytest.mark.spec("FRG-30", "FRG-31", "FRG-32")
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.booleans(), st.sampled_from([(), ("p",)]), st.lists(OPERATIONS, min_size=2, max_size=8))
 def test_ids_stay_whatever_is_done(
     vectors: bool, partition_by: tuple[str, ...], operations: list[tuple[str, int]]

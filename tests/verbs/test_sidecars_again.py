@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from txlog.actions.checkpoint import Sidecar
 from txlog.actions.ndjson import encode
 from txlog.actions.table import Metadata, Protocol
@@ -110,7 +111,7 @@ def contents(rows: pa.Table) -> dict[str, dict[str, Any]]:
     return {name: {**row, "stats": orjson.loads(row["stats"] or "null")} for name, row in held}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(STEPS, st.integers(1, 5), st.sampled_from([V2, V2 | STRUCTS, CLASSIC, CLASSIC | STRUCTS]))
 def test_what_is_written_again_says_what_the_log_says(
     steps: list[Any], part_rows: int, properties: dict[str, str]

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, compute_statistics, delete
 from txlog.commit.context import Context
 from txlog.errors import DataFileError, InvalidInputError
@@ -104,7 +105,7 @@ def actions(table: txlog.Table) -> list[Row]:
 
 
 @pytest.mark.spec("FRG-38")
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(rows, min_size=1, max_size=9), st.integers(1, 4), st.sampled_from([(), ("p",)]))
 def test_they_are_those_that_writing_gives(
     data: list[Row], size: int, partition_by: tuple[str, ...]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 
 FORMS: dict[str, dict[str, str]] = {
     "vectors": {},
@@ -85,7 +86,7 @@ CHANGES = st.one_of(
 
 @pytest.mark.spec("CON-21")
 @pytest.mark.parametrize("form", ["vectors", "rewritten", "tracked", "lance", "stamped"])
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(changes=st.lists(CHANGES, min_size=1, max_size=5), meets_a_winner=st.booleans())
 def test_together_is_as_one_after_the_other(
     tmp_path_factory: pytest.TempPathFactory, form: str, changes: list[Change], meets_a_winner: bool

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 from tests.verb_calls import append, compact, compute_statistics, delete, overwrite, restore
 from txlog.commit.context import Context
 from txlog.commit.operation import Done
@@ -64,7 +65,7 @@ steps = st.lists(
 
 
 @pytest.mark.spec("FRG-30", "FRG-34", "FRG-35", "FRG-39")
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.booleans(), st.sampled_from([(), ("p",)]), st.sampled_from(["0", "32"]), steps)
 def test_all_land_one_after_the_other(
     vectors: bool, partition_by: tuple[str, ...], indexed: str, found: list[tuple[str, int]]

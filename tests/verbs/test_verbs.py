@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 
 Row = dict[str, Any]
 
@@ -117,7 +118,7 @@ def check(table: txlog.Table, expected: list[Row]) -> None:
     assert stated == len(expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(operations, max_size=7),
     st.booleans(),

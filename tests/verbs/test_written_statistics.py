@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
+from tests.examples import examples
 
 SCHEMA = pa.schema(
     [
@@ -48,7 +49,7 @@ def plain_bounds(values: list[Any]) -> tuple[Any, Any]:
     return min(numbers), None if len(numbers) < len(known) else max(numbers)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(rows, min_size=1, max_size=8), st.integers(1, 8))
 def test_statistics_agree_with_a_plain_loop(data: list[dict[str, Any]], size: int) -> None:
     with TemporaryDirectory() as root:

@@ -1,20 +1,29 @@
 """The command line.
 
-Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call.
+Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import sys
 
+from txlog.cli.codes import INTERRUPTED
+
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line and exit with its code."""
+    try:
+        raise SystemExit(_run())
+    except KeyboardInterrupt:  # Before the commands, or after them.
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _run() -> int:
     from txlog.cli.plain import count, is_plain
 
     words = sys.argv[1:]
     if is_plain(words):
-        raise SystemExit(count(words[1]))
+        return count(words[1])
     try:
         from txlog.cli.app import run
     except ImportError as error:
@@ -25,5 +34,5 @@ def main() -> None:
             "pip install 'pyspark-txlog[cli]'",
             file=sys.stderr,
         )
-        raise SystemExit(2) from None
-    raise SystemExit(run())
+        return 2
+    return run()

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from txlog.cli.output import error_text, print_json, print_table, print_text
+from txlog.cli.codes import INTERRUPTED
+from txlog.cli.output import error_text, metrics_text, print_json, print_table, print_text
+from txlog.commit.operation import Outcome
 from txlog.errors import TxlogError
 from txlog.table.table import Table
+from txlog.version import __version__
+
+
+class _Commands(TyperGroup):
+    """The commands; Ctrl-C ends each quietly, with the exit code of an interrupt."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the arguments name."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+
 
 if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
 
 app = typer.Typer(
+    cls=_Commands,
     name="txlog",
     help="ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration.",
     no_args_is_help=True,
@@ -29,13 +47,14 @@ Version = Annotated[int | None, typer.Option("--version", help="This version, no
 Moment = Annotated[
     str | None, typer.Option("--timestamp", help="The latest version at this time (ISO 8601).")
 ]
+_ONE_OF_TWO = "'--version' / '--timestamp'"
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
     try:
-        app(arguments, standalone_mode=True)
+        app(arguments, prog_name="txlog", standalone_mode=True)
     except TxlogError as error:
         print(error_text(error), file=sys.stderr)
         return 1
@@ -44,9 +63,43 @@ def run(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _time(moment_ms: int) -> str:
-    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
-    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+def _print_version(asked: bool) -> None:
+    if asked:
+        print_text(f"txlog {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print txlog's version."
+        ),
+    ] = False,
+) -> None:
+    """ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration."""
+
+
+def _open(table: str, version: int | None, timestamp: str | None) -> Table:
+    """Open a table at a version or a time, or at its latest version."""
+    if version is not None and timestamp is not None:
+        raise typer.BadParameter("give one of the two, not both", param_hint=_ONE_OF_TWO)
+    return Table(table, version=version, timestamp=timestamp)
+
+
+def _iso(time_ms: int) -> str:
+    """Return a time in ISO 8601, in UTC, with its zone."""
+    return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _clock(time_ms: int) -> str:
+    """Return a time in UTC for a column whose head says so."""
+    return _utc(time_ms).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _utc(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 @app.command()
@@ -54,14 +107,14 @@ def show(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Say what a table is: version, protocol, size, properties."""
-    found = Table(table, version=version, timestamp=timestamp)
+    found = _open(table, version, timestamp)
     files = found.files()
     fact: dict[str, Any] = {
         "uri": found.uri,
         "id": found.metadata.id,
         "name": found.metadata.name,
         "version": found.version,
-        "timestamp": _time(found.timestamp_ms),
+        "timestamp": _iso(found.timestamp_ms),
         "rows": found.count(),
         "files": files.num_rows,
         "bytes": sum(files["size_bytes"].to_pylist()),
@@ -94,13 +147,14 @@ def history(
         [
             [
                 entry["version"],
-                _time(entry["timestamp"]),
+                _clock(entry["timestamp"]),
                 entry.get("operation"),
-                ", ".join(f"{k} {v}" for k, v in (entry.get("operationMetrics") or {}).items()),
+                metrics_text(entry.get("operationMetrics") or {}),
                 entry.get("engineInfo"),
             ]
             for entry in entries
         ],
+        whole=("time (UTC)",),
     )
 
 
@@ -109,7 +163,7 @@ def schema(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the columns."""
-    found = Table(table, version=version, timestamp=timestamp)
+    found = _open(table, version, timestamp)
     rows = [
         {
             "name": field.name,
@@ -127,9 +181,23 @@ def files(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the data files."""
-    found = Table(table, version=version, timestamp=timestamp).files()
-    rows = found.drop_columns(["stats"]).to_pylist(maps_as_pydicts="strict")
-    _print_rows(f"Files of {table}", rows, json)
+    listed = _open(table, version, timestamp)
+    rows = listed.files().drop_columns(["stats"]).to_pylist(maps_as_pydicts="strict")
+    if json:
+        print_json(rows)
+        return
+    shown = [
+        {
+            "fragment": row["fragment_id"],
+            "rows": row["num_records"],
+            "deleted": row["num_deleted"],
+            "bytes": row["size_bytes"],
+            "partition": row["partition_values"],
+            "path": row["path"],
+        }
+        for row in rows
+    ]
+    _print_rows(f"Files of {table}", _without_partition(shown, listed), json=False)
 
 
 @app.command()
@@ -137,8 +205,8 @@ def fragments(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """List the fragments: what tasks read, and what deletions refer to."""
-    found = Table(table, version=version, timestamp=timestamp).fragments()
-    rows = [
+    listed = _open(table, version, timestamp)
+    rows: list[dict[str, Any]] = [
         {
             "id": fragment.id,
             "durable": fragment.is_durable,
@@ -147,9 +215,30 @@ def fragments(
             "partition_values": dict(fragment.partition_values),
             "files": [file.path for file in fragment.files],
         }
-        for fragment in found
+        for fragment in listed.fragments()
     ]
-    _print_rows(f"Fragments of {table}", rows, json)
+    if json:
+        print_json(rows)
+        return
+    shown = [
+        {
+            "id": row["id"],
+            "durable": row["durable"],
+            "rows": row["physical_rows"],
+            "deleted": row["deleted_rows"],
+            "partition": row["partition_values"],
+            "files": "\n".join(row["files"]),
+        }
+        for row in rows
+    ]
+    _print_rows(f"Fragments of {table}", _without_partition(shown, listed), json=False)
+
+
+def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[str, Any]]:
+    """Return rows without the column of partition values if the table has no partitions."""
+    if table.partition_columns:
+        return rows
+    return [{name: row[name] for name in row if name != "partition"} for row in rows]
 
 
 @app.command()
@@ -161,7 +250,7 @@ def count(
     json: Json = False,
 ) -> None:
     """Count the rows."""
-    rows = Table(table, version=version, timestamp=timestamp).count(where)
+    rows = _open(table, version, timestamp).count(where)
     if json:
         print_json({"rows": rows})
     else:
@@ -173,7 +262,7 @@ def capabilities(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Tell for each verb whether the table lets it be done, and if not, why."""
-    found = Table(table, version=version, timestamp=timestamp).capabilities()
+    found = _open(table, version, timestamp).capabilities()
     rows = [
         {
             "verb": verb,
@@ -184,7 +273,7 @@ def capabilities(
         }
         for verb, capability in found.items()
     ]
-    _print_rows(f"Capabilities of {table}", rows, json)
+    _print_rows(f"Capabilities of {table}", rows, json, whole=("verb",))
 
 
 @app.command()
@@ -192,7 +281,7 @@ def verify(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Hold a version against its checksum (.crc); exits with 1 if they differ."""
-    report = Table(table, version=version, timestamp=timestamp).maintenance.verify_checksum()
+    report = _open(table, version, timestamp).maintenance.verify_checksum()
     if json:
         print_json(
             {
@@ -223,6 +312,10 @@ def restore(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:
     """Make a new version that is what an older one was."""
+    if (version is None) == (timestamp is None):
+        raise typer.BadParameter(
+            "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO
+        )
     _print_outcome(Table(table).restore(version, timestamp), json)
 
 
@@ -261,9 +354,11 @@ def _print_outcome(outcome: Outcome, json: bool) -> None:
         print_text(f"made version {outcome.version}: {metrics}")
 
 
-def _print_rows(title: str, rows: list[dict[str, Any]], json: bool) -> None:
+def _print_rows(
+    title: str, rows: list[dict[str, Any]], json: bool, *, whole: Sequence[str] = ()
+) -> None:
     if json:
         print_json(rows)
     else:
         names = list(rows[0]) if rows else ["nothing"]
-        print_table(title, names, [list(row.values()) for row in rows])
+        print_table(title, names, [list(row.values()) for row in rows], whole=whole)

@@ -5,10 +5,15 @@ Every figure that it prints is checked against the source data; it fails if one 
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
+import shlex
+import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 
 from txlog.arrow import pc, pq
@@ -71,14 +77,15 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
     AlreadyExistsError
         The folder for the table is not empty.
     """
-    try:
-        from txlog.spark_ext import session
-    except ImportError as error:
+    if importlib.util.find_spec("pyspark") is None:
         raise UnsupportedFeatureError(
             features=("Spark",),
-            reason=f"the demonstration needs Spark: {error}",
+            reason="the demonstration needs Spark, and the package pyspark is not installed",
             remedy="Install it: pip install 'pyspark-txlog[demo]'",
-        ) from error
+        )
+    from txlog.spark_ext.sessions import ensure_java
+
+    ensure_java()  # Its error comes before any output.
     if path is not None and path.exists() and any(path.iterdir()):
         raise AlreadyExistsError(
             path=str(path), reason="the folder is not empty", remedy="Name a new one"
@@ -93,28 +100,72 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
         stage = _Stage(
             flights, home / "landing", path or home / "flights", home / "checkpoint", out
         )
-        spark = _started(session, out)
+        spark = _started(out, home / "stderr")
         try:
             for act in (_stream, _look, _delete, _travel, _scan):
                 act(stage, spark)
         finally:
             spark.stop()
-        if path is not None:
-            out.print(f"\nThe table is yours: txlog show {path}")
     out.print("\n[green]All checks held.[/green]" if stage.ok else "\n[red]A check failed.[/red]")
+    _tell_what_next(out, path)
     return stage.ok
 
 
-def _started(session: Callable[..., SparkSession], out: Console) -> SparkSession:
+def _tell_what_next(out: Console, path: Path | None) -> None:
+    """Print the commands to go on with."""
+    if path is None:
+        out.print("\nThe table is gone. To keep one: [bold]txlog demo --path flights[/bold]")
+        return
+    folder = str(path)
+    where = shlex.quote(folder)
+    out.print(f"\nThe table stays in {escape(folder)}. Look at it:")
+    for command in ("show", "history", "files"):
+        _print_line(out, f"txlog {command} {where}")
+    out.print("And read it in Python, with txlog, polars or deltalake:")
+    _print_line(out, f"txlog.Table({folder!r}).to_arrow()")
+    _print_line(out, f"polars.read_delta({folder!r})")
+    _print_line(out, f"deltalake.QueryBuilder().register('t', deltalake.DeltaTable({folder!r}))")
+
+
+def _print_line(out: Console, text: str) -> None:
+    """Print a line to be copied: as it is, in one piece."""
+    out.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """Send the standard error of this process, and of those it starts, to a file."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except Exception:
+        os.write(terminal, path.read_bytes())  # It may say why.
+        raise
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def _started(out: Console, log: Path) -> SparkSession:
+    """Start Spark; what its Java process prints goes to the file `log`."""
+    from txlog.spark_ext.sessions import session
+
     out.print("Starting Spark …")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    with as_file(files("txlog.cli").joinpath("data", "log4j2.properties")) as logging:
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # It logs Ctrl-C with a traceback.
+    with as_file(files("txlog.cli").joinpath("data", "log4j2.properties")) as log_settings:
         quiet = {
             **_QUIET,
-            "spark__driver__extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
+            "spark__driver__extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings} "
+            "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # It runs for seconds, not for hours.
         }
-        spark = session("txlog demo", spark__master="local[2]", **quiet)
+        with _errors_to(log):
+            spark = session("txlog demo", spark__master="local[2]", **quiet)
     out.print(f"Spark {spark.version}, and no JVM package besides.")
     return spark
 

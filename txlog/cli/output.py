@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,14 +15,18 @@ from txlog.errors import TxlogError
 if TYPE_CHECKING:
     from rich.console import Console
 
+_CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
+
 
 def console() -> Console:
-    """Return the console; without a terminal, lines are as long as they need to be."""
+    """Return the console: as wide as the terminal; without one, as `COLUMNS` says, or 200."""
     from rich.console import Console
 
     if sys.stdout.isatty():
         return Console()
-    return Console(width=200, force_terminal=False, color_system=None)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) else 200
+    return Console(width=width, force_terminal=False, color_system=None)
 
 
 def print_json(value: Any) -> None:
@@ -34,18 +40,58 @@ def print_text(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def print_table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows as a table."""
+def print_table(
+    title: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    whole: Sequence[str] = (),
+) -> None:
+    """Print rows as a table that fits the console: texts fold, numbers stay whole.
+
+    Parameters
+    ----------
+    whole
+        Further columns whose values are not folded.
+    """
+    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table as Grid
 
-    grid = Grid(title=title or None, show_header=any(names), title_justify="left")
-    for at, name in enumerate(names):
-        number = bool(rows) and all(type(row[at]) in (int, float) for row in rows)
-        grid.add_column(name, justify="right" if number else "left", overflow="fold")
+    grid = Grid(
+        title=title or None,
+        show_header=any(names),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    for place, name in enumerate(names):
+        values = [row[place] for row in rows]
+        number = any(type(value) in (int, float) for value in values) and all(
+            value is None or type(value) in (int, float) for value in values
+        )
+        grid.add_column(
+            name,
+            justify="right" if number else "left",
+            overflow="fold",
+            no_wrap=number or name in whole,
+        )
     for row in rows:
         grid.add_row(*(escape(_text(value)) for value in row))
     console().print(grid)
+
+
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """Return what an operation did, one figure a line, in words; zeros are left out."""
+    return "\n".join(
+        f"{_words(name)}: {value}" for name, value in metrics.items() if str(value) != "0"
+    )
+
+
+def _words(name: str) -> str:
+    """Return a metric's name as words: `numOutputRows` is `output rows`."""
+    return _CAPITAL.sub(r" \1", name.removeprefix("num")).strip().lower()
 
 
 def _text(value: Any) -> str:

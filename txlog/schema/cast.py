@@ -86,7 +86,9 @@ def _list(array: pa.Array, kind: ArrayType, target: Any) -> pa.Array:
     ends = pc.cumulative_sum(lengths)
     if ends[-1].as_py() > _LARGEST_OFFSET:
         raise ValueError(f"a batch holds more than {_LARGEST_OFFSET} list elements")
-    offsets = pa.concat_arrays([pa.repeat(arrow_scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
+    starts = pa.concat_arrays([pa.repeat(arrow_scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
+    # Arrow before 26 refuses a mask beside offsets with a validity bitmap, even without nulls.
+    offsets = pa.Array.from_buffers(starts.type, len(starts), [None, starts.buffers()[1]])
     values = cast_array(elements, kind.element, target.value_type)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 

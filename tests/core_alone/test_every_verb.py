@@ -1,0 +1,222 @@
+"""Every public verb that needs no extra, with the core's dependencies and pytest alone.
+
+`.ci/environments` runs this folder in an environment of its own, without the suite's conftest.
+"""
+
+import ast
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import txlog
+from txlog import col, lit
+from txlog.scan.scan import Scan
+from txlog.table.fragment import TableFragment
+
+ROWS = pa.table({"n": pa.array([1, 2, 3, 4], pa.int64()), "p": ["x", "x", "y", None]})
+NEEDS_EXTRA = {"to_polars", "to_pandas"}  # See test_extras.py.
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    return txlog.write(tmp_path / "table", ROWS, partition_by="p")
+
+
+def numbers(table: txlog.Table | Scan) -> list[int]:
+    return sorted(table.to_arrow()["n"].to_pylist())
+
+
+def test_create_write_and_open(tmp_path: Path) -> None:
+    uri = tmp_path / "table"
+    assert not txlog.Table.exists(uri)
+    table = txlog.Table.create(uri, ROWS.schema, name="flights", description="of a test")
+    assert txlog.Table.exists(uri)
+    assert (table.version, table.count(), table.metadata.name) == (0, 0, "flights")
+    with pytest.raises(txlog.AlreadyExistsError):
+        txlog.Table.create(uri, ROWS.schema)
+    for mode in ("append", "overwrite", "ignore"):
+        table = txlog.write(uri, ROWS, mode)
+    assert (table.version, table.count(), table.outcome) == (2, 4, None)
+    memory = txlog.write("memory://core-alone", ROWS, mode="overwrite")
+    assert numbers(memory) == [1, 2, 3, 4]
+
+
+def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
+    assert table.schema.names == ["n", "p"]
+    assert [field.name for field in table.delta_schema.fields] == ["n", "p"]
+    assert table.partition_columns == ["p"]
+    assert table.properties["delta.enableDeletionVectors"] == "true"
+    assert "deletionVectors" in table.protocol.writer_features
+    assert table.snapshot.version == table.version == 0
+    assert txlog.Table(table.uri, timestamp=table.timestamp_ms).version == 0
+    assert table.store is not None
+    assert table.history(1)[0]["version"] == 0
+    assert table.files()["num_records"].to_pylist() == [2, 1, 1]
+    assert len(table.file_uris("n < 3")) == 1
+    assert table.capabilities()["append"].can is True
+    assert isinstance(table.capabilities()["append"], txlog.Capability)
+    assert isinstance(table.verify_checksum(), txlog.ChecksumReport)
+    assert pickle.loads(pickle.dumps(table)).count() == 4
+
+
+def test_reading(table: txlog.Table) -> None:
+    assert numbers(table.scan(where="n > 1 AND p = 'x'")) == [2]
+    assert table.to_arrow(["n"], where=(col("n") + lit(1)) > 4).to_pylist() == [{"n": 4}]
+    assert sum(batch.num_rows for batch in table.to_batches()) == 4
+    assert table.head(2).num_rows == 2
+    assert table.count("p IS NULL") == 1
+    with_address = table.to_arrow(["n", "_rowaddr", "_rowid"])
+    assert table.take(with_address["_rowaddr"][:2]).num_rows == 2
+
+
+def test_scans(table: txlog.Table) -> None:
+    scan = table.scan(where="p = 'y'")
+    assert scan.schema == table.schema
+    assert len(scan.fragments()) == len(scan.file_uris()) == 1
+    assert scan.to_table() == scan.to_arrow() == pa.table(scan)
+    assert sum(batch.num_rows for batch in scan.to_batches()) == 1
+    assert scan.to_reader().read_all() == scan.to_arrow()
+    assert scan.head(1).num_rows == scan.count() == scan.count_rows() == 1
+    explanation = scan.explain()
+    assert isinstance(explanation, txlog.Explanation)
+    assert "1 of 3" in str(explanation) or explanation.files_to_read == 1
+
+
+def test_changing_rows(table: txlog.Table) -> None:
+    assert table.append(ROWS.slice(0, 1), txn=("loader", 1)).version == 1
+    assert table.append(ROWS.slice(0, 1), txn=("loader", 1)).skipped
+    assert table.transaction_version("loader") == 1
+    assert table.delete("n = 1").metrics["numDeletedRows"] == 2
+    two: txlog.Expression = col("n") == 2
+    assert table.delete(two).version == 3
+    assert numbers(table) == [3, 4]
+    table.overwrite(pa.table({"n": [30], "p": ["y"]}), "p = 'y'")
+    assert numbers(table) == [4, 30]
+    table.overwrite(pa.table({"n": [31], "p": ["y"]}), partition_mode="dynamic")
+    table.append(pa.table({"n": [5], "p": ["x"], "q": [1.5]}), schema_mode="merge")
+    assert table.schema.names == ["n", "p", "q"]
+    assert numbers(table.refresh()) == [4, 5, 31]
+    with pytest.raises(txlog.SchemaMismatchError):
+        table.append(pa.table({"n": ["text"]}))
+
+
+def test_several_changes_in_one_version(table: txlog.Table) -> None:
+    with table.transaction() as transaction:
+        transaction.append(ROWS)
+        transaction.delete("n = 1")
+    assert (table.version, numbers(table)) == (1, [2, 2, 3, 3, 4, 4])
+
+
+def test_upkeep(table: txlog.Table) -> None:
+    table.append(ROWS)
+    table.delete("n = 4")
+    assert table.compact().version == 3
+    assert numbers(table) == [1, 1, 2, 2, 3, 3]
+    assert table.compute_statistics(recompute=True).version is None  # The log is right.
+    assert table.checkpoint() == 3
+    assert txlog.Table(table.uri).count() == 6
+    assert table.restore(version=0).version == 4
+    assert numbers(table) == [1, 2, 3, 4]
+    assert txlog.Table(table.uri, version=3).count() == 6
+
+
+def test_changes(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "table", ROWS)
+    # Another writer turns the change data feed on, and adds the same rows once more.
+    log = tmp_path / "table" / "_delta_log"
+    actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
+    (add,) = (action["add"] for action in actions if "add" in action)
+    features = ["changeDataFeed", "deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": features}
+    metadata["configuration"]["delta.enableChangeDataFeed"] = "true"
+    shutil.copy(tmp_path / "table" / add["path"], tmp_path / "table" / "again.parquet")
+    commit = [
+        {"protocol": {**protocol, "readerFeatures": ["deletionVectors"]}},
+        {"metaData": metadata},
+        {"add": {**add, "path": "again.parquet"}},
+    ]
+    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, commit)))
+    changes = table.refresh().changes(1, 1)
+    assert isinstance(changes, txlog.Changes)
+    assert changes.to_arrow()["_change_type"].to_pylist() == ["insert"] * 4
+
+
+@pytest.mark.parametrize("form", ["delta", "lance"])
+def test_columns(tmp_path: Path, form: str) -> None:
+    table = txlog.Table.create(
+        tmp_path / "table",
+        ROWS.schema,
+        properties={"txlog.deletionFormat": form} if form == "lance" else {},
+    )
+    table.append(ROWS)
+    table.add_features("txlog.fragments")
+    table.add_columns({"twice": "2 * n"})
+    table.add_columns({"next": lambda batch: pc.add(batch["n"], 1)}, read_columns=["n"])
+    table.replace_columns({"twice": "3 * n"})
+    table.drop_columns("next")
+    assert table.delete("n = 1").metrics["numDeletedRows"] == 1
+    assert table.to_arrow(["twice"]).to_pylist() == [{"twice": 3 * n} for n in (2, 3, 4)]
+
+
+def test_fragments(table: txlog.Table) -> None:
+    fragment = table.get_fragment(0)
+    assert isinstance(fragment, TableFragment)
+    assert len(table.fragments()) == len(table.get_fragments()) == 3
+    assert (fragment.id, fragment.fragment_id, fragment.num_rows) == (0, 0, 2)
+    assert (fragment.physical_rows, fragment.num_deletions) == (2, 0)
+    assert fragment.value.files == fragment.files == tuple(fragment.data_files())
+    assert fragment.deletion is fragment.deletion_file() is None
+    assert (fragment.schema, fragment.partition_values) == (table.schema, {"p": "x"})
+    assert fragment.is_durable in (True, False)
+    assert fragment.count_rows("n > 1") == 1
+    assert fragment.to_table().num_rows == fragment.head(2).num_rows == 2
+    assert sum(batch.num_rows for batch in fragment.to_batches()) == 2
+    assert fragment.scanner(["n"]).to_arrow()["n"].to_pylist() == [1, 2]
+    assert fragment.take([1])["n"].to_pylist() == [2]
+
+
+def test_fragments_of_workers(tmp_path: Path) -> None:
+    table = txlog.Table.create(
+        tmp_path / "table",
+        ROWS.schema,
+        properties={"delta.feature.txlog.fragments": "supported"},
+    )
+    written = [fragment.to_json() for fragment in txlog.write_fragments(ROWS, table.uri)]
+    fragments = [txlog.FragmentMetadata.from_json(one) for one in json.loads(json.dumps(written))]
+    table.commit(txlog.Operation.Append(fragments), txn=("nightly", 1))
+    assert numbers(table) == [1, 2, 3, 4]
+    (fragment,) = table.fragments()
+    for updated in (fragment.delete("n = 1"), fragment.delete_rows([0, 1])):
+        assert updated is not None
+    table.commit(txlog.Operation.Delete(updated_fragments=[updated]))
+    (fragment,) = table.fragments()
+    merged, schema = fragment.merge_columns({"twice": "2 * n"})
+    table.commit(txlog.Operation.Merge([merged], schema))
+    assert table.to_arrow(["twice"]).to_pylist() == [{"twice": 6}, {"twice": 8}]
+
+
+def test_variants() -> None:
+    five = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}])
+    assert txlog.variant_to_json(five).to_pylist() == ["5"]
+    assert list(txlog.variant_to_python(five)) == [5]
+
+
+def test_a_catalogs_commits() -> None:
+    assert txlog.CatalogCommits(latest_version=3).staged == ()
+
+
+def test_this_file_uses_every_verb() -> None:
+    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    verbs = {name for kind in (txlog.Table, Scan, TableFragment) for name in dir(kind)}
+    verbs |= {name for name in txlog.__all__ if not name.endswith(("Error", "Warning"))}
+    values = {"DataFile", "DeletionFile", "Fragment", "Outcome"}  # What verbs return.
+    shown = used | values | NEEDS_EXTRA | {"__version__"}
+    assert sorted(name for name in verbs - shown if not name.startswith("_")) == []

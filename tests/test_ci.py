@@ -1,0 +1,50 @@
+"""What `.ci/` runs: the README's commands, and the versions that pyproject.toml allows."""
+
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+NOT_OF_USERS = {"dev", "bench", "demo"}  # Extras of other extras, and of tools that may be newer.
+
+
+def requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    texts = project["dependencies"] + [
+        text for extra in extras if extra not in NOT_OF_USERS for text in extras[extra]
+    ]
+    found = [Requirement(text) for text in texts]
+    return [requirement for requirement in found if requirement.name != project["name"]]
+
+
+def test_ci_runs_what_the_readme_says() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    lines = script.strip().splitlines()
+    (command,) = (line.replace("--quiet ", "") for line in lines if "install --quiet" in line)
+    assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert ".ci/environments" in lines
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    lines = (ROOT / ".ci" / "lowest.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {
+        name: Version(version)
+        for name, version in (line.split("==") for line in lines if not line.startswith("#"))
+    }
+    lowest = {}
+    for requirement in requirements():
+        (bound,) = requirement.specifier
+        assert bound.operator == ">=", requirement
+        lowest[requirement.name] = Version(bound.version)
+    assert pinned == lowest
+
+
+def test_ci_tests_each_extra_alone() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    script = (ROOT / ".ci" / "environments").read_text(encoding="utf-8")
+    (line,) = (line for line in script.splitlines() if line.startswith("printf"))
+    tested = line.split("' ")[1].rstrip("| ").split()
+    assert {*tested} == {"core", *project["optional-dependencies"]} - NOT_OF_USERS
