@@ -137,6 +137,26 @@ CASES = {
         },
         "checkpoint", MILLION, targets={"deltalake": 25, "kernel": 4}, memory=0.35,
     ),
+    "uris": Case(
+        "the paths of all files as texts, `file_uris`",
+        {"txlog": of(LOG.txlog_uris), "deltalake": of(LOG.delta_uris)},
+        "checkpoint", MILLION, targets={"deltalake": 2}, memory=0.5,
+    ),
+    "fragments": Case(
+        "all fragments, one of them opened (deltalake: all paths and sizes)",
+        {"txlog": of(LOG.txlog_fragments), "deltalake": of(LOG.delta_list)},
+        "checkpoint", MILLION, targets={"deltalake": 2}, memory=0.5,
+    ),
+    "count": Case(
+        "plan all rows, explain, count (deltalake: the sum of its counts)",
+        {"txlog": of(LOG.txlog_count), "deltalake": of(LOG.delta_count)},
+        "checkpoint", MILLION, targets={"deltalake": 2}, memory=0.5,
+    ),
+    "uris-bulk": Case(
+        "`file_uris` of 20 commits of 10,000 adds",
+        {"txlog": of(LOG.txlog_uris), "deltalake": of(LOG.delta_uris)},
+        "bulk", (20_000, 200_000), targets={"deltalake": 2}, memory=0.5,
+    ),
     "partition": Case(
         "plan, a partition filter that keeps 0.1%",
         {

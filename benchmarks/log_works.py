@@ -47,6 +47,28 @@ def txlog_plan(where: str) -> Work:
     return plan
 
 
+def txlog_uris(root: Path) -> Any:
+    import txlog
+
+    return len(txlog.Table(root).file_uris())
+
+
+def txlog_fragments(root: Path) -> Any:
+    import txlog
+
+    fragments = txlog.Table(root).fragments()
+    assert fragments[len(fragments) // 2].physical_rows
+    return len(fragments)
+
+
+def txlog_count(root: Path) -> Any:
+    import txlog
+
+    scan = txlog.Table(root).scan()
+    assert scan.explain().files_to_read
+    return scan.count()
+
+
 def txlog_refresh(root: Path) -> Callable[[], Any]:
     import txlog
 
@@ -83,6 +105,21 @@ def delta_plan(where: str) -> Work:
         return len(DeltaTable(str(root)).file_uris(file_pruning_predicate=where))
 
     return plan
+
+
+def delta_uris(root: Path) -> Any:
+    from deltalake import DeltaTable
+
+    return len(DeltaTable(str(root)).file_uris())
+
+
+def delta_count(root: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+
+    added = pa.table(DeltaTable(str(root)).get_add_actions())
+    return pc.sum(added["num_records"]).as_py()
 
 
 def delta_refresh(root: Path) -> Callable[[], Any]:

@@ -122,3 +122,10 @@ def test_shares_of_a_scan_that_is_counted(table: txlog.Table) -> None:
 def test_a_number_of_rows_is_expected(table: txlog.Table, rows: Any) -> None:
     with pytest.raises(txlog.InvalidInputError, match="num_rows"):
         table.head(rows)
+
+
+def test_without_a_number_there_are_five(table: txlog.Table) -> None:
+    expected = table.to_arrow().slice(0, 5)
+    assert table.head() == table.scan().head() == expected
+    assert table.head(columns=["x"], where="x > 3") == table.to_arrow(where="x > 3").slice(0, 5)
+    assert table.fragments()[0].head() == expected

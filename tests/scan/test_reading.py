@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -359,3 +360,22 @@ def _schema_text(schema: StructType) -> str:
     from txlog.schema.json import schema_json
 
     return schema_json(schema)
+
+
+def test_rows_as_a_pandas_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3], "y": ["a", None, "c"]}))
+    expected = table.to_arrow(["y"], "x > 1").to_pandas()
+    assert table.to_pandas(["y"], "x > 1").equals(expected)
+    assert table.scan(["y"], "x > 1").to_pandas().equals(expected)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(txlog.UnsupportedFeatureError, match="pip install pandas"):
+        table.to_pandas()
+
+
+def test_a_scan_and_a_snapshot_are_shown_in_one_line(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1], "y": ["a"]}))
+    root = str(tmp_path)
+    assert repr(table.scan()) == f"txlog.Scan({root!r}, version=0, columns=[x, y])"
+    where = repr(table.scan(["y"], where="x > 1"))
+    assert where == f"txlog.Scan({root!r}, version=0, columns=[y], where='(`x` > 1)')"
+    assert repr(table.snapshot) == f"txlog.Snapshot({root!r}, version=0)"

@@ -88,3 +88,28 @@ def test_take_reads_only_the_row_groups_needed(tmp_path: Path, row_groups_read: 
     pq.write_table(pa.table({"x": range(1000)}), tmp_path / "t" / file, row_group_size=10)
     assert table.fragments()[0].take([995, 17])["x"].to_pylist() == [995, 17]
     assert row_groups_read == [1, 99]
+
+
+def test_the_fragments_of_a_table_are_a_sequence(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, pa.schema([("x", pa.int64())]))
+    assert table.fragments() == []
+    for start in range(5):
+        table.append(pa.table({"x": [start, start + 1]}))
+    fragments = table.fragments()
+    values = list(fragments)
+    assert [one.id for one in values] == [0, 1, 2, 3, 4] == list(range(len(fragments)))
+    assert fragments == values == [*fragments]
+    assert fragments != values[:4]
+    assert fragments[-1] == values[4] == table.get_fragment(4)
+    for chosen in (slice(1, 4), slice(None, None, -1), slice(4, None, -2), slice(9, 3)):
+        assert fragments[chosen] == values[chosen]
+        assert len(fragments[chosen]) == len(values[chosen])
+    assert fragments[1:4][1:][0].to_table()["x"].to_pylist() == [2, 3]
+    assert fragments[1:].of_id(0) is None
+    assert values[2] in fragments
+    assert pickle.loads(pickle.dumps(fragments)) == values
+    assert repr(fragments) == "<5 fragments of version 5>"
+    with pytest.raises(IndexError):
+        fragments[5]
+    with pytest.raises(TypeError):
+        hash(fragments)

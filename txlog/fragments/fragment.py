@@ -17,7 +17,7 @@ from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import FragmentRows, column_files_of
 
-_FRAGMENT_COLUMNS = [
+FRAGMENT_COLUMNS = [
     "path", "size", "deletion_vector", "partition_values", "base_row_id",
     "default_row_commit_version",
 ]  # fmt: skip
@@ -120,7 +120,7 @@ def fragments_of(rows: FragmentRows, physical_rows: pa.Array) -> list[Fragment]:
     columns: dict[int, list[DataFile]] = {}
     for owner, row, fields in column_files_of(rows.columns):
         columns.setdefault(owner, []).append(DataFile(row["path"], row["size"], fields))
-    primaries = rows.primaries.select(_FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="lossy")
+    primaries = rows.primaries.select(FRAGMENT_COLUMNS).to_pylist(maps_as_pydicts="lossy")
     found = [
         Fragment(
             id=number,

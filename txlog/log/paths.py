@@ -6,6 +6,7 @@ Rules: the Delta protocol, "Add File and Remove File" (paths are URIs by RFC 239
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from posixpath import normpath
 from urllib.parse import quote, unquote
 
@@ -22,6 +23,9 @@ _WEB = re.compile(r"https?:", re.IGNORECASE)
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 _IS_SPECIAL = re.compile(_SPECIAL)
+
+# A name in which nothing is encoded, and that is no step such as `..`, and the folder before it.
+_FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"
 
 _SLASH, _DOT = b"/."
 _FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
@@ -92,8 +96,7 @@ def _keys(paths: pa.Array) -> pa.Array:
     special = pc.match_substring_regex(paths, _SPECIAL)
     if not pc.any(special).as_py():
         return paths
-    keys = [_key(path) for path in paths.filter(special).to_pylist()]
-    return pc.replace_with_mask(paths, special, arrow_array(keys, pa.string()))
+    return pc.replace_with_mask(paths, special, by_folder(paths.filter(special), _key))
 
 
 def _are_plain(paths: pa.Array) -> bool:
@@ -112,6 +115,35 @@ def _are_plain(paths: pa.Array) -> bool:
         if b"%" in held or b":" in held or odd.any():
             return False
     return True
+
+
+def by_folder(paths: pa.Array, function: Callable[[str], str]) -> pa.Array:
+    """Return what a function makes of each path; it is called once for the files of a folder.
+
+    The function must leave the name of a file as it is if nothing in the name is encoded.
+    """
+    parts = pc.extract_regex(paths, _FOLDER_AND_NAME)
+    folders = pc.struct_field(parts, "folder").dictionary_encode()
+    if folders.null_count == len(paths):
+        return arrow_array([function(path) for path in paths.to_pylist()], pa.string())
+    made = [function(f"{folder}x").removesuffix("x") for folder in folders.dictionary.to_pylist()]
+    whole = pc.binary_join_element_wise(
+        arrow_array(made, pa.string()).take(folders.indices), pc.struct_field(parts, "name"), ""
+    )
+    rest = whole.is_null()
+    if not pc.any(rest).as_py():
+        return whole
+    others = [function(path) for path in paths.filter(rest).to_pylist()]
+    return pc.replace_with_mask(whole, rest, arrow_array(others, pa.string()))
+
+
+def encoded_paths(paths: pa.Array) -> pa.Array | None:
+    """Return for each logged path whether `decode_path` may change it; None if it changes none."""
+    ends = pc.or_(pc.ends_with(paths, "/"), pc.equal(paths, ""))
+    if _are_plain(paths) and not pc.any(ends).as_py():
+        return None
+    odd = pc.match_substring_regex(paths, rf"{_SPECIAL}|/$|^$")
+    return odd if pc.any(odd).as_py() else None
 
 
 def _key(path: str) -> str:

@@ -18,7 +18,7 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import fragment_ids, provisional_ids
-from txlog.fragments.rows import FEATURE, deleted_counts, single_files
+from txlog.fragments.rows import FEATURE, single_files
 from txlog.reconcile.distinct import are_different, file_keys
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
@@ -26,6 +26,7 @@ from txlog.scan.plan import (
     ReadPlan,
     ScanPlan,
     as_scan_plan,
+    live_counts,
     plan_live,
     plan_rows,
     read_plan,
@@ -124,17 +125,16 @@ class DeferredPlan:
         return self.file_plan if found is None else found
 
     @cached_property
-    def paths(self) -> list[str]:
-        """The paths of the files to read, as logged.
+    def paths(self) -> pa.ChunkedArray:
+        """The paths of the files to read, as logged, in no order.
 
         Whether a checkpoint says other things of one of them elsewhere is not looked at.
         """
         if self.live is not None or "file_plan" in vars(self):
-            return self.scan_plan.paths
+            return self.file_plan.paths
         if self.reading.where is None:
             return fold_files(self.store, self.snapshot, _PATHS, _paths)
-        found: list[str] = self._possible["path"].to_pylist()
-        return found
+        return self._possible["path"]
 
     def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
         """Return the plan for some of its fragments."""
@@ -177,7 +177,7 @@ class DeferredPlan:
             if counted is not None:
                 return counted, ()
         plan = self.file_plan
-        counts = _counts(plan.physical_rows, plan.rows.primaries)
+        counts = live_counts(plan.physical_rows, plan.rows.primaries)
         known = pc.and_(plan.certain, counts.is_valid())
         unknown = pc.invert(known)
         rest = plan.rows.filter(unknown)
@@ -401,25 +401,21 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.set_column(place, field, rows["partition_values"].cast(field.type))
 
 
-def _paths(batches: Batches) -> list[str]:
-    return [path for _, rows in batches for path in rows["path"].to_pylist()]
+def _paths(batches: Batches) -> pa.ChunkedArray:
+    """Return the paths of batches as one column. Pure."""
+    chunks = [chunk for _, rows in batches for chunk in rows["path"].chunks]
+    return pa.chunked_array(chunks, pa.string())
 
 
 def _counted(batches: Batches) -> int | None:
     """Return how many rows files have, or None if the log does not say it of all of them."""
     total = 0
     for _, rows in batches:
-        counts = _counts(num_records(rows), rows)
+        counts = live_counts(num_records(rows), rows)
         if counts.null_count:
             return None
         total += pc.sum(counts).as_py() or 0
     return total
-
-
-def _counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
-    """Return how many rows of files are not deleted; null where the log does not say that."""
-    left = pc.subtract(physical_rows, deleted_counts(files))
-    return pc.if_else(pc.greater_equal(left, 0), left, None)
 
 
 def _sum(one: Explanation, other: Explanation) -> Explanation:

@@ -1,16 +1,23 @@
-"""The data files of a version, as fragments. Pure."""
+"""The data files of a version, as fragments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 
+from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, pc
-from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.checkpoint.file_rows import Wanted
+from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment, fragments_of
+from txlog.fragments.ids import fragment_ids
 from txlog.fragments.rows import FEATURE, fragment_rows, single_files
+from txlog.fragments.sequence import FragmentSequence
+from txlog.snapshot.live_files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, physical_rows
+from txlog.store.base import Store
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
@@ -18,14 +25,46 @@ def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
     return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))
 
 
-def live_fragments(snapshot: Snapshot, live: pa.Table, only: int | None = None) -> list[Fragment]:
-    """Return a version's live `FILE_ROWS` as fragments, ordered by id; or the one of an id.
+def live_sequence(snapshot: Snapshot, live: pa.Table) -> FragmentSequence:
+    """Return a version's live `FILE_ROWS` as a sequence of fragments, ordered by id.
 
     Errors as for `fragment_rows` and `physical_rows`.
     """
     rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
-    if only is not None:
-        rows = rows.filter(pc.equal(rows.ids, only))
+    return FragmentSequence(rows, physical_rows(rows))
+
+
+def read_sequence(store: Store, snapshot: Snapshot) -> FragmentSequence | None:
+    """Return a version's fragments, or None if it takes all that the log says of its files.
+
+    Of a large checkpoint only the columns of the log are read that a `Fragment` has.
+    """
+    if snapshot.supports(FEATURE) or not has_large_checkpoint(snapshot):
+        return None
+    wanted = Wanted((*FRAGMENT_COLUMNS, "stats"), bounds_of=())
+    files = fold_files(store, snapshot, wanted, _counted_files)
+    rows = single_files(files.drop_columns(["physical_rows"]), fragment_ids(files))
+    return FragmentSequence(rows, flat(files["physical_rows"]))
+
+
+def _counted_files(batches: Iterable[tuple[Any, pa.Table]]) -> pa.Table:
+    """Return what fragments have of batches of live files, and their rows. Pure."""
+    names = list(dict.fromkeys([*FRAGMENT_COLUMNS, "dv_id", "tags"]))
+    return pa.concat_tables(
+        [
+            rows.select(names).append_column("physical_rows", num_records(rows))
+            for _, rows in batches
+        ],
+        promote_options="permissive",
+    )
+
+
+def live_fragments(snapshot: Snapshot, live: pa.Table) -> list[Fragment]:
+    """Return a version's live `FILE_ROWS` as fragments, ordered by id.
+
+    Errors as for `fragment_rows` and `physical_rows`.
+    """
+    rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
     return fragments_of(rows, physical_rows(rows))
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
-from txlog.arrow import arrow_scalar, pc
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
-from txlog.fragments.rows import FEATURE, FragmentRows, fragment_rows
+from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
@@ -81,9 +81,10 @@ class ScanPlan(ReadPlan):
         return self.fragments
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> pa.Array:
         """The paths of the files to read, as logged, in the order of their fragments."""
-        return [file.path for fragment in self.fragments for file in fragment.files]
+        paths = [file.path for fragment in self.fragments for file in fragment.files]
+        return arrow_array(paths, pa.string())
 
     def count(self) -> tuple[int, tuple[Fragment, ...]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
@@ -109,6 +110,23 @@ class FilePlan(ReadPlan):
     physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
     certain: pa.Array = field(repr=False)  # bool, of each: the predicate is true of all its rows.
     explanation: Explanation
+
+    @property
+    def reading(self) -> ReadPlan:
+        """How any of the fragments is read: what a worker gets, however many there are."""
+        return ReadPlan(**_reading(self))
+
+    @property
+    def paths(self) -> pa.ChunkedArray:
+        """The paths of the files to read, as logged, in no order."""
+        chunks = self.rows.primaries["path"].chunks + self.rows.columns.rows["path"].chunks
+        return pa.chunked_array(chunks, pa.string())
+
+
+def live_counts(physical_rows: pa.Array, files: pa.Table) -> pa.Array:
+    """Return how many rows of files are not deleted; null where the log does not say that."""
+    left = pc.subtract(physical_rows, deleted_counts(files))
+    return pc.if_else(pc.greater_equal(left, 0), left, None)  # A log may be wrong.
 
 
 def _reading(plan: ReadPlan) -> dict[str, Any]:

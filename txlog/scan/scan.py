@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
-from txlog.log.paths import decode_path
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.explanation import Explanation
@@ -20,11 +20,13 @@ from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
 from txlog.scan.stream import ArrowStream
+from txlog.scan.uris import uris_of
 from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
-from txlog.store.open import uri_of
+from txlog.store.uri import without_secrets
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
 
@@ -42,7 +44,8 @@ def _bytes_of(fragment: Fragment) -> int:
     return sum(file.size for file in fragment.files)
 
 
-def _count(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+def count_live(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+    """Return how many rows of a fragment a plan returns, by what its files say."""
     if plan.where is None:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
@@ -67,7 +70,7 @@ def _read_share(store: Store, plan: ReadPlan, share: Share) -> list[pa.RecordBat
     return list(first_rows(batches, share.rows))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scan(ArrowStream):
     """Rows of one version, planned but not yet read; reading twice gives the same rows.
 
@@ -77,6 +80,13 @@ class Scan(ArrowStream):
     store: Store
     plan: ScanPlan | DeferredPlan
     engine: Engine = field(default_factory=Threads)
+
+    def __repr__(self) -> str:
+        reading = self.plan.reading
+        columns = ", ".join(column.name for column in reading.columns)
+        where = "" if reading.where is None else f", where={to_sql(reading.where)!r}"
+        root = without_secrets(reading.root)
+        return f"txlog.Scan({root!r}, version={reading.version}, columns=[{columns}]{where})"
 
     @property
     def schema(self) -> pa.Schema:
@@ -94,7 +104,7 @@ class Scan(ArrowStream):
         them, whichever columns are read. Rows that deletion vectors delete are still in them.
         Unlike `explain`, it does not count other files, which is faster on large tables.
         """
-        return [uri_of(self.store, decode_path(path)) for path in self.plan.paths]
+        return uris_of(self.store, self.plan.paths)
 
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, none of the batches empty or over `batch_rows`.
@@ -146,7 +156,25 @@ class Scan(ArrowStream):
             return as_frame(self.to_arrow())
         return read_frame(self.store, self.plan.reading, self.plan.to_read, self.engine)
 
-    def head(self, num_rows: int) -> pa.Table:
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame: those of `to_arrow`, in the same order.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401  # pyarrow needs it for what follows.
+        except ImportError as error:
+            raise UnsupportedFeatureError(
+                features=("pandas",),
+                reason=f"frames need pandas: {error}",
+                remedy="Install it: pip install pandas",
+            ) from error
+        return self.to_arrow().to_pandas()
+
+    def head(self, num_rows: int = 5) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.
 
         No more fragments are opened than they need, as far as the log counts rows.
@@ -181,7 +209,9 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""
         total, unknown = self.plan.count()
-        return total + sum(self.engine.map(partial(_count, self.store, self.plan.reading), unknown))
+        return total + sum(
+            self.engine.map(partial(count_live, self.store, self.plan.reading), unknown)
+        )
 
     def explain(self) -> Explanation:
         """Return what is read and what is left out, and why; `print` it."""

@@ -1,27 +1,32 @@
-"""Rows by their addresses."""
+"""Rows by their offsets among live rows, by their addresses, or by their ids."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, empty_table, pc
+from txlog.arrow import arrow_array, empty_table, numpy_array, pc
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.fragments.deletion_vector import alive_mask, as_bitmap
-from txlog.fragments.fragment import Fragment
+from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
+from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
-from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
 from txlog.scan.read import BATCH_ROWS, FragmentReader
-from txlog.scan.scan import Scan
+from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store
 
-PlanOf = Callable[[list[str] | None], ScanPlan]
+PlanOf = Callable[[list[str] | None], FilePlan]
+
+Numbers = NDArray[np.int64]
 
 _SHOWN = 5  # Of many addresses that are at fault.
 
@@ -49,11 +54,11 @@ def take_rows(
     """
     if (addresses is None) == (row_ids is None):
         raise InvalidInputError(
-            argument="row_addresses", reason="either row_addresses or row_ids is expected"
+            argument="addresses", reason="either addresses or row_ids is expected"
         )
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
-        plan = plan_of([ROW_ID, ROW_ADDRESS])
+        plan = as_scan_plan(plan_of([ROW_ID, ROW_ADDRESS]))
         if not {ROW_ID, ROW_ADDRESS} <= plan.metadata_columns:
             raise UnsupportedFeatureError(
                 features=("row ids",),
@@ -61,11 +66,97 @@ def take_rows(
                 remedy="Look the rows up by other columns",
             )
         asked = addresses_of(Scan(store, plan, engine), row_ids or ())
-    return take(store, plan_of(columns), asked, engine)
+    wanted = _numbers(asked, "addresses")
+    files = plan_of(columns)
+    return take(store, files.reading, _fragments_of(files, wanted), wanted, engine)
+
+
+def take_live(
+    store: Store, plan: FilePlan, indices: Sequence[int] | pa.Array, engine: Engine
+) -> pa.Table:
+    """Return rows by their offsets among the live rows of a scan, in the order given.
+
+    Only the row groups that hold the rows are read, and the deletions of their fragments.
+
+    Parameters
+    ----------
+    plan
+        A scan of all rows, and the columns to return.
+
+    Raises
+    ------
+    InvalidInputError
+        An offset is no whole number from 0.
+    NotFoundError
+        There are not as many rows; the offsets are named.
+    """
+    asked = _numbers(indices, "indices")
+    order = pc.sort_indices(plan.rows.ids)
+    ids = numpy_array(plan.rows.ids.take(order))
+    counts = numpy_array(_live_counts(store, plan, engine).take(order))
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    beyond = asked.filter(pc.greater_equal(asked, total))
+    if len(beyond):
+        raise NotFoundError(
+            reason=f"this version has only {total} rows: {_listed('offset', beyond.to_pylist())}",
+            remedy="Take offsets from 0 to the number of rows less one",
+        )
+    offsets = numpy_array(asked)
+    places = np.searchsorted(ends, offsets, "right")
+    offsets = offsets - (ends - counts)[places]
+    owners = ids[places]
+    known = _fragments_of(plan, arrow_array(owners << 32))
+    for number, fragment in known.items():
+        deleted = load_deletions(store, fragment)
+        if deleted is not None:
+            theirs = owners == number
+            offsets[theirs] = positions_of_live(offsets[theirs], numpy_array(as_array(deleted)))
+    addresses = arrow_array((owners << 32) | offsets)
+    return take(store, plan.reading, known, addresses, engine)
+
+
+def positions_of_live(offsets: Numbers, deleted: NDArray[Any]) -> Numbers:
+    """Return the positions of rows by their offsets among those that are not deleted. Pure.
+
+    `deleted` are the positions of the others, ascending.
+    """
+    live_before = deleted.astype(np.int64) - np.arange(len(deleted))
+    return offsets + np.searchsorted(live_before, offsets, "right")
+
+
+def _live_counts(store: Store, plan: FilePlan, engine: Engine) -> pa.Array:
+    """Return how many rows of each fragment are left; what the log does not say, files do."""
+    counts = live_counts(plan.physical_rows, plan.rows.primaries)
+    if not counts.null_count:
+        return counts
+    unknown = counts.is_null()
+    rows, physical = plan.rows.filter(unknown), plan.physical_rows.filter(unknown)
+    fragments = fragments_of(rows, physical)
+    read = dict(
+        zip(
+            (fragment.id for fragment in fragments),
+            engine.map(partial(count_live, store, plan.reading), fragments),
+            strict=True,
+        )
+    )
+    found = [read[number] for number in rows.ids.to_pylist()]
+    return pc.replace_with_mask(counts, unknown, arrow_array(found, pa.int64()))
+
+
+def _fragments_of(plan: FilePlan, addresses: pa.Array) -> dict[int, Fragment]:
+    """Return the fragments that addresses are in, by id, as far as there are such."""
+    wanted = pc.is_in(plan.rows.ids, value_set=pc.shift_right(addresses, 32).unique())
+    rows, physical = plan.rows.filter(wanted), plan.physical_rows.filter(wanted)
+    return {fragment.id: fragment for fragment in fragments_of(rows, physical)}
 
 
 def take(
-    store: Store, plan: ScanPlan, addresses: Sequence[int] | pa.Array, engine: Engine
+    store: Store,
+    plan: ReadPlan,
+    known: Mapping[int, Fragment],
+    addresses: pa.Array,
+    engine: Engine,
 ) -> pa.Table:
     """Return the rows at addresses, in their order; an address may be given more than once.
 
@@ -74,31 +165,29 @@ def take(
     Parameters
     ----------
     plan
-        A scan of all rows: its fragments, and the columns to return.
+        How fragments are read, and the columns to return.
+    known
+        The fragments that there are, by id: at least those of the addresses.
     addresses
-        Fragment id × 2³² + position, as `_rowaddr` gives them.
+        int64: fragment id × 2³² + position, as `_rowaddr` gives them.
 
     Raises
     ------
-    InvalidInputError
-        An address is no whole number from 0.
     NotFoundError
         There is no such fragment or position, or the row is deleted; the addresses are named.
     """
-    asked = _numbers(addresses, "row_addresses")
-    ordered = asked.unique().sort()
+    ordered = addresses.unique().sort()
     wanted = by_fragment(ordered)
-    known = {fragment.id: fragment for fragment in plan.fragments if fragment.id in wanted}
     _refuse(
         "this version has no fragment with these ids",
         {number: positions for number, positions in wanted.items() if number not in known},
     )
     parts = engine.map(
-        partial(_take_from, store, plan.reading),
+        partial(_take_from, store, plan),
         [(known[number], positions) for number, positions in wanted.items()],
     )
     found = pa.concat_tables([empty_table(plan.schema), *parts])
-    return found.take(pc.index_in(asked, value_set=ordered))
+    return found.take(pc.index_in(addresses, value_set=ordered))
 
 
 def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
@@ -174,7 +263,8 @@ def take_offsets(
     asked = _numbers(offsets, "offsets")
     if len(asked) and pc.max(asked).as_py() >= 1 << 32:
         _refuse("no fragment has so many rows", {fragment.id: [pc.max(asked).as_py()]})
-    return take(store, plan, pc.add(asked, fragment.id << 32), engine)
+    addresses = pc.add(asked, fragment.id << 32)
+    return take(store, plan.reading, {fragment.id: fragment}, addresses, engine)
 
 
 def positions_of(

@@ -28,6 +28,7 @@ from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.snapshot.tail import Tail
+from txlog.store.uri import without_secrets
 
 _Found = TypeVar("_Found")
 
@@ -70,6 +71,9 @@ class Snapshot:
         facts = self._facts
         if facts is None or not facts.are_of(self.protocol, self.metadata):
             object.__setattr__(self, "_facts", _Facts(self.protocol, self.metadata))
+
+    def __repr__(self) -> str:
+        return f"txlog.Snapshot({without_secrets(self.root)!r}, version={self.version})"
 
     def memo(self, find: Callable[[Snapshot], _Found]) -> _Found:
         """Return `find(self)`, kept for all snapshots with this protocol and metadata.

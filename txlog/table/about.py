@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.table.fragment import TableFragment
+    from txlog.table.fragment import TableFragment, TableFragments
     from txlog.verbs.capabilities import Capability
 
 
@@ -126,31 +126,26 @@ class About(Handle):
             self._context.store, version.snapshot, lambda: version.files().live, columns
         )
 
-    def fragments(self) -> list[TableFragment]:
-        """Return the fragments of this version, ordered by id."""
-        return self._fragments(None)
+    def fragments(self) -> TableFragments:
+        """Return the fragments of this version, ordered by id: a sequence, as a list is.
+
+        A `TableFragment` is made when it is asked for.
+        """
+        from txlog.table.fragment import TableFragments
+
+        version = self._open
+        fragments = version.fragments()
+        return TableFragments(
+            self._context,
+            version.snapshot,
+            fragments,
+            version.whole_fragments,
+            range(len(fragments)),
+        )
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:
         """Return the fragment of an id, or None if this version has none."""
-        return next(iter(self._fragments(fragment_id)), None)
-
-    def _fragments(self, only: int | None) -> list[TableFragment]:
-        import pyarrow as pa
-
-        from txlog.actions.columns import flat
-        from txlog.arrow import arrow_array, pc
-        from txlog.scan.files import live_fragments
-        from txlog.table.fragment import TableFragment
-
-        version = self._open
-        snapshot, live = version.snapshot, version.files().live
-        found = live_fragments(snapshot, live, only)
-        paths = [file.path for fragment in found for file in fragment.files]
-        places = pc.index_in(arrow_array(paths, pa.string()), value_set=flat(live["path"]))
-        rows_at = dict(zip(paths, places.to_pylist(), strict=True))
-        return [
-            TableFragment(self._context, snapshot, live, rows_at, fragment) for fragment in found
-        ]
+        return self.fragments().of_id(fragment_id)
 
     @property
     def outcome(self) -> Outcome | None:

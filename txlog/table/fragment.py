@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import eq
+from typing import Any, overload
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.fragments.metadata import FragmentMetadata
+from txlog.fragments.sequence import FragmentSequence
 from txlog.scan.plan import plan_fragments
 from txlog.scan.scan import Scan
 from txlog.scan.take import take_offsets
@@ -26,6 +28,8 @@ from txlog.verbs.fragments.workers import (
 
 Filter = str | Expression | None
 
+_AT_ONCE = 1 << 16  # Fragments that an iteration makes together.
+
 
 class TableFragment:
     """A fragment of one version of a table: its rows can be read, and changes of it prepared.
@@ -38,15 +42,13 @@ class TableFragment:
         self,
         context: Context,
         snapshot: Snapshot,
-        live: pa.Table,
-        rows_at: Mapping[str, int],
         fragment: Fragment,
+        rows: Callable[[], pa.Table],
     ):
         self._context = context
         self._snapshot = snapshot
-        self._live = live  # `FILE_ROWS`, this fragment's among them,
-        self._rows_at = rows_at  # by their paths.
         self._fragment = fragment
+        self._rows = rows  # Returns the `FILE_ROWS` of its files, in their order.
 
     def __repr__(self) -> str:
         fragment = self._fragment
@@ -69,14 +71,8 @@ class TableFragment:
         return {
             **self.__dict__,
             "_snapshot": self._snapshot.without_files(),
-            "_live": self._rows(),
-            "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
+            "_rows": partial(_held, self._rows()),
         }
-
-    def _rows(self) -> pa.Table:
-        """Return the `FILE_ROWS` of its files, in their order."""
-        rows = [self._rows_at[file.path] for file in self._fragment.files]
-        return self._live.take(arrow_array(rows, pa.int64()))
 
     @property
     def value(self) -> Fragment:
@@ -168,7 +164,7 @@ class TableFragment:
         """Yield the rows as Arrow batches."""
         return self.scanner(columns, filter).to_batches()
 
-    def head(self, num_rows: int, columns: list[str] | None = None) -> pa.Table:
+    def head(self, num_rows: int = 5, columns: list[str] | None = None) -> pa.Table:
         """Return the first rows."""
         return self.scanner(columns).head(num_rows)
 
@@ -240,3 +236,93 @@ class TableFragment:
         return merge_into_fragment(
             self._context, self._snapshot, self.metadata, self._fragment, columns, read_columns
         )
+
+
+def _held(rows: pa.Table) -> pa.Table:
+    """Return the rows themselves: with them a fragment pickles."""
+    return rows
+
+
+class TableFragments(Sequence[TableFragment]):
+    """The fragments of one version of a table, ordered by id.
+
+    A `TableFragment` is made when it is asked for, so that a table of many files costs no object
+    for each of them. It equals any sequence of the same fragments.
+
+    Parameters
+    ----------
+    whole
+        Returns the same fragments with all that the log says of their files.
+    places
+        The places among the fragments that are in this sequence.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        snapshot: Snapshot,
+        fragments: FragmentSequence,
+        whole: Callable[[], FragmentSequence],
+        places: range,
+    ):
+        self._context = context
+        self._snapshot = snapshot
+        self._fragments = fragments
+        self._whole = whole
+        self._places = places
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} fragments of version {self._snapshot.version}>"
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableFragments | list | tuple):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # As of a list.
+
+    @overload
+    def __getitem__(self, at: int) -> TableFragment: ...
+    @overload
+    def __getitem__(self, at: slice) -> TableFragments: ...
+    def __getitem__(self, at: int | slice) -> TableFragment | TableFragments:
+        """Return a fragment by its place, or the sequence of those of a slice."""
+        if isinstance(at, slice):
+            return TableFragments(
+                self._context, self._snapshot, self._fragments, self._whole, self._places[at]
+            )
+        place = self._places[at]
+        return self._opened(place, self._fragments[place])
+
+    def __iter__(self) -> Iterator[TableFragment]:
+        for start in range(0, len(self), _AT_ONCE):
+            places = self._places[start : start + _AT_ONCE]
+            if len(places) < 2:
+                fragments = [self._fragments[place] for place in places]
+            else:
+                stop = places.stop if places.stop >= 0 else None
+                fragments = self._fragments[places.start : stop : places.step]
+            yield from map(self._opened, places, fragments)
+
+    def of_id(self, fragment_id: int) -> TableFragment | None:
+        """Return the fragment of an id, or None if it is not in this sequence."""
+        place = self._fragments.place_of(fragment_id)
+        if place is None or place not in self._places:
+            return None
+        return self._opened(place, self._fragments[place])
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)  # A fragment pickles without the files of others.
+
+    def _opened(self, place: int, fragment: Fragment) -> TableFragment:
+        return TableFragment(
+            self._context, self._snapshot, fragment, partial(_rows_at, self._whole, place)
+        )
+
+
+def _rows_at(whole: Callable[[], FragmentSequence], place: int) -> pa.Table:
+    """Return the `FILE_ROWS` of the files of the fragment at a place."""
+    return whole().file_rows(place)

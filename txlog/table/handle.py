@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.context import Context
     from txlog.commit.operation import Done, Operation, Outcome
+    from txlog.fragments.sequence import FragmentSequence
     from txlog.reconcile.files import FileState
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
@@ -24,6 +25,8 @@ class OpenVersion:
         self.snapshot = snapshot
         self._store = store
         self._files: FileState | None = None
+        self._fragments: FragmentSequence | None = None
+        self._whole: FragmentSequence | None = None
         self._made_ms: int | None = None
 
     def files(self) -> FileState:
@@ -33,6 +36,23 @@ class OpenVersion:
 
             self._files = load_files(self._store, self.snapshot)
         return self._files
+
+    def fragments(self) -> FragmentSequence:
+        """Return the fragments; of a large log, with no more than a `Fragment` has."""
+        if self._fragments is None:
+            from txlog.scan.files import read_sequence
+
+            found = None if self._files else read_sequence(self._store, self.snapshot)
+            self._fragments = self.whole_fragments() if found is None else found
+        return self._fragments
+
+    def whole_fragments(self) -> FragmentSequence:
+        """Return the fragments, with all that the log says of their files."""
+        if self._whole is None:
+            from txlog.scan.files import live_sequence
+
+            self._whole = live_sequence(self.snapshot, self.files().live)
+        return self._whole
 
     def made_ms(self) -> int:
         """Return when the version was made, as time travel counts it."""

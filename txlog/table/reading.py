@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from txlog.table.handle import Handle
+from txlog.table.handle import Handle, OpenVersion
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
     import pyarrow as pa
 
     from txlog.changes.changes import Changes
     from txlog.expressions.tree import Expression
     from txlog.scan.scan import Scan
+    from txlog.scan.take import PlanOf
 
 Where: TypeAlias = "str | Expression | None"
 
@@ -60,6 +62,10 @@ class Reading(Handle):
         """Return rows as one polars frame; arguments as for `scan`, errors as there too."""
         return self.scan(columns, where).to_polars()
 
+    def to_pandas(self, columns: list[str] | None = None, where: Where = None) -> pd.DataFrame:
+        """Return rows as one pandas frame; arguments as for `scan`, errors as there too."""
+        return self.scan(columns, where).to_pandas()
+
     def to_batches(
         self, columns: list[str] | None = None, where: Where = None
     ) -> Iterator[pa.RecordBatch]:
@@ -67,7 +73,7 @@ class Reading(Handle):
         return self.scan(columns, where).to_batches()
 
     def head(
-        self, num_rows: int, columns: list[str] | None = None, where: Where = None
+        self, num_rows: int = 5, columns: list[str] | None = None, where: Where = None
     ) -> pa.Table:
         """Return the first rows as one Arrow table; the other arguments are as for `scan`.
 
@@ -83,12 +89,37 @@ class Reading(Handle):
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
 
-    def take(
+    def take(self, indices: Sequence[int] | pa.Array, columns: list[str] | None = None) -> pa.Table:
+        """Return rows by their offsets in the table, in the order given.
+
+        Offsets count the rows that are left, in the order of `to_arrow`, as pylance's
+        `Dataset.take` does. Only the row groups that hold the rows are read.
+
+        Parameters
+        ----------
+        indices
+            Offsets from 0; one may occur more than once.
+        columns
+            As for `scan`.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0.
+        NotFoundError
+            There are not as many rows; the offsets at fault are named.
+        """
+        from txlog.scan.take import take_live
+
+        plan = self._plan_all(self._open)(columns)
+        return take_live(self._context.store, plan, indices, self._context.engine)
+
+    def take_rows(
         self,
-        row_addresses: Sequence[int] | None = None,
+        addresses: Sequence[int] | pa.Array | None = None,
         columns: list[str] | None = None,
         *,
-        row_ids: Sequence[int] | None = None,
+        row_ids: Sequence[int] | pa.Array | None = None,
     ) -> pa.Table:
         """Return rows by their addresses or ids, in the order given.
 
@@ -97,7 +128,7 @@ class Reading(Handle):
 
         Parameters
         ----------
-        row_addresses, row_ids
+        addresses, row_ids
             Values of `_rowaddr` or `_rowid`, one of the two; one may occur more than once.
         columns
             As for `scan`.
@@ -109,18 +140,22 @@ class Reading(Handle):
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
-        from txlog.scan.plan import plan_scan
         from txlog.scan.take import take_rows
 
-        version = self._open
         return take_rows(
             self._context.store,
-            lambda chosen: plan_scan(version.snapshot, version.files().live, columns=chosen),
-            addresses=row_addresses,
+            self._plan_all(self._open),
+            addresses=addresses,
             row_ids=row_ids,
             columns=columns,
             engine=self._context.engine,
         )
+
+    def _plan_all(self, version: OpenVersion) -> PlanOf:
+        """Return what plans a scan of all rows of a version, by the columns to return."""
+        from txlog.scan.plan import plan_files
+
+        return lambda chosen: plan_files(version.snapshot, version.files().live, columns=chosen)
 
     def changes(
         self,
