@@ -152,10 +152,10 @@ CASES = {
         {"txlog": of(LOG.txlog_count), "deltalake": of(LOG.delta_count)},
         "checkpoint", MILLION, targets={"deltalake": 2}, memory=0.5,
     ),
-    "uris-bulk": Case(
-        "`file_uris` of 20 commits of 10,000 adds",
-        {"txlog": of(LOG.txlog_uris), "deltalake": of(LOG.delta_uris)},
-        "bulk", (20_000, 200_000), targets={"deltalake": 2}, memory=0.5,
+    "small-files": Case(
+        "read small files of 20 columns to Arrow",
+        {"txlog": of(LOG.txlog_read), "deltalake": of(LOG.delta_read)},
+        "small", (1_000, 10_000), targets={"deltalake": 1}, memory=1.0,
     ),
     "partition": Case(
         "plan, a partition filter that keeps 0.1%",

@@ -245,6 +245,45 @@ def _write_rows(root: Path, files: int, *, vectors: bool) -> None:
         table.append(pa.table(dict(zip(schema.names, [keys, *numbers, *texts], strict=True))))
 
 
+SMALL_ROWS, SMALL_COLUMNS = 10, 18
+
+
+def make_small(root: Path, files: int) -> None:
+    """Write files of ten rows, 20 columns and one row group, in 100 partitions, with pyarrow."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"id": "long", "t": "string", **{f"n{k}": "double" for k in range(SMALL_COLUMNS)}}
+    kinds["p"] = "integer"
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in kinds.items()
+    ]
+    lines = first_lines({})
+    lines[1]["metaData"] |= {
+        "schemaString": compact({"type": "struct", "fields": fields}),
+        "partitionColumns": ["p"],
+    }
+    (root / "_delta_log").mkdir(parents=True)
+    dice = np.random.default_rng(SEED)
+    for number in range(files):
+        numbers = {f"n{k}": dice.random(SMALL_ROWS) for k in range(SMALL_COLUMNS)}
+        ids = np.arange(SMALL_ROWS) + number * SMALL_ROWS
+        rows = pa.table({"id": ids, "t": [f"t{at}" for at in ids], **numbers})
+        path = root / f"part-{number:06}.parquet"
+        pq.write_table(rows, path)
+        add = {
+            "path": path.name,
+            "partitionValues": {"p": str(number % 100)},
+            "size": path.stat().st_size,
+            "modificationTime": 1_700_000_000_000,
+            "dataChange": True,
+            "stats": compact({"numRecords": SMALL_ROWS}),
+        }
+        lines.append({"add": add})
+    write_commit(root / "_delta_log", 0, [info(0), *lines])
+
+
 STRUCTS = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "false",
@@ -263,6 +302,7 @@ TABLES: dict[str, Callable[[Path, int], None]] = {
     "sidecars": write_sidecars,
     "checkpoint-v2": lambda root, files: write_checkpointed(root, files, by_txlog, V2),
     "rows": make_rows,
+    "small": make_small,
 }
 
 

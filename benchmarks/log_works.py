@@ -69,6 +69,12 @@ def txlog_count(root: Path) -> Any:
     return scan.count()
 
 
+def txlog_read(root: Path) -> Any:
+    import txlog
+
+    return txlog.Table(root).to_arrow().num_rows
+
+
 def txlog_refresh(root: Path) -> Callable[[], Any]:
     import txlog
 
@@ -120,6 +126,12 @@ def delta_count(root: Path) -> Any:
 
     added = pa.table(DeltaTable(str(root)).get_add_actions())
     return pc.sum(added["num_records"]).as_py()
+
+
+def delta_read(root: Path) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(root)).to_pyarrow_table().num_rows
 
 
 def delta_refresh(root: Path) -> Callable[[], Any]:

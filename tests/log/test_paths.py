@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError
-from txlog.log.paths import canonical_keys, decode_path, encode_path
+from txlog.log.paths import canonical_key, canonical_keys, decode_path, encode_path
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,21 @@ def test_spellings_of_one_file_have_one_key() -> None:
     assert canonical_keys(pa.array(["./f", "y/../f", "f"])).to_pylist() == ["f", "f", "f"]
     relative = ["p=1/a%20b", "p=1/a b", "p=1/a%2520b"]
     assert canonical_keys(pa.array(relative)).to_pylist() == ["p=1/a b", "p=1/a b", "p=1/a%20b"]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["a", "p=1", "%20b", "x%3A1", "é", ".", "..", "", ".h", "c:d", "n\nl"]),
+            min_size=1, max_size=4,
+        ).map("/".join).flatmap(
+            lambda path: st.sampled_from(["", "/", "file:/", "file:///", "s3://b/", "https://h/"]).map(
+                lambda start: start + path
+            )
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_the_keys_of_a_column_are_those_of_each_path(paths: list[str]) -> None:
+    keys = canonical_keys(pa.array(paths, pa.string())).to_pylist()
+    assert keys == [canonical_key(path) for path in paths]

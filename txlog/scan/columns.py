@@ -38,13 +38,11 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
                 return index
         return None
     name = want.name_in_files(mode)
-    folded = None
-    for index, field in enumerate(fields):
-        if field.name == name:
-            return index
-        if folded is None and field.name.lower() == name.lower():
-            folded = index
-    return folded
+    names = [field.name for field in fields]
+    if name in names:
+        return names.index(name)
+    folded = [other.lower() for other in names]
+    return folded.index(name.lower()) if name.lower() in folded else None
 
 
 def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:

@@ -76,6 +76,8 @@ class OpenFile:
 
     Parameters
     ----------
+    schema
+        The file's own, in Arrow's terms.
     places
         By the table's names, the places of the columns in the file.
     """
@@ -86,6 +88,7 @@ class OpenFile:
         fragment_id: int,
         plan: ReadPlan,
         parquet: pq.ParquetFile,
+        schema: pa.Schema,
         places: Mapping[str, int],
     ) -> None:
         self.path = path
@@ -94,10 +97,11 @@ class OpenFile:
         self._plan = plan
         self._parquet = parquet
         self._legacy = is_legacy(parquet.metadata.metadata)
-        names = parquet.schema_arrow.names
+        self._schema = schema
+        names = schema.names
         self._names = {column: names[place] for column, place in places.items()}
         self._places = places
-        for name in self._names.values():
+        for name in self._names.values() if len(set(names)) < len(names) else ():
             if names.count(name) > 1:
                 raise DataFileError(
                     path=path,
@@ -190,7 +194,7 @@ class OpenFile:
         paths = columns_of(plan.where)
         if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
             return None  # Nested columns may have other names in the file.
-        schema = self._parquet.schema_arrow
+        schema = self._schema
         ours = [
             column
             for column in plan.needed

@@ -31,6 +31,21 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_counts, require_same_partitions
 
 
+class ReadMemo:
+    """What readers of a plan found out of one file and know of the next ones; no part of a pickle.
+
+    Threads may find the same thing twice, which does no harm.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, ...], tuple[pa.Schema, dict[str, int]]] = {}
+        self.schemas: dict[tuple[str, ...], pa.Schema] = {}
+        self.partition_values: dict[tuple[str, str | None], pa.Scalar] = {}
+
+    def __reduce__(self) -> tuple[type[ReadMemo], tuple[()]]:
+        return ReadMemo, ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """How to read a fragment: it pickles, so any worker can do it without the log."""
@@ -44,6 +59,7 @@ class ReadPlan:
     mapping_mode: str
     where: Expression | None  # Bound to the table's schema.
     row_tracking: RowTracking | None = None
+    memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:

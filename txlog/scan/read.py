@@ -29,6 +29,7 @@ from txlog.stats.partition import parse_partition_values
 from txlog.store.base import Store
 
 BATCH_ROWS = 131_072
+_PARTITION_VALUES = 10_000  # That are kept of a scan.
 
 
 class FragmentReader:
@@ -120,14 +121,24 @@ class FragmentReader:
     def _open_file(self, stack: ExitStack, file: DataFile, columns: list[StructField]) -> OpenFile:
         parquet = self._open(stack, file)
         schema = parquet.schema_arrow
+        places = self._places(schema, columns)
+        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, schema, places)
+        self._check_rows(opened)
+        return opened
+
+    def _places(self, schema: pa.Schema, columns: list[StructField]) -> dict[str, int]:
+        """Return where a file of a schema has columns, by their names; the last answer is kept."""
+        names = tuple(column.name for column in columns)
+        kept = self._plan.memo.places.get(names)
+        if kept is not None and kept[0].equals(schema, check_metadata=True):
+            return kept[1]
         places = {
             column.name: place
             for column in columns
             if (place := self._place(schema, column)) is not None
         }
-        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, places)
-        self._check_rows(opened)
-        return opened
+        self._plan.memo.places[names] = (schema, places)
+        return places
 
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
         """Return where the file has a column, or None if it does not."""
@@ -169,13 +180,28 @@ class FragmentReader:
         count = parts[0][1].num_rows
         if not needed:
             return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
-        arrays, fields = [], []
+        arrays = []
         for column in needed:
-            found = ((file.column(raw, column.name), file.path) for file, raw in parts)
-            stored, path = next((pair for pair in found if pair[0] is not None), (None, ""))
+            stored, path = None, ""
+            for file, raw in parts:
+                stored, path = file.column(raw, column.name), file.path
+                if stored is not None:
+                    break
             arrays.append(self._array(column, stored, path, start, count))
-            fields.append(pa.field(column.name, arrow_type(column.type), column.nullable))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema(needed))
+
+    def _schema(self, needed: tuple[StructField, ...]) -> pa.Schema:
+        """Return the Arrow schema of needed columns."""
+        schemas = self._plan.memo.schemas
+        names = tuple(column.name for column in needed)
+        if names not in schemas:
+            schemas[names] = pa.schema(
+                [
+                    pa.field(column.name, arrow_type(column.type), column.nullable)
+                    for column in needed
+                ]
+            )
+        return schemas[names]
 
     def _array(
         self, column: StructField, stored: pa.Array | None, path: str, start: int, count: int
@@ -201,7 +227,13 @@ class FragmentReader:
         values: Mapping[str, str | None] = self._fragment.partition_values
         physical = column.name_in_files(self._plan.mapping_mode)
         text = values.get(physical, values.get(column.name))
-        return parse_partition_values(arrow_array([text], pa.string()), column.type)[0]
+        kept = self._plan.memo.partition_values
+        value = kept.get((column.name, text))
+        if value is None:
+            value = parse_partition_values(arrow_array([text], pa.string()), column.type)[0]
+            if len(kept) < _PARTITION_VALUES:
+                kept[column.name, text] = value
+        return value
 
 
 def rows_of(

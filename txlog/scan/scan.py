@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from txlog.scan.engine import Engine, Threads
 from txlog.scan.explanation import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
-from txlog.scan.shares import Share, limited
+from txlog.scan.shares import Share, limited, packed
 from txlog.scan.stream import ArrowStream
 from txlog.scan.uris import uris_of
 from txlog.store.base import Store
@@ -30,8 +30,17 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
-    return list(read_fragment(store, plan, fragment, threads=threads))
+_TOGETHER_BYTES = 1 << 20  # Of files that one call reads: at most 64.
+
+
+def _read_all(
+    store: Store, plan: ReadPlan, threads: bool, fragments: Sequence[Fragment]
+) -> list[pa.RecordBatch]:
+    return [
+        batch
+        for fragment in fragments
+        for batch in read_fragment(store, plan, fragment, threads=threads)
+    ]
 
 
 def _read_ahead(
@@ -126,9 +135,12 @@ class Scan(ArrowStream):
         """Return the rows as one table, ordered by fragment and position."""
         fragments = self.plan.to_read
         single = len(fragments) == 1
-        parts = self.engine.map(
-            partial(_read_all, self.store, self.plan.reading, single), fragments
-        )
+        # Of small files near by, one call of a thread for each would take longer than reading it.
+        near = isinstance(self.engine, Threads) and not is_far(self.store)
+        room = _TOGETHER_BYTES if near else 0
+        weights = [max(_bytes_of(fragment), _TOGETHER_BYTES // 64) for fragment in fragments]
+        groups = [fragments[part.start : part.stop] for part in packed(weights, room)]
+        parts = self.engine.map(partial(_read_all, self.store, self.plan.reading, single), groups)
         return pa.Table.from_batches(
             [batch for batches in parts for batch in batches], schema=self.schema
         )

@@ -58,14 +58,14 @@ def take_rows(
         )
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
-        plan = as_scan_plan(plan_of([ROW_ID, ROW_ADDRESS]))
-        if not {ROW_ID, ROW_ADDRESS} <= plan.metadata_columns:
+        of_ids = as_scan_plan(plan_of([ROW_ID, ROW_ADDRESS]))
+        if not {ROW_ID, ROW_ADDRESS} <= of_ids.metadata_columns:
             raise UnsupportedFeatureError(
                 features=("row ids",),
                 reason=f"columns of the table hide {ROW_ID} or {ROW_ADDRESS}",
                 remedy="Look the rows up by other columns",
             )
-        asked = addresses_of(Scan(store, plan, engine), row_ids or ())
+        asked = addresses_of(Scan(store, of_ids, engine), row_ids or ())
     wanted = _numbers(asked, "addresses")
     files = plan_of(columns)
     return take(store, files.reading, _fragments_of(files, wanted), wanted, engine)
