@@ -31,6 +31,11 @@ def path(tmp_path: Path) -> str:
     return table.uri
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: str):
     assert run([*arguments, "--json"]) == 0
     return orjson.loads(capsys.readouterr().out)

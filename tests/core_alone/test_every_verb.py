@@ -48,7 +48,7 @@ def test_create_write_and_open(tmp_path: Path) -> None:
 
 def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
     assert table.schema.names == ["n", "p"]
-    assert [field.name for field in table.delta_schema.fields] == ["n", "p"]
+    assert [field.name for field in table.snapshot.schema.fields] == ["n", "p"]
     assert table.partition_columns == ["p"]
     assert table.properties["delta.enableDeletionVectors"] == "true"
     assert "deletionVectors" in table.protocol.writer_features
@@ -60,7 +60,7 @@ def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
     assert len(table.file_uris("n < 3")) == 1
     assert table.capabilities()["append"].can is True
     assert isinstance(table.capabilities()["append"], txlog.Capability)
-    assert isinstance(table.verify_checksum(), txlog.ChecksumReport)
+    assert isinstance(table.maintenance.verify_checksum(), txlog.ChecksumReport)
     assert pickle.loads(pickle.dumps(table)).count() == 4
 
 
@@ -71,7 +71,8 @@ def test_reading(table: txlog.Table) -> None:
     assert table.head(2).num_rows == 2
     assert table.count("p IS NULL") == 1
     with_address = table.to_arrow(["n", "_rowaddr", "_rowid"])
-    assert table.take(with_address["_rowaddr"][:2]).num_rows == 2
+    assert table.take_rows(with_address["_rowaddr"][:2]).num_rows == 2
+    assert table.take([0]).num_rows == 1
 
 
 def test_scans(table: txlog.Table) -> None:
@@ -115,10 +116,10 @@ def test_several_changes_in_one_version(table: txlog.Table) -> None:
 def test_upkeep(table: txlog.Table) -> None:
     table.append(ROWS)
     table.delete("n = 4")
-    assert table.compact().version == 3
+    assert table.optimize.compact().version == 3
     assert numbers(table) == [1, 1, 2, 2, 3, 3]
-    assert table.compute_statistics(recompute=True).version is None  # The log is right.
-    assert table.checkpoint() == 3
+    assert table.optimize.compute_statistics(recompute=True).version is None  # The log is right.
+    assert table.maintenance.checkpoint() == 3
     assert txlog.Table(table.uri).count() == 6
     assert table.restore(version=0).version == 4
     assert numbers(table) == [1, 2, 3, 4]
@@ -155,11 +156,11 @@ def test_columns(tmp_path: Path, form: str) -> None:
         properties={"txlog.deletionFormat": form} if form == "lance" else {},
     )
     table.append(ROWS)
-    table.add_features("txlog.fragments")
-    table.add_columns({"twice": "2 * n"})
-    table.add_columns({"next": lambda batch: pc.add(batch["n"], 1)}, read_columns=["n"])
-    table.replace_columns({"twice": "3 * n"})
-    table.drop_columns("next")
+    table.alter.add_features("txlog.fragments")
+    table.alter.add_columns({"twice": "2 * n"})
+    table.alter.add_columns({"next": lambda batch: pc.add(batch["n"], 1)}, read_columns=["n"])
+    table.alter.replace_columns({"twice": "3 * n"})
+    table.alter.drop_columns("next")
     assert table.delete("n = 1").metrics["numDeletedRows"] == 1
     assert table.to_arrow(["twice"]).to_pylist() == [{"twice": 3 * n} for n in (2, 3, 4)]
 
@@ -167,7 +168,7 @@ def test_columns(tmp_path: Path, form: str) -> None:
 def test_fragments(table: txlog.Table) -> None:
     fragment = table.get_fragment(0)
     assert isinstance(fragment, TableFragment)
-    assert len(table.fragments()) == len(table.get_fragments()) == 3
+    assert len(table.fragments()) == 3
     assert (fragment.id, fragment.fragment_id, fragment.num_rows) == (0, 0, 2)
     assert (fragment.physical_rows, fragment.num_deletions) == (2, 0)
     assert fragment.value.files == fragment.files == tuple(fragment.data_files())

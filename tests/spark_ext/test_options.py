@@ -99,7 +99,7 @@ ROWS = StructType([StructField("x", LongType()), StructField("p", StringType())]
         ({"tableProperties": '{"a": "b"}'}, False, "tableProperties", "properties"),
         ({"txnAppId": "", "txnVersion": "1"}, False, "txnAppId", "id of an application"),
         ({"txnAppId": "a", "txnVersion": "-1"}, False, "txnVersion", "whole number from 0"),
-        ({"txnAppId": "a", "txnVersion": f"{2**63}"}, False, "txnAppId", "no long from 0"),
+        ({"txnAppId": "a", "txnVersion": f"{2**63}"}, False, "txnAppId", "not a long from 0"),
     ],
     ids=str,
 )

@@ -11,49 +11,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import orjson
+
+from txlog.actions.fields import FieldSpec, Made, made
 
 Long = int  # From -2**63 to 2**63 - 1.
 Integer = int  # From -2**31 to 2**31 - 1.
 Texts = dict[str, str | None]  # Bare numbers and truth values are read as their JSON.
-
-OR_DEFAULT = "A null means that the field is absent: it has its default."
-OR_NONE = "A value of another type means that the field is absent."
-
-
-def texts_of(value: Any) -> Any:
-    """Return a map in which bare numbers and booleans, which some writers leave, are JSON texts."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: orjson.dumps(item).decode() if isinstance(item, bool | int | float) else item
-        for name, item in value.items()
-    }
-
-
-class Made(NamedTuple):
-    """The default of a field that is a new object each time."""
-
-    default_factory: Callable[[], Any]
-
-
-def made(*, default_factory: Callable[[], Any]) -> Any:
-    """Return the default of a field that is a new object each time."""
-    return Made(default_factory)
-
-
-class FieldSpec(NamedTuple):
-    """A field of an action: how its plain values are read, and what it is when absent."""
-
-    name: str
-    alias: str  # Its name on disk.
-    read: Callable[[Any], Any]  # Returns `ODD` of a value that is not plain.
-    is_nullable: bool
-    or_default: bool
-    or_none: bool
-    default: Any = ...  # `...`: the field is required.
 
 
 class _Odd:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.base import texts_of
+from txlog.actions.fields import texts_of
 from txlog.actions.ndjson import decode_action
 from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import LogCorruptError

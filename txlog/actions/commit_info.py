@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from txlog.actions.base import OR_NONE, Action, Long
+from txlog.actions.base import Action, Long
+from txlog.actions.fields import OR_NONE
 
 
 class CommitInfo(Action):

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel
 from pydantic_core import core_schema
 
-from txlog.actions.base import Action, FieldSpec, Made, texts_of
+from txlog.actions.fields import FieldSpec, Made, texts_of
 
 Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
@@ -22,17 +22,17 @@ CONFIG = ConfigDict(
 )
 
 
-_MODELS: dict[type[Action], type[BaseModel]] = {}
+_MODELS: dict[type[Any], type[BaseModel]] = {}
 
 
-def model_of(kind: type[Action]) -> type[BaseModel]:
+def model_of(kind: type[Any]) -> type[BaseModel]:
     """Return the Pydantic model that has the fields of an action, built once."""
     if kind not in _MODELS:
         _MODELS[kind] = _built(kind)
     return _MODELS[kind]
 
 
-def _built(kind: type[Action]) -> type[BaseModel]:
+def _built(kind: type[Any]) -> type[BaseModel]:
     names = {"Long": Long, "Integer": Integer, "Texts": Texts}
     hints = get_type_hints(kind, localns=names, include_extras=True)
     fields: dict[str, Any] = {
@@ -59,10 +59,10 @@ def _default(field: FieldSpec) -> Any:
     return field.default
 
 
-def schema_of(kind: type[Action], handler: Any) -> core_schema.CoreSchema:
+def schema_of(kind: type[Any], handler: Any) -> core_schema.CoreSchema:
     """Return how Pydantic reads and writes a field whose type is an action."""
 
-    def read(value: Any, validate: Any) -> Action:
+    def read(value: Any, validate: Any) -> Any:
         if isinstance(value, kind):
             return value
         return kind.of_values(vars(validate(value)))
@@ -91,4 +91,4 @@ class Record(BaseModel):
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return value.to_json() if isinstance(value, Action | Record) else value
+    return value.to_json() if hasattr(value, "to_json") else value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from txlog.actions.base import OR_DEFAULT, Action, Integer, Long, Texts, made
+from txlog.actions.base import Action, Integer, Long, Texts
+from txlog.actions.fields import OR_DEFAULT, made
 
 
 class Format(Action):

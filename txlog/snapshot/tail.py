@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.base import texts_of
+from txlog.actions.fields import texts_of
 from txlog.cached import cached_property
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
 from txlog.log.paths import canonical_key, canonical_keys
