@@ -216,7 +216,7 @@ def _days(dates: Items) -> Any:
 
 
 def _microseconds(zone: str | None) -> Callable[[Items], Any]:
-    """Return what makes datetimes microseconds since the epoch; those of no zone are UTC."""
+    """Return a function from datetimes to microseconds since the epoch; without zone means UTC."""
 
     def made(moments: Items) -> Any:
         if zone is None and any(moment.tzinfo is not None for moment in moments):
@@ -228,7 +228,7 @@ def _microseconds(zone: str | None) -> Callable[[Items], Any]:
 
 
 def _unscaled(kind: pa.DataType) -> Callable[[Items], Any]:
-    """Return what makes decimals of a type their bytes, and raises if one does not fit."""
+    """Return a function from decimals to their bytes; it raises if one does not fit the type."""
     most = 10**kind.precision
     exact = Context(prec=80, traps=[Inexact])
 

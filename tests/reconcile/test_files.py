@@ -112,7 +112,7 @@ def as_files(state: FileState) -> dict[Key, tuple[bool, int]]:
 
 
 def opened(store: Store, version: int) -> PlainState:
-    """Return what txlog makes of a log when it opens a version and lists its files."""
+    """Return the version that txlog opens from a log, with its files."""
     snapshot = load_snapshot(store, version=version)
     domains = snapshot.controls.domains.items()
     return PlainState(

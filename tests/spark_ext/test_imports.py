@@ -97,7 +97,7 @@ def test_a_writing_worker_loads_no_more(table: txlog.Table) -> None:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Yield what a module imports when it runs, inside of functions too."""
+    """Yield the imports of a module at run time, those inside functions too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     named = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
     typing = [node for node in named if ast.unparse(node.test) == "TYPE_CHECKING"]

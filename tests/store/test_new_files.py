@@ -85,7 +85,7 @@ class Volatile(Disk):
         super().link(source, target)
 
     def volatile(self) -> set[str]:
-        """Return what a crash would take, but for temporary files."""
+        """Return the files that a crash would lose, without temporary ones."""
         names = {name for names in self.unnamed.values() for name in names} | self.unsynced
         return {name for name in names if not name.endswith(".tmp")}
 

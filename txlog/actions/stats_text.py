@@ -73,7 +73,7 @@ def _as_written(number: Any) -> orjson.Fragment:
 
 
 def value_at(node: Any, path: Path) -> Any:
-    """Return what a JSON object says under a path of names; None where it ends before."""
+    """Return the value at a path of names in a JSON object; None if a name is missing."""
     for name in path:
         if not isinstance(node, dict):
             return None
@@ -117,7 +117,7 @@ class StatsText:
         return count_of(quick_document(self.text).get("numRecords"))
 
     def value(self, section: str, path: Path) -> Any:
-        """Return what is said of a column in one of `SECTIONS`; None if nothing is."""
+        """Return the entry of a column in one of `SECTIONS`, or None."""
         return value_at(self.document.get(section), path)
 
     def with_num_records(self, rows: int) -> StatsText:

@@ -230,7 +230,7 @@ def is_reusable(
         near = [key for key in keys if stamp.low <= key <= stamp.high]
         return not near or not _holds_any(store, path, sidecar.size_in_bytes, near)
     except (TxlogError, pa.ArrowException, OSError, ValueError):
-        return False  # Whoever reads it then, says what is wrong.
+        return False  # Reading the file then raises the error.
 
 
 def _holds_any(store: Store, path: str, size: int, keys: Sequence[str]) -> bool:

@@ -83,7 +83,7 @@ def print_table(
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Return what an operation did, one figure a line, in words; zeros are left out."""
+    """Return the metrics of an operation as text: one a line, without those that are zero."""
     return "\n".join(
         f"{_words(name)}: {value}" for name, value in metrics.items() if str(value) != "0"
     )
