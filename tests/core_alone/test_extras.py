@@ -102,7 +102,8 @@ def test_spark() -> None:
 
 
 def test_the_client_of_spark_connect() -> None:
-    done = run("-c", "import pyspark.sql.connect.session")
+    client = "from pyspark.sql.connect.session import SparkSession; import grpc, zstandard"
+    done = run("-c", client)
     assert (done.returncode == 0) == has("connect"), done.stderr
 
 
