@@ -22,7 +22,7 @@ REFUSAL = "403: no entry without the right token"
 
 _TOUCHING = (
     "read", "read_listed", "open_input", "info", "list_after", "names_after", "list_tree",
-    "open_output", "write_new", "put_if_absent", "staging", "replace", "delete",
+    "open_output", "new_files", "write_new", "put_if_absent", "staging", "replace", "delete",
 )  # fmt: skip
 
 
