@@ -321,4 +321,6 @@ def test_a_plain_count_needs_no_parser(path: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code.format(path)], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines() == ["3", ""]
+    rows, loaded = done.stdout.split("\n")[:2]
+    old = int(pa.__version__.partition(".")[0]) < 24  # It imports pandas by itself.
+    assert (rows, set(loaded.split()) - ({"pandas"} if old else set())) == ("3", set())

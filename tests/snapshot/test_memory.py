@@ -59,14 +59,15 @@ def test_versions_that_a_table_has_left_do_not_grow_the_process(tmp_path: Path) 
         table.append(pa.table({"a": pa.array([1], pa.int64())}))
         assert reader.refresh().version == table.version
 
-    grows(follow, ROUNDS // 4)
+    # The table itself grows by a file in each round, and two handles hold it.
+    grows(follow, ROUNDS // 4, 3 * GROWTH)
 
 
-def grows(work: Callable[[], object], rounds: int) -> None:
+def grows(work: Callable[[], object], rounds: int, growth: int = GROWTH) -> None:
     """Fail if the process grows by doing a work again and again."""
     for _ in range(WARM_UP):
         work()
     before = resident()
     for _ in range(rounds):
         work()
-    assert resident() - before < rounds * GROWTH
+    assert resident() - before < rounds * growth

@@ -21,8 +21,8 @@ OF_DRIVER = {"token": "open-sesame-of-the-driver"}  # Tasks are refused.
 REFUSAL = "403: no entry without the right token"
 
 _TOUCHING = (
-    "read", "read_listed", "open_input", "info", "list_after", "names_after", "list_tree",
-    "open_output", "new_files", "write_new", "put_if_absent", "staging", "replace", "delete",
+    "read", "read_many", "open_input", "info", "list_after", "list_briefly", "list_tree",
+    "open_output", "new_files", "write_new", "put_if_absent", "attempts", "replace", "delete",
 )  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class Ways:
         writer.option(self.option, f"{{{HIDDEN}-{self.way}").save(f"{self.folder}/{self.way}")
 
     def write_that_fails(self) -> None:
-        frame = self.spark.range(3).selectExpr("raise_error('not these rows') AS x")
+        frame = self.spark.range(3).selectExpr("CAST(raise_error('not these rows') AS BIGINT) AS x")
         writer = frame.write.format("txlog").mode("append").options(**self._given)
         writer.save(f"{self.folder}/{self.way}")
 
