@@ -114,7 +114,7 @@ BLIND = ("plain pyarrow", "plain polars", "deltalake `to_pyarrow_table`")
 OURS = ("pyarrow.parquet", "sqlglot.dialects.spark", "txlog.table")
 LIBRARIES = {
     "txlog `to_arrow`": OURS,
-    "txlog `to_polars`": (*OURS, "txlog.scan.frames"),
+    "txlog `to_polars`": (*OURS, "txlog.scan.polars.frames"),
     "plain pyarrow": ("pyarrow.dataset",),
     "plain polars": ("polars",),
     "deltalake `QueryBuilder`": ("deltalake",),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
-    from txlog.scan.explanation import Explanation
+    from txlog.scan.plan import Explanation
     from txlog.scan.scan import Scan
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.table import Table
@@ -97,7 +97,7 @@ _HOMES = {
     "DataFileError": "errors",
     "DeletionFile": "fragments.fragment",
     "EngineError": "errors",
-    "Explanation": "scan.explanation",
+    "Explanation": "scan.plan",
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from operator import eq
+from typing import Any, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from txlog.actions.columns import flat
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.scan.plan import plan_fragments
+from txlog.scan.lazy_plan import plan_fragments
 from txlog.scan.scan import Scan
 from txlog.scan.take import take_offsets
 from txlog.schema.arrow import arrow_schema
@@ -26,6 +31,98 @@ from txlog.writing.workers.fragments import (
 Filter = str | Expression | None
 
 
+class LogRows:
+    """The `FILE_ROWS` of live files, read from the log when somebody asks for one of them.
+
+    Parameters
+    ----------
+    load
+        Returns them.
+    """
+
+    def __init__(self, load: Callable[[], pa.Table]) -> None:
+        self._load = load
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded_rows, (self._live,)
+
+    @cached_property
+    def _live(self) -> pa.Table:
+        return self._load()
+
+    @cached_property
+    def _by_path(self) -> tuple[pa.Array, pa.Array]:
+        """The paths, ascending, and at which row each is."""
+        paths = flat(self._live["path"])
+        order = pc.sort_indices(paths)
+        return paths.take(order), order
+
+    def of(self, paths: Sequence[str]) -> pa.Table:
+        """Return the rows of paths, in their order."""
+        ordered, rows = self._by_path
+        places = [
+            bisect_left(range(len(ordered)), path, key=lambda at: str(ordered[at]))
+            for path in paths
+        ]
+        return self._live.take(rows.take(pa.array(places, pa.int64())))
+
+
+def _loaded_rows(live: pa.Table) -> LogRows:
+    return LogRows(lambda: live)
+
+
+class TableFragments(Sequence["TableFragment"]):
+    """The fragments of one version of a table, ordered by id.
+
+    They are columns; a fragment is made when it is taken out. A slice is of this class too.
+    """
+
+    def __init__(
+        self, place: Place, snapshot: Snapshot, rows: LogRows, fragments: Sequence[Fragment]
+    ):
+        self._place = place
+        self._snapshot = snapshot
+        self._log_rows = rows
+        self._fragments = fragments
+
+    def __len__(self) -> int:
+        return len(self._fragments)
+
+    @overload
+    def __getitem__(self, place: int) -> TableFragment: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> TableFragments: ...
+
+    def __getitem__(self, place: int | slice) -> TableFragment | TableFragments:
+        if isinstance(place, slice):
+            some = self._fragments[place]
+            return TableFragments(self._place, self._snapshot, self._log_rows, some)
+        return self._of(self._fragments[place])
+
+    def __iter__(self) -> Iterator[TableFragment]:
+        return map(self._of, self._fragments)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<txlog.TableFragments: {len(self)} of version {self._snapshot.version}>"
+
+    def with_id(self, number: int) -> TableFragment | None:
+        """Return the fragment of an id, or None if there is none."""
+        place = bisect_left(range(len(self)), number, key=lambda at: self._fragments[at].id)
+        found = self[place] if place < len(self) else None
+        return found if found is not None and found.id == number else None
+
+    def _of(self, fragment: Fragment) -> TableFragment:
+        return TableFragment(self._place, self._snapshot, self._log_rows, fragment)
+
+
 class TableFragment:
     """A fragment of one version of a table: its rows can be read, and changes of it prepared.
 
@@ -37,14 +134,12 @@ class TableFragment:
         self,
         place: Place,
         snapshot: Snapshot,
-        live: pa.Table,
-        rows_at: Mapping[str, int],
+        rows: LogRows,
         fragment: Fragment,
     ):
         self._place = place
         self._snapshot = snapshot
-        self._live = live  # `FILE_ROWS`, this fragment's among them,
-        self._rows_at = rows_at  # by their paths.
+        self._log_rows = rows  # This fragment's are among them.
         self._fragment = fragment
 
     def __repr__(self) -> str:
@@ -68,13 +163,12 @@ class TableFragment:
         return {
             **self.__dict__,
             "_snapshot": self._snapshot.without_files(),
-            "_live": self._rows(),
-            "_rows_at": {file.path: at for at, file in enumerate(self._fragment.files)},
+            "_log_rows": _loaded_rows(self._rows()),
         }
 
     def _rows(self) -> pa.Table:
         """Return the `FILE_ROWS` of its files, in their order."""
-        return self._live.take([self._rows_at[file.path] for file in self._fragment.files])
+        return self._log_rows.of([file.path for file in self._fragment.files])
 
     @property
     def value(self) -> Fragment:
@@ -166,7 +260,7 @@ class TableFragment:
         """Yield the rows as Arrow batches."""
         return self.scanner(columns, filter).to_batches()
 
-    def head(self, num_rows: int, columns: list[str] | None = None) -> pa.Table:
+    def head(self, num_rows: int = 5, columns: list[str] | None = None) -> pa.Table:
         """Return the first rows."""
         return self.scanner(columns).head(num_rows)
 

@@ -125,7 +125,7 @@ def test_no_other_file_is_opened(tmp_path: Path, where: str) -> None:
     assert predicate is not None
     expected = filtered(table, predicate)
     for fragment in fragments:
-        if fragment is not chosen:
+        if fragment != chosen:
             (tmp_path / fragment.files[0].path).unlink()
     scan = table.scan(["x", *COLUMNS], text)
     assert scan.to_arrow().equals(expected)

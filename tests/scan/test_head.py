@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import txlog
-from txlog.scan.read import FragmentReader
+from txlog.scan.reader import FragmentReader
 from txlog.scan.shares import limited
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.errors import DataFileError, InvalidInputError, TxlogWarning, UnsupportedFeatureError
 from txlog.expressions.tree import And, Expression, IsNull, Not, Or, col, lit
-from txlog.scan import frames
+from txlog.scan.polars import frames
 from txlog.scan.scan import Scan
 
 NAN = math.nan
@@ -279,7 +279,7 @@ def test_without_polars_the_error_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = plain(tmp_path / "t")
-    monkeypatch.delitem(sys.modules, "txlog.scan.frames")
+    monkeypatch.delitem(sys.modules, "txlog.scan.polars.frames")
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(UnsupportedFeatureError, match=r"pip install 'pyspark-txlog\[polars\]'"):
         table.to_polars()

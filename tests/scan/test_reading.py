@@ -13,7 +13,7 @@ import pytest
 
 import txlog
 from txlog.scan.engine import Threads
-from txlog.scan.read import read_fragment
+from txlog.scan.reader import read_fragment
 from txlog.schema.types import MapType, PrimitiveType, StructField, StructType
 
 DATA = pa.table({"x": list(range(10)), "t": [str(x) for x in range(10)], "p": ["a", "b"] * 5})

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.scan.ranges import RowRange
-from txlog.scan.read import read_fragment
+from txlog.scan.data_file import RowRange
+from txlog.scan.reader import read_fragment
 from txlog.scan.scan import Scan
 from txlog.scan.shares import row_ranges
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from txlog.log.paths import decode_path, encode_path
-from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
 from txlog.spark_ext.native.places import (
     FRAGMENT_COLUMN,
     locations,
@@ -20,6 +19,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
+from txlog.spark_ext.native.types import NULL_FOLDER, Constant
 from txlog.spark_ext.native.vectors import Vectors, deletion_words
 from txlog.store.open import open_store
 

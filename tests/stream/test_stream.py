@@ -24,7 +24,7 @@ from txlog.errors import (
 )
 from txlog.expressions.sql import as_expression
 from txlog.log.names import commit_name
-from txlog.scan.read import read_fragment
+from txlog.scan.reader import read_fragment
 from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import (
     UNDECIDED,

@@ -20,7 +20,7 @@ from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.protocol import access
-from txlog.scan.read import read_fragment
+from txlog.scan.reader import read_fragment
 from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import UNDECIDED, Limits
 from txlog.stream.stream import StreamOptions, TableStream

@@ -15,7 +15,7 @@ from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_keys
-from txlog.scan.files import as_fragments
+from txlog.scan.listing import as_fragments
 from txlog.schema.types import (
     ArrayType,
     DataType,

@@ -12,10 +12,10 @@ from pyroaring import BitMap64
 from txlog.changes.plan import CHANGE_COLUMNS, CHANGE_TYPE, ChangeFile
 from txlog.errors import DataFileError
 from txlog.fragments.positions import alive_mask
+from txlog.scan.data_file import RowRange
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange
-from txlog.scan.read import BATCH_ROWS, FragmentReader, rows_of
+from txlog.scan.reader import BATCH_ROWS, FragmentReader, rows_of
 from txlog.schema.arrow import arrow_type
 from txlog.store.base import Store
 

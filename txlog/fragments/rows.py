@@ -6,10 +6,11 @@ position. Rules: spec/fragments.md, FRG-13 to FRG-18.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +43,25 @@ class ColumnFiles:
         sets = [at for at, names in enumerate(self.field_sets) if name in names]
         return pc.is_in(self.field_set, value_set=pa.array(sets, pa.int64()))
 
+    def by_owner(self) -> ColumnFiles:
+        """Return the files in the order of their fragments."""
+        order = pc.sort_indices(self.owners)
+        return ColumnFiles(
+            self.rows.combine_chunks().take(order),
+            self.owners.take(order),
+            self.field_sets,
+            self.field_set.take(order),
+        )
+
+    def slice(self, start: int, count: int, first_owner: int) -> ColumnFiles:
+        """Return files in a row, with the places that their fragments have from a first one on."""
+        return ColumnFiles(
+            self.rows.slice(start, count),
+            pc.subtract(self.owners.slice(start, count), first_owner),
+            self.field_sets,
+            self.field_set.slice(start, count),
+        )
+
     def filter(self, chosen: pa.Array, owners: pa.Array) -> ColumnFiles:
         """Return some of the files, with the places that their fragments have elsewhere."""
         return ColumnFiles(
@@ -59,6 +79,49 @@ class FragmentRows:
     primaries: pa.Table  # `FILE_ROWS`.
     ids: pa.Array  # int64, of each primary.
     columns: ColumnFiles
+
+    @property
+    def sizes(self) -> pa.Array:
+        """How many bytes the files of each fragment have together, as int64."""
+        sizes = flat(self.primaries["size"])
+        files = self.columns.rows
+        if not files.num_rows:
+            return sizes
+        counted = pa.table({"owner": self.columns.owners, "size": files["size"]})
+        sums = counted.group_by("owner").aggregate([("size", "sum")])
+        places = pc.index_in(pa.arange(0, len(sizes)), value_set=flat(sums["owner"]))
+        return pc.add(sizes, pc.fill_null(flat(sums["size_sum"]).take(places), 0))
+
+    def select(self, primaries: Sequence[str], columns: Sequence[str]) -> FragmentRows:
+        """Return the fragments with some columns of their primary and column files."""
+        return FragmentRows(
+            self.primaries.select(list(primaries)),
+            self.ids,
+            replace(self.columns, rows=self.columns.rows.select(list(columns))),
+        )
+
+    def in_one_piece(self) -> FragmentRows:
+        """Return the fragments with column files in the order of their fragments, unchunked."""
+        columns = self.columns.by_owner() if self.columns.rows.num_rows else self.columns
+        return FragmentRows(self.primaries.combine_chunks(), self.ids, columns)
+
+    def take(self, places: pa.Array) -> FragmentRows:
+        """Return the fragments at different places, `in_one_piece`, in the order of the places."""
+        primaries, ids = self.primaries.combine_chunks().take(places), self.ids.take(places)
+        if not self.columns.rows.num_rows:
+            return FragmentRows(primaries, ids, self.columns)
+        owners = pc.index_in(self.columns.owners, value_set=places).cast(pa.int64())
+        columns = self.columns.filter(owners.is_valid(), owners)
+        return FragmentRows(primaries, ids, columns.by_owner())
+
+    def slice(self, start: int, count: int) -> FragmentRows:
+        """Return fragments in a row, of those that are `in_one_piece`."""
+        primaries, ids = self.primaries.slice(start, count), self.ids.slice(start, count)
+        if not self.columns.rows.num_rows:
+            return FragmentRows(primaries, ids, self.columns)
+        first, last = np.searchsorted(self.columns.owners, [start, start + count])
+        columns = self.columns.slice(int(first), int(last - first), start)
+        return FragmentRows(primaries, ids, columns)
 
     def filter(self, chosen: pa.Array) -> FragmentRows:
         """Return some of the fragments, in their order."""

@@ -21,9 +21,9 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.maintain.partitions import require_partition_columns
 from txlog.scan.engine import map_all
-from txlog.scan.files import files_at
-from txlog.scan.plan import plan_scan
-from txlog.scan.read import FragmentReader
+from txlog.scan.lazy_plan import plan_scan
+from txlog.scan.listing import files_at
+from txlog.scan.reader import FragmentReader
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.writing.files import discard_files, discarding

@@ -22,10 +22,11 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
 from txlog.maintain.partitions import require_partition_columns
-from txlog.scan.calendar import is_legacy
-from txlog.scan.files import as_fragments
-from txlog.scan.plan import ReadPlan, plan_files, plan_scan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.columns import is_legacy
+from txlog.scan.lazy_plan import plan_scan
+from txlog.scan.listing import as_fragments
+from txlog.scan.plan import ReadPlan
+from txlog.scan.reader import BATCH_ROWS, FragmentReader
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -80,7 +81,7 @@ def compute_statistics(
         require_table_writable(base, removes_rows=False)
         leaves = _chosen_columns(base, columns)
         files = load_files(place.store, base).live
-        plan = plan_files(base, files, columns=[], where=predicate)
+        plan = plan_scan(base, files, columns=[], where=predicate)
         require_partition_columns(plan.where, base)
         jobs, rows = _jobs(plan.rows, leaves, everything=recompute)
         missing = [job for job in jobs if job not in known]

@@ -1,16 +1,21 @@
 """From the columns of a data file to those of the table.
 
 A file may lack columns, hold a narrower type from before a change, name things physically, or
-spell lists and maps in its own way. Pure.
+spell lists and maps in its own way. Spark wrote the dates of old files in another calendar: such a
+file says so in its footer. Its dates before 1582-10-15 are labels of the Julian calendar; tables,
+and their statistics, know the proleptic Gregorian one alone. Pure.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import DataFileError
 from txlog.schema.arrow import arrow_type
+from txlog.schema.timestamps import DAY_US, days_of
 from txlog.schema.types import (
     MONTH_INTERVALS,
     ArrayType,
@@ -196,3 +201,70 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
+
+
+CUTOVER = -141_427  # 1582-10-15, in days since the epoch: the first day that both have.
+
+_DATES = b"org.apache.spark.legacyDateTime"
+_INT96 = b"org.apache.spark.legacyINT96"
+_VERSION = b"org.apache.spark.version"
+_EPOCH_JDN = 2_440_588  # The Julian day number of 1970-01-01.
+
+
+def is_legacy(metadata: Mapping[bytes, bytes] | None) -> bool:
+    """Return whether a file's footer says that it is in the old calendar."""
+    found = metadata or {}
+    if _DATES in found or _INT96 in found:
+        return True
+    version = found.get(_VERSION, b"3").split(b".")[0]
+    return version.isdigit() and int(version) < 3
+
+
+def rebased(array: pa.Array) -> pa.Array:
+    """Return dates or timestamps of a legacy file as those that their writer meant.
+
+    Timestamps go by their day in UTC. Arrays of other types are returned as they are.
+    """
+    if pa.types.is_date32(array.type):
+        return (
+            _rebased_days(array.cast(pa.int32()).cast(pa.int64())).cast(pa.int32()).cast(array.type)
+        )
+    if not pa.types.is_timestamp(array.type) or array.type.unit != "us":
+        return array
+    micros = array.cast(pa.int64())
+    if not _has_old(micros, CUTOVER * DAY_US):
+        return array
+    of_day = pc.subtract(micros, pc.multiply(_floor_days(micros), DAY_US))
+    days = _rebased_days(_floor_days(micros))
+    return pc.add(pc.multiply(days, DAY_US), of_day).cast(array.type)
+
+
+def _floor_days(micros: pa.Array) -> pa.Array:
+    shifted = pc.if_else(pc.less(micros, 0), pc.subtract(micros, DAY_US - 1), micros)
+    return pc.divide(shifted, DAY_US)  # Arrow's division cuts towards zero.
+
+
+def _has_old(values: pa.Array, cutover: int) -> bool:
+    return bool(pc.any(pc.less(values, cutover)).as_py())
+
+
+def _rebased_days(days: pa.Array) -> pa.Array:
+    old = pc.fill_null(pc.less(days, CUTOVER), False)
+    if not pc.any(old).as_py():
+        return days
+    distinct = days.filter(old).unique()
+    meant = pa.array([_gregorian(day) for day in distinct.to_pylist()], pa.int64())
+    places = pc.index_in(days.filter(old), value_set=distinct)
+    return pc.replace_with_mask(days, old, meant.take(places))
+
+
+def _gregorian(day: int) -> int:
+    """Return the day whose Gregorian date is the Julian date of a day."""
+    shifted = day + _EPOCH_JDN + 32_082
+    years, of_four = divmod(4 * shifted + 3, 1461)
+    of_year = of_four // 4
+    months = (5 * of_year + 2) // 153
+    date = of_year - (153 * months + 2) // 5 + 1
+    month = months + 3 - 12 * (months // 10)
+    year = years - 4800 + months // 10
+    return days_of(year, month, date)

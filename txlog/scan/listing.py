@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,12 +10,16 @@ import pyarrow.compute as pc
 
 from txlog.checkpoint.file_rows import Wanted
 from txlog.errors import InvalidInputError
-from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
+from txlog.log.paths import canonical_keys, decode_path
 from txlog.scan.plan import column_names
 from txlog.snapshot.files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records
+from txlog.stats.fragments import physical_rows
 from txlog.store.base import Store
+from txlog.store.open import uri_of
 
 FILES = pa.schema(
     [
@@ -32,6 +36,7 @@ FILES = pa.schema(
     ]
 )
 
+_RELATIVE = "folder/name"
 _MANY_FILES = 1 << 15  # About as many as a checkpoint has that counts as large.
 
 # Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
@@ -126,3 +131,52 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence
     own = {"fragment_id": ids, "fields": fields}
     columns = [own[name] if name in own else _TOLD[name][1](files) for name in names]
     return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
+
+
+def uris_of(store: Store, paths: pa.ChunkedArray) -> list[str]:
+    """Return the absolute paths or URIs of logged paths, decoded."""
+    found: list[str] = []
+    for part in paths.chunks:
+        found += _uris(store, part).to_pylist()
+    return found
+
+
+def _uris(store: Store, paths: pa.Array) -> pa.Array:
+    """Return what `uri_of` makes of each path; of a path that is its own key, it is a prefix."""
+    root = store.resolve(_RELATIVE).removesuffix(_RELATIVE)
+    odd = pc.or_(
+        pc.not_equal(canonical_keys(paths), paths),
+        pc.or_(pc.match_substring_regex(paths, "^/|:|/$"), pc.equal(paths, "")),
+    )
+    uris = pc.binary_join_element_wise(root, paths, "")
+    if not pc.any(odd).as_py():
+        return uris
+    others = [uri_of(store, decode_path(path)) for path in paths.filter(odd).to_pylist()]
+    return pc.replace_with_mask(uris, odd, pa.array(others, pa.string()))
+
+
+def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
+    """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
+    return rows.filter(pc.is_in(rows["path"], value_set=pa.array(list(paths), pa.string())))
+
+
+def live_fragments(snapshot: Snapshot, live: pa.Table, only: int | None = None) -> list[Fragment]:
+    """Return a version's live `FILE_ROWS` as fragments, ordered by id; or the one of an id.
+
+    Errors as for `fragment_rows` and `physical_rows`.
+    """
+    rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
+    if only is not None:
+        rows = rows.filter(pc.equal(rows.ids, only))
+    return fragments_of(rows, physical_rows(rows))
+
+
+def as_fragments(rows: pa.Table) -> list[Fragment]:
+    """Return `FILE_ROWS`, which may be removes too, as fragments, in their order.
+
+    Their ids are their places: nothing but the files is meant.
+    """
+    if rows.num_rows == 0:
+        return []
+    places = pa.arange(0, rows.num_rows)
+    return fragments_of(single_files(rows, places), num_records(rows))

@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.actions.columns import empty_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, fragment_rows
-from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
+    metadata_bounds,
     require_row_tracking,
     row_tracking,
     visible_metadata,
 )
-from txlog.scan.narrow import Narrowed, narrowed
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.fragments import physical_rows, require_same_counts, require_same_partitions
+from txlog.stats.bounds import Bounds, ColumnBounds, Known, merged
+from txlog.stats.fragments import (
+    fragment_bounds,
+    physical_rows,
+    require_same_counts,
+    require_same_partitions,
+)
+from txlog.stats.skip import always, keep
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan reads and what it leaves out, and why."""
+
+    version: int
+    predicate: str | None
+    columns: tuple[str, ...]
+    files: int  # In the snapshot.
+    pruned_by_partition: int
+    pruned_by_statistics: int  # Or by the ids and addresses that their rows have.
+    files_to_read: int
+    files_with_deletions: int  # Of those to read.
+    bytes_to_read: int  # At most: row groups and columns are left out as well.
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"Scan of version {self.version}",
+                f"  columns: {', '.join(self.columns)}",
+                f"  where: {self.predicate or 'all rows'}",
+                f"  files: {self.files_to_read} of {self.files}",
+                f"    bytes at most: {self.bytes_to_read:,}",
+                f"    left out by partition values: {self.pruned_by_partition}",
+                f"    left out by statistics: {self.pruned_by_statistics}",
+                f"    with deleted rows: {self.files_with_deletions}",
+            ]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,125 +84,49 @@ class ReadPlan:
         return arrow_schema(StructType(self.columns))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScanPlan(ReadPlan):
-    """A scan, decided: what to read, and how."""
+@dataclass(frozen=True)
+class PlannedFiles:
+    """The fragments that a scan reads, as columns: none of them is an object yet."""
 
-    fragments: tuple[Fragment, ...] = field(repr=False)  # That survive, ordered by id.
-    # For each fragment, whether the predicate is true of all its rows.
-    certain: tuple[bool, ...] = field(repr=False)
-    explanation: Explanation
-
-    @property
-    def reading(self) -> ReadPlan:
-        """How any of the fragments is read: what a worker gets, however many there are."""
-        return ReadPlan(**_reading(self))
-
-    @property
-    def counts(self) -> tuple[int | None, ...]:
-        """For each fragment, how many of its rows are wanted; None where only reading tells."""
-        return tuple(
-            rows if certain and rows is not None and rows >= 0 else None  # A log may be wrong.
-            for rows, certain in zip(
-                (fragment.num_rows for fragment in self.fragments), self.certain, strict=True
-            )
-        )
-
-    @property
-    def to_read(self) -> tuple[Fragment, ...]:
-        """The fragments, with what reading takes of them."""
-        return self.fragments
-
-    @property
-    def paths(self) -> list[str]:
-        """The paths of the files to read, as logged, in the order of their fragments."""
-        return [file.path for fragment in self.fragments for file in fragment.files]
-
-    def count(self) -> tuple[int, tuple[Fragment, ...]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
-        pairs = list(zip(self.fragments, self.counts, strict=True))
-        known = sum(count for _, count in pairs if count is not None)
-        return known, tuple(fragment for fragment, count in pairs if count is None)
-
-    def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
-        """Return the plan for some of its fragments."""
-        kept = [pair for pair in zip(self.fragments, self.certain, strict=True) if chosen(pair[0])]
-        return replace(
-            self,
-            fragments=tuple(fragment for fragment, _ in kept),
-            certain=tuple(certain for _, certain in kept),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilePlan(ReadPlan):
-    """A scan, decided, with its fragments as columns: none of them is an object yet."""
-
-    rows: FragmentRows = field(repr=False)  # That survive.
-    physical_rows: pa.Array = field(repr=False)  # int64, of each; null where the log does not say.
-    certain: pa.Array = field(repr=False)  # bool, of each: the predicate is true of all its rows.
+    rows: FragmentRows
+    physical_rows: pa.Array  # int64, of each; null where the log does not say.
+    certain: pa.Array  # bool, of each: whether the predicate is true of all its rows.
     explanation: Explanation
 
 
-def _reading(plan: ReadPlan) -> dict[str, Any]:
-    return {part.name: getattr(plan, part.name) for part in fields(ReadPlan)}
+def paths_of(rows: FragmentRows) -> pa.ChunkedArray:
+    """Return the paths of the files of fragments, as logged, the primaries first."""
+    chunks = [*rows.primaries["path"].chunks, *rows.columns.rows["path"].chunks]
+    return pa.chunked_array(chunks, pa.string())
 
 
-def scan_schema(snapshot: Snapshot) -> StructType:
-    """Return what a scan can return: the table's columns, then the metadata columns."""
-    return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
-
-
-def plan_files(
-    snapshot: Snapshot,
-    files: pa.Table,
-    *,
-    columns: list[str] | None = None,
-    where: Expression | None = None,
-) -> FilePlan:
-    """Decide which of a snapshot's files can hold rows that a scan wants. Pure.
-
-    Parameters
-    ----------
-    files
-        The snapshot's live files, as `FILE_ROWS`.
-    columns
-        The columns to return, in this order: the table's, or metadata columns. None for all of
-        the table's.
-    where
-        Keep the rows of which this is true.
-
-    Raises
-    ------
-    InvalidInputError
-        A column is not in the table, or the predicate does not fit its schema.
-    """
-    return plan_live(snapshot, read_plan(snapshot, columns=columns, where=where), files)
-
-
-def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> FilePlan:
+def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> PlannedFiles:
     """Decide which of a snapshot's live `FILE_ROWS` can hold rows that a scan wants. Pure."""
     rows = fragment_rows(files, listed=snapshot.supports(FEATURE))
     require_same_partitions(rows, snapshot.physical_partition_columns)
     return plan_rows(snapshot, reading, rows)
 
 
-def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> FilePlan:
-    """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure."""
+def plan_rows(
+    snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows, counts: pa.Array | None = None
+) -> PlannedFiles:
+    """Decide which fragments of a snapshot can hold rows that a scan wants. Pure.
+
+    Without a predicate, `counts` are their numbers of rows, if the caller has them.
+    """
     bound, files = reading.where, len(rows.ids)
     if bound is None:
         everything = pa.repeat(pa.scalar(True), files)
-        left = Narrowed(rows, physical_rows(rows), everything, files)
+        left = Narrowed(rows, physical_rows(rows) if counts is None else counts, everything, files)
     else:
         require_same_counts(rows)
         left = narrowed(snapshot, bound, rows, reading.row_tracking)
     survivors = left.rows
-    return FilePlan(
-        **_reading(reading),
-        rows=survivors,
-        physical_rows=left.physical_rows,
-        certain=left.certain,
-        explanation=Explanation(
+    return PlannedFiles(
+        survivors,
+        left.physical_rows,
+        left.certain,
+        Explanation(
             version=reading.version,
             predicate=None if bound is None else to_sql(bound),
             columns=tuple(column.name for column in reading.columns),
@@ -179,17 +136,22 @@ def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> File
             files_to_read=len(survivors.ids),
             files_with_deletions=len(survivors.ids) - survivors.primaries["dv_id"].null_count,
             bytes_to_read=sum(
-                pc.sum(held["size"]).as_py() or 0
-                for held in (survivors.primaries, survivors.columns.rows)
+                pc.sum(part["size"]).as_py() or 0
+                for part in (survivors.primaries, survivors.columns.rows)
             ),
         ),
     )
 
 
+def scan_schema(snapshot: Snapshot) -> StructType:
+    """Return what a scan can return: the table's columns, then the metadata columns."""
+    return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
+
+
 def read_plan(
     snapshot: Snapshot, *, columns: list[str] | None = None, where: Expression | None = None
 ) -> ReadPlan:
-    """Decide how the fragments of a snapshot are read; arguments and errors as `plan_files`."""
+    """Decide how the fragments of a snapshot are read; arguments and errors as `plan_scan`."""
     metadata = visible_metadata(snapshot)
     schema = scan_schema(snapshot)
     chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
@@ -207,54 +169,6 @@ def read_plan(
         mapping_mode=snapshot.mapping_mode,
         where=bound,
         row_tracking=row_tracking(snapshot),
-    )
-
-
-def plan_scan(
-    snapshot: Snapshot,
-    files: pa.Table,
-    *,
-    columns: list[str] | None = None,
-    where: Expression | None = None,
-) -> ScanPlan:
-    """Decide which fragments a scan reads; arguments and errors as for `plan_files`. Pure."""
-    return as_scan_plan(plan_files(snapshot, files, columns=columns, where=where))
-
-
-def as_scan_plan(plan: FilePlan) -> ScanPlan:
-    """Return a plan with its fragments as values, ordered by id."""
-    found = fragments_of(plan.rows, plan.physical_rows)
-    # `fragments_of` orders by id; the certainty of each goes along.
-    sure = dict(zip(plan.rows.ids.to_pylist(), plan.certain.to_pylist(), strict=True))
-    return ScanPlan(
-        **_reading(plan),
-        fragments=tuple(found),
-        certain=tuple(sure[fragment.id] for fragment in found),
-        explanation=plan.explanation,
-    )
-
-
-def plan_fragments(
-    snapshot: Snapshot,
-    fragments: Sequence[Fragment],
-    *,
-    columns: list[str] | None = None,
-    where: Expression | None = None,
-) -> ScanPlan:
-    """Decide how to read some fragments of a snapshot, in their order; errors as `plan_scan`."""
-    plan = plan_scan(snapshot, empty_rows(), columns=columns, where=where)
-    explanation = replace(
-        plan.explanation,
-        files=len(fragments),
-        files_to_read=len(fragments),
-        files_with_deletions=sum(fragment.deletion is not None for fragment in fragments),
-        bytes_to_read=sum(file.size for fragment in fragments for file in fragment.files),
-    )
-    return replace(
-        plan,
-        fragments=tuple(fragments),
-        certain=(where is None,) * len(fragments),
-        explanation=explanation,
     )
 
 
@@ -325,3 +239,58 @@ def _needed(
     if where is not None:
         names.update(path[0] for path in columns_of(where))
     return tuple(column for column in schema.fields if column.name in names)
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """The fragments that a predicate leaves."""
+
+    rows: FragmentRows
+    physical_rows: pa.Array  # int64, of each; null where the log does not say.
+    certain: pa.Array  # bool, of each: the predicate is true of all its rows.
+    in_partition: int  # How many are left by partition values alone.
+
+
+def narrowed(
+    snapshot: Snapshot, where: Expression, rows: FragmentRows, tracking: RowTracking | None
+) -> Narrowed:
+    """Return the fragments that a bound predicate leaves.
+
+    It goes from what costs least to know to what costs most: whatever is ruled out by its
+    partition needs no statistics, and what is ruled out by a range no counts. As knowing more
+    never makes a file possible again, the order decides nothing but the cost.
+    """
+    bounds_of = partial(
+        fragment_bounds,
+        schema=snapshot.schema,
+        partition_columns=snapshot.partition_columns,
+        where=where,
+        mapping_mode=snapshot.mapping_mode,
+    )
+    found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
+    left = []
+    of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
+    for known in Known:
+        if known is Known.RANGES and not of_files:
+            continue  # Partition values are both ends of their range.
+        told = bounds_of(rows, known=(known,))
+        if known is Known.COUNTS:
+            told = _with_metadata(snapshot, rows, told, tracking)
+        found = merged(found, told)
+        kept = keep(where, found)
+        if not pc.all(kept).as_py():
+            rows, found = rows.filter(kept), found.filter(kept)
+        left.append(len(rows.ids))
+    return Narrowed(rows, found.rows, always(where, found), left[0])
+
+
+def _with_metadata(
+    snapshot: Snapshot, rows: FragmentRows, told: Bounds, tracking: RowTracking | None
+) -> Bounds:
+    """Return bounds together with those of the metadata columns."""
+    visible = visible_metadata(snapshot)
+    bounds = metadata_bounds(rows.ids, told.rows, tracking)
+    of_metadata: dict[tuple[str, ...], ColumnBounds] = {
+        (name,): held for name, held in bounds.items() if name in visible
+    }
+    return merged(told, Bounds(told.rows, of_metadata))

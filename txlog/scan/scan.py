@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
-from txlog.log.paths import decode_path
-from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.explanation import Explanation
-from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
+from txlog.scan.lazy_plan import ScanPlan
+from txlog.scan.listing import uris_of
+from txlog.scan.plan import Explanation, ReadPlan
+from txlog.scan.reader import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited
-from txlog.scan.stream import ArrowStream
 from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
-from txlog.store.open import uri_of
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+class ArrowStream(Protocol):
+    """Rows that Arrow-speaking libraries take as they are: pyarrow, polars, duckdb, pandas."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        ...
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        ...
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
@@ -75,7 +95,7 @@ class Scan(ArrowStream):
     """
 
     store: Store
-    plan: ScanPlan | DeferredPlan
+    plan: ScanPlan
     engine: Engine = field(default_factory=Threads)
 
     @property
@@ -83,9 +103,9 @@ class Scan(ArrowStream):
         """The Arrow schema of the result."""
         return self.plan.schema
 
-    def fragments(self) -> list[Fragment]:
-        """Return the fragments that will be read, ordered by id."""
-        return list(self.plan.fragments)
+    def fragments(self) -> Sequence[Fragment]:
+        """Return the fragments that will be read, ordered by id; each is made when it is taken."""
+        return self.plan.fragments
 
     def file_uris(self) -> list[str]:
         """Return the data files of the fragments that will be read, in no order.
@@ -94,7 +114,7 @@ class Scan(ArrowStream):
         them, whichever columns are read. Rows that deletion vectors delete are still in them.
         Unlike `explain`, it does not count other files, which is faster on large tables.
         """
-        return [uri_of(self.store, decode_path(path)) for path in self.plan.paths]
+        return uris_of(self.store, self.plan.paths)
 
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, fragment by fragment, none of the batches empty or over `batch_rows`.
@@ -135,7 +155,7 @@ class Scan(ArrowStream):
             polars is not installed.
         """
         try:
-            from txlog.scan.frames import as_frame, read_frame
+            from txlog.scan.polars.frames import as_frame, read_frame
         except ImportError as error:
             raise UnsupportedFeatureError(
                 features=("polars",),

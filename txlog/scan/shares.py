@@ -2,57 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from txlog.fragments.fragment import Fragment
-from txlog.scan.deferred import DeferredPlan
-from txlog.scan.plan import ScanPlan
-from txlog.scan.ranges import RowRange
+from txlog.scan.data_file import RowRange
+from txlog.scan.lazy_plan import ScanPlan
 
 _NO_END = 2**63 - 1
+_AT_ONCE = 64  # Fragments that become values together.
 
 
 @dataclass(frozen=True)
 class Share:
     """Fragments that one reader reads in turn, until it has a number of rows."""
 
-    fragments: tuple[Fragment, ...]
+    fragments: Sequence[Fragment]
     rows: int
     counted: bool  # Whether the log says that there are as many.
 
 
-def limited(plan: ScanPlan | DeferredPlan, rows: int) -> list[Share]:
+def limited(plan: ScanPlan, rows: int) -> list[Share]:
     """Return who reads the first rows of a scan, by fragment and position. Pure.
 
     A fragment of which the log counts the rows is a share of its own. From the first one on that
     must be read to be counted, the others are one share. Fragments behind those that suffice, or
     without rows, are in none. Rule: FRG-43.
     """
-    found = []
-    wanted = [pair for pair in zip(plan.fragments, plan.counts, strict=True) if pair[1] != 0]
+    shares: list[Share] = []
+    if rows <= 0:
+        return shares
+    wanted = _with_rows(plan)
     left = rows
-    for at, (fragment, count) in enumerate(wanted):
+    for fragment, count in wanted:
         if left <= 0:
             break
         if count is None:
-            found.append(Share(_sufficient(wanted[at:], left), left, counted=False))
+            rest = chain([(fragment, count)], wanted)
+            shares.append(Share(_sufficient(rest, left), left, counted=False))
             break
-        found.append(Share((fragment,), min(count, left), counted=True))
+        shares.append(Share((fragment,), min(count, left), counted=True))
         left -= count
-    return found
+    return shares
 
 
-def _sufficient(wanted: list[tuple[Fragment, int | None]], rows: int) -> tuple[Fragment, ...]:
+def _with_rows(plan: ScanPlan) -> Iterator[tuple[Fragment, int | None]]:
+    """Yield the fragments that may have rows, with the counts of the log; values are made late."""
+    counts = plan.counts
+    for start in range(0, len(counts), _AT_ONCE):
+        some = counts[start : start + _AT_ONCE].to_pylist()
+        pairs = zip(plan.fragments[start : start + _AT_ONCE], some, strict=True)
+        yield from (pair for pair in pairs if pair[1] != 0)
+
+
+def _sufficient(wanted: Iterable[tuple[Fragment, int | None]], rows: int) -> tuple[Fragment, ...]:
     """Return the fragments up to the one by which the log has counted as many rows."""
-    found = []
+    fragments = []
     for fragment, count in wanted:
         if rows <= 0:
             break
-        found.append(fragment)
+        fragments.append(fragment)
         rows -= count or 0
-    return tuple(found)
+    return tuple(fragments)
 
 
 def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
@@ -68,18 +83,17 @@ def row_ranges(fragment: Fragment, max_bytes: int) -> list[RowRange | None]:
     return list(pairwise([*(rows * part // parts for part in range(parts)), _NO_END]))
 
 
-def packed(weights: Sequence[int], room: int) -> list[range]:
+def packed(weights: Sequence[int] | NDArray[np.int64], room: int) -> list[range]:
     """Return neighbours that fit one reader together: none is left out or there twice. Pure.
 
     A weight that is larger than the room is alone.
     """
-    found = []
-    start = held = 0
-    for at, weight in enumerate(weights):
-        if at > start and held + weight > room:
-            found.append(range(start, at))
-            start, held = at, 0
-        held += weight
-    if start < len(weights):
-        found.append(range(start, len(weights)))
-    return found
+    sums = np.cumsum(np.asarray(weights, np.int64))
+    places = []
+    start = before = 0
+    while start < len(sums):
+        # The first one always fits.
+        stop = max(start + 1, int(np.searchsorted(sums, before + room, "right")))
+        places.append(range(start, stop))
+        start, before = stop, int(sums[stop - 1])
+    return places

@@ -15,9 +15,10 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import alive_mask, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
+from txlog.scan.lazy_plan import ScanPlan
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
-from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.plan import ReadPlan
+from txlog.scan.reader import BATCH_ROWS, FragmentReader
 from txlog.scan.scan import Scan
 from txlog.store.base import Store
 

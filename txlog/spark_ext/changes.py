@@ -15,8 +15,8 @@ from txlog.changes.plan import ChangeFile
 from txlog.changes.read import read_changes
 from txlog.changes.versions import feed_range
 from txlog.expressions.tree import Expression
+from txlog.scan.data_file import RowRange
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructType
@@ -40,7 +40,7 @@ class ChangesPartition(InputPartition):
     """A task's work: files of changes, or a part of one. Without files there is nothing to read."""
 
     plan: ReadPlan
-    files: tuple[ChangeFile, ...] = ()
+    files: Sequence[ChangeFile] = ()
     rows: RowRange | None = None
 
 

@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import ReadPlan, ScanPlan, scan_schema
-from txlog.scan.ranges import RowRange
-from txlog.scan.read import BATCH_ROWS, read_fragment
+from txlog.scan.data_file import RowRange
+from txlog.scan.lazy_plan import ScanPlan, plan_snapshot
+from txlog.scan.plan import ReadPlan, scan_schema
+from txlog.scan.reader import BATCH_ROWS, read_fragment
 from txlog.scan.scan import first_rows
 from txlog.scan.shares import limited
 from txlog.schema.arrow import arrow_schema
@@ -27,7 +27,7 @@ from txlog.schema.json import parse_schema
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.shares import task_shares
+from txlog.spark_ext.shares import fragment_bytes, task_shares
 from txlog.store.base import Store
 
 _COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.
@@ -41,7 +41,7 @@ class FragmentPartition(InputPartition):
     """
 
     plan: ReadPlan
-    fragments: tuple[Fragment, ...] = ()  # Read in turn.
+    fragments: Sequence[Fragment] = ()  # Read in turn.
     rows: RowRange | None = None  # Read only the row groups whose first row is in this range.
     limit: int | None = None  # Stop after so many rows.
     counted: int = 0  # Rows of no columns that the log has counted; they need no file.
@@ -102,9 +102,9 @@ class FragmentsReader(DataSourceReader):
         plan = plan_snapshot(
             store, snapshot, lambda: load_files(store, snapshot).live,
             columns=self._columns, where=self._where,
-        ).scan_plan  # fmt: skip
+        )  # fmt: skip
         if self._only_with_deletions:
-            plan = plan.only(lambda fragment: fragment.num_deletions > 0)
+            plan = plan.only_with_deletions()
         read = min(1.0, len(plan.needed) / max(1, len(snapshot.schema.fields)))
         return _partitions(plan, self._limit, self._max_partition_bytes, read)
 
@@ -148,28 +148,28 @@ def _partitions(
     plan: ScanPlan, limit: int | None, max_bytes: int, read: float
 ) -> list[FragmentPartition]:
     shared = plan.reading
-    found = []
+    partitions = []
     counted = 0
     if limit is not None:
         for share in limited(plan, limit):
             if share.counted and not plan.columns:
                 counted += share.rows
             else:
-                found.append(FragmentPartition(shared, share.fragments, limit=share.rows))
+                partitions.append(FragmentPartition(shared, share.fragments, limit=share.rows))
     else:
-        left = []
-        for fragment, count in zip(plan.fragments, plan.counts, strict=True):
-            if count is not None and not plan.columns:
-                counted += count
-            else:
-                left.append(fragment)
-        found = [
+        if plan.columns:
+            fragments: Sequence[Fragment] = plan.to_read
+            if fragment_bytes(fragments).max(initial=0) > max_bytes:
+                fragments = plan.fragments  # To cut a large one takes its number of rows.
+        else:
+            counted, fragments = plan.count()
+        partitions = [
             FragmentPartition(shared, share.items, share.rows)
-            for share in task_shares(left, left, max_bytes, read=read)
+            for share in task_shares(fragments, fragments, max_bytes, read=read)
         ]
     for start in range(0, counted, _COUNTED_ROWS):
-        found.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
-    return found or [FragmentPartition(shared)]
+        partitions.append(FragmentPartition(shared, counted=min(_COUNTED_ROWS, counted - start)))
+    return partitions or [FragmentPartition(shared)]
 
 
 def _rows_of_no_columns(count: int) -> pa.RecordBatch:

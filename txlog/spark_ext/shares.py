@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from txlog.fragments.fragment import Fragment
-from txlog.scan.ranges import RowRange
+import numpy as np
+from numpy.typing import NDArray
+
+from txlog.fragments.fragment import Fragment, Fragments
+from txlog.scan.data_file import RowRange
 from txlog.scan.shares import packed, row_ranges
 
 _OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.
@@ -21,7 +24,7 @@ Item = TypeVar("Item")
 class TaskShare(Generic[Item]):
     """What one task reads: several items, or a part of one."""
 
-    items: tuple[Item, ...]
+    items: Sequence[Item]
     rows: RowRange | None = None
 
 
@@ -39,13 +42,21 @@ def task_shares(
     read
         Which part of their bytes is read, as only some columns are.
     """
-    sizes = [sum(file.size for file in one.files) for one in fragments]
-    weights = [int(size * read) + _OPEN_BYTES for size in sizes]
-    room = min(max_bytes, max(_LEAST_BYTES, sum(weights) // _TASKS))
-    found: list[TaskShare[Item]] = []
+    weights = (fragment_bytes(fragments) * read).astype(np.int64) + _OPEN_BYTES
+    room = min(max_bytes, max(_LEAST_BYTES, int(weights.sum()) // _TASKS))
+    shares: list[TaskShare[Item]] = []
     for places in packed(weights, room):
         parts: Sequence[RowRange | None] = [None]
         if len(places) == 1:
             parts = row_ranges(fragments[places[0]], max_bytes)
-        found += [TaskShare(tuple(items[at] for at in places), rows) for rows in parts]
-    return found
+        some = items[places.start : places.stop]
+        some = some if isinstance(some, Fragments) else tuple(some)
+        shares += [TaskShare(some, rows) for rows in parts]
+    return shares
+
+
+def fragment_bytes(fragments: Sequence[Fragment]) -> NDArray[np.int64]:
+    """Return how many bytes the files of each fragment have together."""
+    if isinstance(fragments, Fragments):
+        return np.asarray(fragments.sizes, np.int64)
+    return np.array([sum(file.size for file in one.files) for one in fragments], np.int64)

@@ -18,7 +18,8 @@ from txlog.expressions.bind import bind
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
-from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
+from txlog.scan.lazy_plan import plan_scan
+from txlog.scan.plan import ReadPlan, choose_columns
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.travel import version_from

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from txlog.actions.columns import flat
 from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError
-from txlog.scan.files import live_fragments
+from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.listing import list_files
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 from txlog.snapshot.checksum import ChecksumReport, verify_checksum
+from txlog.snapshot.files import load_files
 from txlog.snapshot.history import history
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.times import made_ms
 from txlog.store.base import Store
 from txlog.table.handle import Handle
-from txlog.table_fragment import TableFragment
+from txlog.table_fragment import LogRows, TableFragment, TableFragments
 from txlog.writing.capabilities import Capability, capabilities
 from txlog.writing.operation import Outcome
 
@@ -145,28 +144,27 @@ class About(Handle):
         """
         return list_files(self._place.store, self._snapshot, lambda: self._files().live, columns)
 
-    def fragments(self) -> list[TableFragment]:
-        """Return the fragments of this version, ordered by id."""
-        return self._fragments(None)
+    def fragments(self) -> TableFragments:
+        """Return the fragments of this version, ordered by id, as a sequence.
 
-    def get_fragments(self) -> list[TableFragment]:
+        Each is made when it is taken out, so that many cost no more than their columns.
+        """
+        store, snapshot = self._place.store, self._snapshot
+
+        def live() -> pa.Table:
+            moved = self._snapshot is not snapshot
+            return (load_files(store, snapshot) if moved else self._files()).live
+
+        fragments = plan_snapshot(store, snapshot, live, columns=[]).fragments
+        return TableFragments(self._place, snapshot, LogRows(live), fragments)
+
+    def get_fragments(self) -> TableFragments:
         """Return the fragments, by the name that pylance gives this."""
-        return self._fragments(None)
+        return self.fragments()
 
     def get_fragment(self, fragment_id: int) -> TableFragment | None:
         """Return the fragment of an id, or None if this version has none."""
-        return next(iter(self._fragments(fragment_id)), None)
-
-    def _fragments(self, only: int | None) -> list[TableFragment]:
-        live = self._files().live
-        found = live_fragments(self._snapshot, live, only)
-        paths = [file.path for fragment in found for file in fragment.files]
-        places = pc.index_in(pa.array(paths, pa.string()), value_set=flat(live["path"]))
-        rows_at = dict(zip(paths, places.to_pylist(), strict=True))
-        return [
-            TableFragment(self._place, self._snapshot, live, rows_at, fragment)
-            for fragment in found
-        ]
+        return self.fragments().with_id(fragment_id)
 
     @property
     def outcome(self) -> Outcome | None:

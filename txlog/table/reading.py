@@ -12,8 +12,7 @@ from txlog.changes.changes import Changes, plan_feed
 from txlog.changes.versions import feed_range
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import plan_scan
+from txlog.scan.lazy_plan import plan_scan, plan_snapshot
 from txlog.scan.scan import Scan
 from txlog.scan.take import take_rows
 from txlog.table.handle import Handle

@@ -17,7 +17,7 @@ from txlog.fragments.positions import alive_mask
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.protocol.properties import Properties
 from txlog.scan.plan import ReadPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.reader import BATCH_ROWS, FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 from txlog.writing.column_values import ColumnValues

@@ -23,8 +23,9 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Threads, map_all
-from txlog.scan.plan import choose_columns, plan_scan
-from txlog.scan.read import read_fragment
+from txlog.scan.lazy_plan import plan_scan
+from txlog.scan.plan import choose_columns
+from txlog.scan.reader import read_fragment
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.files import load_files

@@ -18,9 +18,10 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import map_all
-from txlog.scan.files import as_fragments, files_at
-from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
-from txlog.scan.read import FragmentReader
+from txlog.scan.lazy_plan import ScanPlan, plan_scan
+from txlog.scan.listing import as_fragments, files_at
+from txlog.scan.plan import ReadPlan, require_table_columns
+from txlog.scan.reader import FragmentReader
 from txlog.snapshot.commits import Commit, file_rows
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot

@@ -13,9 +13,10 @@ from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import features_of, with_features
-from txlog.scan.files import files_at
-from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
-from txlog.scan.read import FragmentReader
+from txlog.scan.lazy_plan import plan_fragments, plan_scan
+from txlog.scan.listing import files_at
+from txlog.scan.plan import ReadPlan
+from txlog.scan.reader import FragmentReader
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store

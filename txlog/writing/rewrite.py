@@ -17,9 +17,10 @@ from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.positions import alive_mask
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.scan.lazy_plan import plan_scan
 from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
-from txlog.scan.plan import ReadPlan, plan_scan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.plan import ReadPlan
+from txlog.scan.reader import BATCH_ROWS, FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.snapshot.snapshot import Snapshot

@@ -30,9 +30,10 @@ from txlog.fragments.deletion_vector import (
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
-from txlog.scan.files import as_fragments
-from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import matching_positions
+from txlog.scan.lazy_plan import ScanPlan
+from txlog.scan.listing import as_fragments
+from txlog.scan.plan import ReadPlan
+from txlog.scan.reader import matching_positions
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.struct_texts import with_json_stats
 from txlog.store.base import Store

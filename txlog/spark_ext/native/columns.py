@@ -23,8 +23,8 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
-from txlog.spark_ext.native.kinds import Constant
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN
+from txlog.spark_ext.native.types import Constant
 from txlog.spark_ext.spark_types import spark_schema
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.

@@ -14,14 +14,13 @@ from pyspark.sql.types import StructType as SparkStruct
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
-from txlog.scan.plan import FilePlan
+from txlog.scan.plan import ReadPlan
 from txlog.spark_ext.native.columns import (
     ReadColumn,
     has_inner_floats,
     partition_name,
     project,
 )
-from txlog.spark_ext.native.kinds import Constant, partition_text
 from txlog.spark_ext.native.lookup import alive, constants
 from txlog.spark_ext.native.manifest import manifest_text, write_manifest
 from txlog.spark_ext.native.places import (
@@ -31,6 +30,7 @@ from txlog.spark_ext.native.places import (
     virtual_uris,
     volume_of,
 )
+from txlog.spark_ext.native.types import Constant, partition_text
 from txlog.spark_ext.native.vectors import Vectors
 from txlog.stats.files import partition_values
 from txlog.store.base import Store
@@ -60,7 +60,7 @@ class Part:
 def frame(
     spark: SparkSession,
     store: Store,
-    plan: FilePlan,
+    plan: ReadPlan,
     parts: Sequence[Part],
     *,
     where: Column | None,
@@ -116,7 +116,7 @@ def _cast(column: ReadColumn) -> Column:
     return (value if column.cast is None else value.cast(column.cast)).alias(column.name)
 
 
-def _told(plan: FilePlan, part: Part) -> list[Constant]:
+def _told(plan: ReadPlan, part: Part) -> list[Constant]:
     """Return what virtual paths tell of a part's files.
 
     What only a look-up needs comes first. So it has the same place among Spark's columns where no

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users n
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from txlog.spark_ext.native.columns import POSITION
-from txlog.spark_ext.native.kinds import Constant
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN
+from txlog.spark_ext.native.types import Constant
 from txlog.spark_ext.native.vectors import Vectors
 
 # Up to here all words are one value of the plan, which each task gets a copy of: that is the

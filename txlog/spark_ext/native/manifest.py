@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txlog.actions.columns import flat
 from txlog.errors import InvalidInputError, StoreError
 from txlog.store.paths import file_path, is_file_uri, scheme_of, without_secrets
 
@@ -30,7 +31,10 @@ def manifest_text(uris: pa.Array, sizes: pa.Array) -> str:
     lines = pc.binary_join_element_wise(
         '{"path":"', uris, '","size":', pc.cast(sizes, pa.string()), _REST, ""
     )
-    return "\n".join(["v1", *lines.to_pylist()])
+    whole = flat(lines).cast(pa.large_string())
+    listed = pa.ListArray.from_arrays(pa.array([0, len(whole)], pa.int32()), whole)
+    text = pc.binary_join(listed, "\n")[0].as_py()
+    return f"v1\n{text}" if len(whole) else "v1"
 
 
 def write_manifest(text: str, folder: str | None) -> str:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from txlog.errors import UnsupportedFeatureError
 from txlog.log.paths import decode_path
-from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
+from txlog.spark_ext.native.types import NULL_FOLDER, Constant
 from txlog.store.base import Store
 from txlog.store.open import require_allowed
 from txlog.store.paths import without_secrets

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import fragments_of
-from txlog.fragments.rows import FragmentRows
-from txlog.scan.deferred import plan_snapshot
+from txlog.fragments.fragment import Fragments
+from txlog.fragments.rows import FragmentRows, deleted_counts
 from txlog.scan.engine import threads_for
+from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS
-from txlog.scan.plan import FilePlan, column_names
+from txlog.scan.plan import PlannedFiles, ReadPlan, column_names
 from txlog.schema.types import (
     TYPE_CHANGES,
     WHOLE_NUMBERS,
@@ -99,16 +99,17 @@ def read(
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
         where=as_expression(where),
-    ).files_to_read
+    )
+    files = plan.files_to_read
     condition = None if plan.where is None else as_spark(plan.where)
-    beyond = needs_python(plan) or (plan.where is not None and condition is None)
+    beyond = needs_python(plan, files) or (plan.where is not None and condition is None)
     if beyond or not can_open(spark, store.root):
         return _by_python(spark, store, plan)
-    if pc.all(plan.certain).as_py():
+    if pc.all(files.certain).as_py():
         condition = None
-    deleted = _with_deletions(plan)
-    whole, apart = plan.rows.filter(pc.invert(deleted)), plan.rows.filter(deleted)
-    vectors = _vectors(store, plan, apart, plan.physical_rows.filter(deleted))
+    deleted = _with_deletions(files.rows)
+    whole, apart = files.rows.filter(pc.invert(deleted)), files.rows.filter(deleted)
+    vectors = _vectors(store, plan.reading, apart, files.physical_rows.filter(deleted))
     parts = []
     if len(whole.ids) or not len(apart.ids):
         parts.append(Part(whole))
@@ -124,11 +125,11 @@ def read(
     return reduce(DataFrame.unionAll, frames)
 
 
-def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
+def _vectors(store: Store, plan: ReadPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
     """Return the deleted rows of fragments; None: they are too many for every executor."""
     if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
         return None
-    found = load_vectors(store, plan, fragments_of(rows, counts), threads_for(store))
+    found = load_vectors(store, plan, Fragments(rows, counts), threads_for(store))
     # The log need not say how many rows there are.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 
@@ -152,9 +153,9 @@ def can_open(spark: SparkSession, root: str) -> bool:
     return True
 
 
-def needs_python(plan: FilePlan) -> bool:
+def needs_python(plan: ReadPlan, files: PlannedFiles) -> bool:
     """Return whether a plan needs what only txlog's own reader does. Pure."""
-    apart = plan.rows.columns
+    apart = files.rows.columns
     given = {name for fields in apart.field_sets for name in fields if apart.rows.num_rows}
     if any(column.name_in_files(plan.mapping_mode) in given for column in plan.needed):
         return True
@@ -162,7 +163,7 @@ def needs_python(plan: FilePlan) -> bool:
         return True
     if any(_becomes_decimal(column) for column in plan.needed):
         return True
-    return bool(own_names(plan)) or passed_over(plan.rows.primaries)
+    return bool(own_names(plan)) or passed_over(files.rows.primaries)
 
 
 def _becomes_decimal(column: StructField) -> bool:
@@ -189,13 +190,12 @@ def _fields(column: StructField) -> Iterator[StructField]:
                     yield from _fields(field)
 
 
-def _with_deletions(plan: FilePlan) -> pa.Array:
-    vectors = plan.rows.primaries["deletion_vector"].combine_chunks()
-    return pc.fill_null(pc.greater(pc.struct_field(vectors, "cardinality"), 0), False)
+def _with_deletions(rows: FragmentRows) -> pa.Array:
+    return pc.greater(deleted_counts(rows.primaries), 0)
 
 
 def _by_python(
-    spark: SparkSession, store: Store, plan: FilePlan, *, with_deletions: bool = False
+    spark: SparkSession, store: Store, plan: ReadPlan, *, with_deletions: bool = False
 ) -> DataFrame:
     """Read through the data source, which txlog's own reader is behind."""
     reader = spark.read.format("txlog").option("versionAsOf", plan.version)

@@ -18,7 +18,7 @@ from txlog.fragments.positions import as_array
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.plan import ReadPlan
-from txlog.scan.read import FragmentReader
+from txlog.scan.reader import FragmentReader
 from txlog.store.base import Store
 
 WORD = 64

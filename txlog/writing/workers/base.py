@@ -13,7 +13,7 @@ from txlog.commit.loop import Committed, commit
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.scan.files import files_at, live_fragments
+from txlog.scan.listing import files_at, live_fragments
 from txlog.snapshot.files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.newer import refresh

@@ -11,7 +11,7 @@ from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeat
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
-from txlog.scan.files import live_fragments
+from txlog.scan.listing import live_fragments
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot

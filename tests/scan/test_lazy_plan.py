@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import txlog
 from txlog import TxlogError, col
 from txlog.fragments.fragment import Fragment
-from txlog.scan.deferred import DeferredPlan
+from txlog.scan.lazy_plan import ScanPlan
 from txlog.scan.listing import FILES
+from txlog.scan.logged_files import LoggedFiles
 
 LARGE = "txlog.snapshot.files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
@@ -83,8 +84,10 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
                 known = one.physical_rows is not None or one.deletion is not None
                 assert one.physical_rows == (other.physical_rows if known else None)
             scan = table.scan(where=where)
-            assert isinstance(scan.plan, DeferredPlan)
-            assert (scan.plan.live is None) is not table.snapshot.supports("txlog.fragments")
+            assert isinstance(scan.plan, ScanPlan)
+            assert isinstance(scan.plan.source, LoggedFiles) is not table.snapshot.supports(
+                "txlog.fragments"
+            )
             assert scan.explain() == explanation
             assert sorted(scan.file_uris()) == sorted(files)
             assert scan.fragments() == fragments
@@ -271,7 +274,7 @@ def test_reading_takes_no_more_of_the_log_than_it_needs(
     monkeypatch.setattr(LARGE, 0)
     scan = txlog.Table(tmp_path).scan(columns, where)
     assert scan.to_arrow() == expected
-    assert ("file_plan" in vars(scan.plan)) == all_of_it
+    assert ("files" in vars(scan.plan.source)) == all_of_it
 
 
 def mask_of(where: str, schema: pa.Schema) -> pc.Expression:

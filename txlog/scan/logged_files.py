@@ -1,9 +1,11 @@
-"""Plans that go no further than an answer needs: not in the log of a large table, nor to values."""
+"""The files of a snapshot with a large checkpoint, read from the log no further than asked. Pure
+but for `LoggedFiles`, which reads. How it is used: `lazy_plan`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import add
 
@@ -14,20 +16,16 @@ from txlog.actions.columns import FILE_ROWS, flat
 from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of
-from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, deleted_counts, single_files
 from txlog.reconcile.keys import are_different, file_keys
-from txlog.scan.explanation import Explanation
 from txlog.scan.plan import (
-    FilePlan,
+    Explanation,
+    PlannedFiles,
     ReadPlan,
-    ScanPlan,
-    as_scan_plan,
+    paths_of,
     plan_live,
     plan_rows,
-    read_plan,
 )
 from txlog.snapshot.files import ANYWHERE, TwiceError, fold_files, has_large_checkpoint, load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -39,6 +37,7 @@ _BESIDES = ("deletion_vector", "tags")  # They are always there.
 _STATISTICS = ("stats", STRUCTS)
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
+_ROW_TRACKING = ("base_row_id", "default_row_commit_version")
 
 _COUNTS = Wanted(("stats",), bounds_of=())
 
@@ -57,81 +56,85 @@ class _Survivors:
 
 
 @dataclass(frozen=True)
-class DeferredPlan:
-    """A scan whose fragments are not looked for before they are asked for.
-
-    Of a large table, which files survive is told from the few columns of the log that the
-    predicate is about; the rest is read of the survivors alone.
-    """
+class LoggedFiles:
+    """The files of a snapshot with a large checkpoint: each question reads what it is about."""
 
     store: Store
     snapshot: Snapshot
     reading: ReadPlan
-    live: pa.Table | None = field(default=None, repr=False)  # `FILE_ROWS`; None: not read yet.
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the result."""
-        return self.reading.schema
 
     @property
     def explanation(self) -> Explanation:
         """What is read and what is left out."""
-        return (self.file_plan if self.live is not None else self._survivors).explanation
-
-    @property
-    def fragments(self) -> tuple[Fragment, ...]:
-        """The fragments that survive, ordered by id."""
-        return self.scan_plan.fragments
-
-    @property
-    def certain(self) -> tuple[bool, ...]:
-        """For each fragment, whether the predicate is true of all its rows."""
-        return self.scan_plan.certain
-
-    @property
-    def counts(self) -> tuple[int | None, ...]:
-        """For each fragment, how many of its rows are wanted; None where only reading tells."""
-        return self.scan_plan.counts
+        return (self.read_files if self.reading.where is None else self._survivors).explanation
 
     @cached_property
-    def to_read(self) -> tuple[Fragment, ...]:
-        """The fragments that survive, in their order, as `files_to_read` has them."""
-        plan = self.files_to_read
-        return tuple(fragments_of(plan.rows, plan.physical_rows))
+    def files(self) -> PlannedFiles:
+        """The fragments that survive."""
+        if self.reading.where is None:
+            return self._all_files(FILE_ROWS.names)
+        found = self._survivors
+        files = self._whole(found)
+        ids = None if files is None else self._ids(files)
+        if files is not None and ids is not None:
+            planned = plan_rows(self.snapshot, self.reading, single_files(files, ids))
+            return replace(planned, explanation=found.explanation)
+        live = load_files(self.store, self.snapshot).live
+        return plan_live(self.snapshot, self.reading, live)
 
     @cached_property
-    def files_to_read(self) -> FilePlan:
-        """The scan with its fragments as columns, with what reading takes of them.
+    def read_files(self) -> PlannedFiles:
+        """The fragments that survive, with what reading takes of them.
 
-        Unless it asks for ids, those that are not durable may be others than in `file_plan`, which
-        have the same order; and without deletions the number of rows may not be told. What it
-        explains is of these files alone.
+        What it explains is of these files alone.
         """
-        found = None
-        narrow = self.reading.where is not None and not self.reading.metadata_columns
-        if self.live is None and narrow and "file_plan" not in vars(self):
-            # Without statistics, deletions may take all of the log, and then the survivors too.
-            counted = "stats" in self._narrowing[0].columns
-            found = self._readable(self._possible if counted else self._survivors.files)
-        return self.file_plan if found is None else found
+        if self.reading.metadata_columns or "files" in vars(self):
+            return self.files
+        if self.reading.where is None:
+            given = {column.name for column in self.reading.needed}
+            values = ("partition_values",) if given & self.reading.partition_columns else ()
+            found = self._all_files((*NARROW, *_BESIDES, *values))
+            deleted = found.rows.primaries["dv_id"]
+            # Deletions go by the number of rows.
+            return found if deleted.null_count == len(deleted) else self.files
+        # Without statistics, deletions may take all of the log, and then the survivors too.
+        counted = "stats" in self._narrowing[0].columns
+        readable = self._readable(self._possible if counted else self._survivors.files)
+        return self.files if readable is None else readable
 
     @cached_property
-    def paths(self) -> list[str]:
-        """The paths of the files to read, as logged.
-
-        Whether a checkpoint says other things of one of them elsewhere is not looked at.
-        """
-        if self.live is not None or "file_plan" in vars(self):
-            return self.scan_plan.paths
+    def paths(self) -> pa.ChunkedArray:
+        """The paths of the files to read, as logged."""
+        if "files" in vars(self):
+            return paths_of(self.files.rows)
         if self.reading.where is None:
             return fold_files(self.store, self.snapshot, _PATHS, _paths)
-        found: list[str] = self._possible["path"].to_pylist()
-        return found
+        return self._possible["path"]
 
-    def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
-        """Return the plan for some of its fragments."""
-        return self.scan_plan.only(chosen)
+    def count(self) -> int | None:
+        """Return how many rows there are, or None if a predicate or the log leave that open."""
+        if self.reading.where is not None:
+            return None
+        return fold_files(self.store, self.snapshot, _COUNTS, _counted)
+
+    def _all_files(self, names: Sequence[str]) -> PlannedFiles:
+        """Return all files with some columns of `FILE_ROWS`; with `stats`, they are counted.
+
+        Their texts are long, so only the counts of a batch are kept.
+        """
+
+        def fold(batches: Batches) -> tuple[pa.Table, pa.ChunkedArray]:
+            tables, counts = [], []
+            for _, rows in batches:
+                counts.append(num_records(rows))
+                some = {*names} - {"stats"}
+                tables.append(rows.select([n for n in rows.column_names if n in some]))
+            return united(tables), pa.chunked_array(counts, pa.int64())
+
+        wanted = Wanted(tuple(names), bounds_of=())
+        files, counts = fold_files(self.store, self.snapshot, wanted, fold)
+        rows = single_files(_with_nulls(files), fragment_ids(files))
+        return plan_rows(self.snapshot, self.reading, rows, flat(counts))
 
     @cached_property
     def _survivors(self) -> _Survivors:
@@ -163,41 +166,7 @@ class DeferredPlan:
             select=lambda rows: narrow(rows)[0],
         )
 
-    def count(self) -> tuple[int, tuple[Fragment, ...]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
-        if self.live is None and self.reading.where is None:
-            counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
-            if counted is not None:
-                return counted, ()
-        plan = self.file_plan
-        counts = _counts(plan.physical_rows, plan.rows.primaries)
-        known = pc.and_(plan.certain, counts.is_valid())
-        unknown = pc.invert(known)
-        rest = plan.rows.filter(unknown)
-        fragments = fragments_of(rest, plan.physical_rows.filter(unknown))
-        return pc.sum(counts.filter(known)).as_py() or 0, tuple(fragments)
-
-    @cached_property
-    def scan_plan(self) -> ScanPlan:
-        """The scan with its fragments, as values."""
-        return as_scan_plan(self.file_plan)
-
-    @cached_property
-    def file_plan(self) -> FilePlan:
-        """The scan with its fragments, as columns."""
-        if self.live is not None:
-            return plan_live(self.snapshot, self.reading, self.live)
-        if self.reading.where is not None:
-            found = self._survivors
-            files = self._whole(found)
-            ids = None if files is None else self._ids(files)
-            if files is not None and ids is not None:
-                plan = plan_rows(self.snapshot, self.reading, single_files(files, ids))
-                return replace(plan, explanation=found.explanation)
-        live = load_files(self.store, self.snapshot).live
-        return plan_live(self.snapshot, self.reading, live)
-
-    def _readable(self, files: pa.Table) -> FilePlan | None:
+    def _readable(self, files: pa.Table) -> PlannedFiles | None:
         """Return the survivors as they are to be read, or None if that takes all of the log.
 
         It does where a checkpoint has one of them twice, or does not have it any more; and where
@@ -226,9 +195,7 @@ class DeferredPlan:
             return None
         if "partition_values" in names:
             files = files.append_column("partition_values", rows["partition_values"].take(at))
-        for name in set(FILE_ROWS.names) - set(files.column_names):
-            kind = FILE_ROWS.field(name).type
-            files = files.append_column(name, pa.nulls(files.num_rows, kind))
+        files = _with_nulls(files)
         return plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
@@ -288,22 +255,6 @@ class DeferredPlan:
         if found is None:
             found = fold_files(self.store, self.snapshot, wanted, all_ids)
         return None if elsewhere else found
-
-
-def plan_snapshot(
-    store: Store,
-    snapshot: Snapshot,
-    files: Callable[[], pa.Table],
-    *,
-    columns: list[str] | None = None,
-    where: Expression | None = None,
-) -> DeferredPlan:
-    """Return the plan of a scan; `files` gives the snapshot's live `FILE_ROWS`, if it is to.
-
-    The other arguments, and errors, are those of `plan_files`.
-    """
-    reading = read_plan(snapshot, columns=columns, where=where)
-    return DeferredPlan(store, snapshot, reading, None if is_large(snapshot, reading) else files())
 
 
 def is_large(snapshot: Snapshot, reading: ReadPlan) -> bool:
@@ -394,8 +345,16 @@ def _plain(rows: pa.Table) -> pa.Table:
     return rows.set_column(place, field, rows["partition_values"].cast(field.type))
 
 
-def _paths(batches: Batches) -> list[str]:
-    return [path for _, rows in batches for path in rows["path"].to_pylist()]
+def _paths(batches: Batches) -> pa.ChunkedArray:
+    chunks = [chunk for _, rows in batches for chunk in rows["path"].chunks]
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _with_nulls(files: pa.Table) -> pa.Table:
+    """Return files with all columns of `FILE_ROWS`: those that were not read are null."""
+    for name in set(FILE_ROWS.names) - set(files.column_names):
+        files = files.append_column(name, pa.nulls(files.num_rows, FILE_ROWS.field(name).type))
+    return files
 
 
 def _counted(batches: Batches) -> int | None:

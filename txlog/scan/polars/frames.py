@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,8 +21,8 @@ from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, is_in_process
 from txlog.scan.plan import ReadPlan
-from txlog.scan.polars_predicates import as_polars
-from txlog.scan.polars_sources import (
+from txlog.scan.polars.predicates import as_polars
+from txlog.scan.polars.sources import (
     ORDERED,
     Footer,
     Layout,
@@ -32,7 +32,7 @@ from txlog.scan.polars_sources import (
     may_read,
     runs_of,
 )
-from txlog.scan.read import FragmentReader, read_fragment
+from txlog.scan.reader import FragmentReader, read_fragment
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store
@@ -44,7 +44,7 @@ _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a c
 
 
 def read_frame(
-    store: Store, plan: ReadPlan, fragments: tuple[Fragment, ...], engine: Engine
+    store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
 ) -> pl.DataFrame:
     """Return the rows of some fragments, in their order; errors as in `read_fragment`."""
     none = as_frame(plan.schema.empty_table())
@@ -67,7 +67,7 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
 
 
 def _sources(
-    store: Store, plan: ReadPlan, fragments: tuple[Fragment, ...], engine: Engine
+    store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
 ) -> list[Source | None]:
     """Return for each fragment its file, or None if polars might read other rows of it."""
     chosen = [

@@ -1,0 +1,1 @@
+"""Reading into polars frames, by polars itself where it reads the same rows."""
