@@ -279,3 +279,26 @@ def test_one_row_of_a_table_of_flights(tmp_path: Path) -> None:
     assert table.count("dep_delay > 60 AND carrier = 'UA'") == 1
     assert table.delete(where).metrics["numDeletedRows"] == 1
     assert table.count() == 1
+
+
+def test_head_gives_five_rows(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": list(range(9))}))
+    assert table.head()["x"].to_pylist() == table.scan().head()["x"].to_pylist() == [0, 1, 2, 3, 4]
+    assert table.fragments()[0].head()["x"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_pandas_gets_the_rows_of_arrow(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    table = txlog.write(tmp_path, pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]}))
+    assert table.to_pandas().equals(table.to_arrow().to_pandas())
+    assert table.to_pandas(["s"], "x > 2").to_dict("list") == {"s": ["c"]}
+    assert table.scan(["x"]).to_pandas()["x"].tolist() == [1, 2, 3]
+
+
+def test_scans_and_snapshots_say_what_they_are_in_one_line(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1], "y": [2]}))
+    root = table.uri
+    assert repr(table.scan(["x"])) == f"txlog.Scan({root!r}, version=0, columns=['x'])"
+    scan = table.scan(["y"], "x > 0")
+    assert repr(scan) == f"txlog.Scan({root!r}, version=0, columns=['y'], where='(`x` > 0)')"
+    assert repr(table.snapshot) == f"txlog.Snapshot({root!r}, version=0, columns=['x', 'y'])"

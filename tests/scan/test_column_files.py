@@ -162,7 +162,7 @@ def test_files_side_by_side(found: Any, where: str | None, columns: list[str] | 
             assert scanned[name].to_pylist() == column.to_pylist()
         assert table.count() == everything.num_rows
         picked = everything["_rowaddr"].to_pylist()[::-2]
-        taken = table.take(picked, ["z", "x"])
+        taken = table.rows_at(picked, ["z", "x"])
         places = [everything["_rowaddr"].to_pylist().index(address) for address in picked]
         assert taken.to_pydict() == everything.select(["z", "x"]).take(places).to_pydict()
 

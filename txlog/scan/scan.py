@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.lazy_plan import ScanPlan
@@ -22,6 +23,7 @@ from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
 
@@ -62,7 +64,8 @@ def _bytes_of(fragment: Fragment) -> int:
     return sum(file.size for file in fragment.files)
 
 
-def _count(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+def count_rows(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
+    """Return how many rows of a fragment a plan wants, from its files."""
     if plan.where is None:
         reader = FragmentReader(store, plan, fragment)
         return reader.count_rows() - len(reader.deletions() or ())
@@ -102,6 +105,12 @@ class Scan(ArrowStream):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
         return self.plan.schema
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        names = [column.name for column in plan.columns]
+        where = "" if plan.where is None else f", where={to_sql(plan.where)!r}"
+        return f"txlog.Scan({plan.root!r}, version={plan.version}, columns={names}{where})"
 
     def fragments(self) -> Sequence[Fragment]:
         """Return the fragments that will be read, ordered by id; each is made when it is taken."""
@@ -166,7 +175,7 @@ class Scan(ArrowStream):
             return as_frame(self.to_arrow())
         return read_frame(self.store, self.plan.reading, self.plan.to_read, self.engine)
 
-    def head(self, num_rows: int) -> pa.Table:
+    def head(self, num_rows: int = 5) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.
 
         No more fragments are opened than they need, as far as the log counts rows.
@@ -190,6 +199,24 @@ class Scan(ArrowStream):
             found = list(first_rows(self.to_batches(), num_rows))  # The log counted too many.
         return pa.Table.from_batches(found, schema=self.schema)
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame, with pandas' own types: those of `to_arrow`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401 - pyarrow imports it; here it is only looked for.
+        except ImportError as error:
+            raise UnsupportedFeatureError(
+                features=("pandas",),
+                reason=f"frames need pandas: {error}",
+                remedy="Install it: pip install pandas",
+            ) from error
+        return self.to_arrow().to_pandas()
+
     def to_table(self) -> pa.Table:
         """Return the rows as one table, by the name that pylance gives this."""
         return self.to_arrow()
@@ -201,7 +228,9 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""
         total, unknown = self.plan.count()
-        return total + sum(self.engine.map(partial(_count, self.store, self.plan.reading), unknown))
+        return total + sum(
+            self.engine.map(partial(count_rows, self.store, self.plan.reading), unknown)
+        )
 
     def explain(self) -> Explanation:
         """Return what is read and what is left out, and why; `print` it."""

@@ -1,25 +1,27 @@
-"""Rows by their addresses."""
+"""Rows by their addresses, their ids, or their offsets among the live rows."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.fragments.fragment import Fragment
-from txlog.fragments.positions import alive_mask, as_bitmap
+from txlog.errors import DataFileError, InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.fragments.fragment import Fragment, Fragments
+from txlog.fragments.positions import alive_mask, as_array, as_bitmap
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.lazy_plan import ScanPlan
 from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import ReadPlan
 from txlog.scan.reader import BATCH_ROWS, FragmentReader
-from txlog.scan.scan import Scan
+from txlog.scan.scan import Scan, count_rows
 from txlog.store.base import Store
 
 PlanOf = Callable[[list[str] | None], ScanPlan]
@@ -27,7 +29,7 @@ PlanOf = Callable[[list[str] | None], ScanPlan]
 _SHOWN = 5  # Of many addresses that are at fault.
 
 
-def take_rows(
+def rows_at(
     store: Store,
     plan_of: PlanOf,
     *,
@@ -46,7 +48,7 @@ def take_rows(
     Raises
     ------
     InvalidInputError, NotFoundError
-        As for `take` and `addresses_of`.
+        As for `take_addresses` and `addresses_of`.
     """
     if (addresses is None) == (row_ids is None):
         raise InvalidInputError(
@@ -62,10 +64,73 @@ def take_rows(
                 remedy="Look the rows up by other columns",
             )
         asked = addresses_of(Scan(store, plan, engine), row_ids or ())
-    return take(store, plan_of(columns), asked, engine)
+    return take_addresses(store, plan_of(columns), asked, engine)
 
 
-def take(
+def take_live(store: Store, plan: ScanPlan, indices: Sequence[int], engine: Engine) -> pa.Table:
+    """Return live rows by their offsets, in the order given; one may be given more than once.
+
+    Offset n is the row n of a scan without a predicate. Only the row groups that hold the rows are
+    read, and the footers of fragments of which the log does not count the rows.
+
+    Raises
+    ------
+    InvalidInputError
+        An offset is no whole number from 0.
+    NotFoundError
+        There are not so many rows.
+    """
+    asked = _numbers(indices, "indices")
+    if not len(asked):
+        return plan.schema.empty_table()
+    ordered = asked.unique().sort()
+    counts = plan.counts
+    if counts.null_count:
+        unknown = plan.count()[1]
+        counted = engine.map(partial(count_rows, store, plan.reading), unknown)
+        counts = pc.replace_with_mask(counts, counts.is_null(), pa.array(list(counted), pa.int64()))
+    ends = np.cumsum(counts.to_numpy())
+    total = int(ends[-1]) if len(ends) else 0
+    if len(ordered) and ordered[-1].as_py() >= total:
+        raise NotFoundError(
+            reason=f"this version has only {total} rows: "
+            f"{_listed('offset', ordered.filter(pc.greater_equal(ordered, total)).to_pylist())}",
+            remedy="Take offsets from 0 up to Table.count()",
+        )
+    offsets = ordered.to_numpy()
+    owners = np.searchsorted(ends, offsets, "right")
+    places, starts = np.unique(owners, return_index=True)
+    parts = [
+        (plan.fragments[int(place)], some - (ends[place - 1] if place else 0))
+        for place, some in zip(places, np.split(offsets, starts[1:]), strict=True)
+    ]
+    tables = engine.map(partial(_take_live, store, plan.reading), parts)
+    rows = pa.concat_tables([plan.schema.empty_table(), *tables])
+    return rows.take(pc.index_in(asked, value_set=ordered))
+
+
+def _take_live(store: Store, plan: ReadPlan, part: tuple[Fragment, NDArray[np.int64]]) -> pa.Table:
+    """Return the rows of a fragment at ascending offsets among those that are not deleted."""
+    fragment, offsets = part
+    deleted = load_deletions(store, fragment)
+    if deleted is not None:
+        gone = as_array(deleted).to_numpy().astype(np.int64)
+        # Before each deleted position, so many rows are left.
+        left = gone - np.arange(len(gone))
+        offsets = offsets + np.searchsorted(left, offsets, "right")
+    positions = BitMap64(offsets.tolist())
+    rows = _rows_at(store, plan, fragment, positions)
+    if rows.num_rows < len(positions):
+        raise DataFileError(
+            path=fragment.path,
+            version=plan.version,
+            reason=f"the log says {fragment.physical_rows} rows, the file has fewer",
+            remedy="The log's numRecords is wrong; its writer is at fault",
+        )
+    return rows
+
+
+def take_addresses(
     store: Store, plan: ScanPlan, addresses: Sequence[int] | pa.Array, engine: Engine
 ) -> pa.Table:
     """Return the rows at addresses, in their order; an address may be given more than once.
@@ -89,7 +154,7 @@ def take(
     asked = _numbers(addresses, "row_addresses")
     ordered = asked.unique().sort()
     wanted = by_fragment(ordered)
-    known = {fragment.id: fragment for fragment in plan.fragments if fragment.id in wanted}
+    known = {fragment.id: fragment for fragment in _with_ids(plan.fragments, wanted)}
     _refuse(
         "this version has no fragment of theirs",
         {number: positions for number, positions in wanted.items() if number not in known},
@@ -100,6 +165,13 @@ def take(
     )
     found = pa.concat_tables([plan.schema.empty_table(), *parts])
     return found.take(pc.index_in(asked, value_set=ordered))
+
+
+def _with_ids(fragments: Sequence[Fragment], ids: Collection[int]) -> Sequence[Fragment]:
+    """Return the fragments of some ids; many others do not become values."""
+    if isinstance(fragments, Fragments):
+        return fragments.filter(pc.is_in(fragments.ids, value_set=pa.array([*ids], pa.int64())))
+    return [fragment for fragment in fragments if fragment.id in ids]
 
 
 def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
@@ -171,11 +243,11 @@ def _ids_at(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) -> pa
 def take_offsets(
     store: Store, plan: ScanPlan, fragment: Fragment, offsets: Sequence[int], engine: Engine
 ) -> pa.Table:
-    """Return rows of one fragment by their positions, in their order; errors as for `take`."""
+    """Return rows of one fragment by their positions, in order; errors as for `take_addresses`."""
     asked = _numbers(offsets, "offsets")
     if len(asked) and pc.max(asked).as_py() >= 1 << 32:
         _refuse("no fragment has so many rows", {fragment.id: [pc.max(asked).as_py()]})
-    return take(store, plan, pc.add(asked, fragment.id << 32), engine)
+    return take_addresses(store, plan, pc.add(asked, fragment.id << 32), engine)
 
 
 def positions_of(

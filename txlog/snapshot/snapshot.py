@@ -65,6 +65,10 @@ class Snapshot:
     footers: Footers = field(default_factory=Footers, repr=False, compare=False)
     _facts: _Facts | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        names = self.schema.names()
+        return f"txlog.Snapshot({self.root!r}, version={self.version}, columns={names})"
+
     def __post_init__(self) -> None:
         facts = self._facts
         if facts is None or not facts.are_of(self.protocol, self.metadata):

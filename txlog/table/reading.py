@@ -12,12 +12,13 @@ from txlog.changes.changes import Changes, plan_feed
 from txlog.changes.versions import feed_range
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.scan.lazy_plan import plan_scan, plan_snapshot
+from txlog.scan.lazy_plan import plan_snapshot
 from txlog.scan.scan import Scan
-from txlog.scan.take import take_rows
+from txlog.scan.take import rows_at, take_live
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
 Where = str | Expression | None
@@ -59,6 +60,10 @@ class Reading(Handle):
         """Return rows as one polars frame; arguments as for `scan`, errors as there too."""
         return self.scan(columns, where).to_polars()
 
+    def to_pandas(self, columns: list[str] | None = None, where: Where = None) -> pd.DataFrame:
+        """Return rows as one pandas frame; arguments as for `scan`, errors as there too."""
+        return self.scan(columns, where).to_pandas()
+
     def to_batches(
         self, columns: list[str] | None = None, where: Where = None
     ) -> Iterator[pa.RecordBatch]:
@@ -66,7 +71,7 @@ class Reading(Handle):
         return self.scan(columns, where).to_batches()
 
     def head(
-        self, num_rows: int, columns: list[str] | None = None, where: Where = None
+        self, num_rows: int = 5, columns: list[str] | None = None, where: Where = None
     ) -> pa.Table:
         """Return the first rows as one Arrow table; the other arguments are as for `scan`.
 
@@ -82,7 +87,30 @@ class Reading(Handle):
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
 
-    def take(
+    def take(self, indices: Sequence[int], columns: list[str] | None = None) -> pa.Table:
+        """Return rows by their offsets among the rows of this version, in the order given.
+
+        Offset n is the row n of `to_arrow()`: deleted rows do not count, as in pylance. Only the
+        row groups that hold the rows are read. Offsets are of one version; `rows_at` takes
+        addresses, which a delete does not move.
+
+        Parameters
+        ----------
+        indices
+            Whole numbers from 0; one may occur more than once.
+        columns
+            As for `scan`.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0.
+        NotFoundError
+            There are not so many rows; the offsets at fault are named.
+        """
+        return take_live(self._place.store, self.scan(columns).plan, indices, self._place.engine)
+
+    def rows_at(
         self,
         row_addresses: Sequence[int] | None = None,
         columns: list[str] | None = None,
@@ -108,9 +136,9 @@ class Reading(Handle):
         NotFoundError
             A row is not in this version, or deleted in it; those at fault are named.
         """
-        return take_rows(
+        return rows_at(
             self._place.store,
-            lambda chosen: plan_scan(self._snapshot, self._files().live, columns=chosen),
+            lambda chosen: self.scan(chosen).plan,
             addresses=row_addresses,
             row_ids=row_ids,
             columns=columns,
