@@ -9,6 +9,8 @@ and their statistics, know the proleptic Gregorian one alone. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +44,8 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
                 return index
         return None
     name = want.name_in_files(mode)
+    if isinstance(fields, pa.Schema) and (place := fields.get_field_index(name)) >= 0:
+        return int(place)  # -1 also where several columns have the name: the first one counts.
     folded = None
     for index, field in enumerate(fields):
         if field.name == name:
@@ -49,6 +53,54 @@ def find_column(fields: pa.Schema | pa.StructType, want: StructField, mode: str)
         if folded is None and field.name.lower() == name.lower():
             folded = index
     return folded
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the files of one Arrow schema give some columns of the table.
+
+    Parameters
+    ----------
+    places
+        By the table's names, the places of the columns in the file; those it lacks are left out.
+    """
+
+    schema: pa.Schema = field(repr=False)
+    columns: tuple[StructField, ...]
+    places: Mapping[str, int]
+    mode: str  # The table's column mapping.
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """By the table's names, the file's."""
+        return {column: self.schema.field(place).name for column, place in self.places.items()}
+
+    @cached_property
+    def reads(self) -> list[str]:
+        """The file's columns to read, in the file's order."""
+        return [self.schema.field(place).name for place in sorted(self.places.values())]
+
+    @cached_property
+    def reads_at(self) -> Mapping[str, int]:
+        """By the table's names, the place of each column among `reads`."""
+        return {column: self.reads.index(name) for column, name in self.names.items()}
+
+    @cached_property
+    def repeated(self) -> str | None:
+        """A name that is read and that several columns of the file have."""
+        names = self.schema.names
+        return next((name for name in self.names.values() if names.count(name) > 1), None)
+
+    @cached_property
+    def exact(self) -> frozenset[str]:
+        """The columns that files have just as the table does, so that nothing need be converted."""
+        return frozenset(
+            column.name
+            for column in self.columns
+            if column.name in self.places
+            and self.schema.field(self.places[column.name]).type == arrow_type(column.type)
+            and (self.mode == "none" or not pa.types.is_nested(arrow_type(column.type)))
+        )
 
 
 def conform(array: pa.Array, want: DataType, mode: str, *, path: str, column: str) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, reduce
 from operator import itemgetter
@@ -16,7 +16,7 @@ from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
-from txlog.scan.columns import is_legacy, rebased
+from txlog.scan.columns import Layout, is_legacy, rebased
 from txlog.scan.metadata_columns import metadata_bounds
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
@@ -75,6 +75,10 @@ def zipped(
         ]
 
 
+_WHOLE_BYTES = 256 * 1024
+"""A near file that is not larger is read at once: each part of it would be a call of its own."""
+
+
 @contextmanager
 def blamed(path: str, version: int) -> Iterator[None]:
     """Turn whatever a file makes pyarrow or the store raise into one error that names it."""
@@ -101,11 +105,15 @@ def blamed(path: str, version: int) -> Iterator[None]:
 def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -> pq.ParquetFile:
     """Open a data file; `stack` closes it.
 
-    Of a store far away, neighbouring columns of a row group are read at once.
+    A small file is read whole. Of a store far away, neighbouring columns of a row group are read
+    at once.
     """
     home, name = locate(store, decode_path(file.path))
 
     def opened(size: int | None) -> pq.ParquetFile:
+        if 0 < (size or 0) <= _WHOLE_BYTES and not is_far(home):
+            whole = pa.BufferReader(home.read(name))
+            return pq.ParquetFile(whole, coerce_int96_timestamp_unit="us")
         source = stack.enter_context(open_ranged(home, name, size))
         return pq.ParquetFile(source, pre_buffer=is_far(home), coerce_int96_timestamp_unit="us")
 
@@ -119,44 +127,33 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
 
 
 class OpenFile:
-    """An open data file, and which of the plan's columns are read from where in it.
-
-    Parameters
-    ----------
-    places
-        By the table's names, the places of the columns in the file.
-    """
+    """An open data file, and which of the plan's columns are read from where in it."""
 
     def __init__(
-        self,
-        path: str,
-        fragment_id: int,
-        plan: ReadPlan,
-        parquet: pq.ParquetFile,
-        places: Mapping[str, int],
+        self, path: str, fragment_id: int, plan: ReadPlan, parquet: pq.ParquetFile, layout: Layout
     ) -> None:
+        metadata = parquet.metadata
         self.path = path
+        self.layout = layout
         self._fragment_id = fragment_id
-        self.num_rows = int(parquet.metadata.num_rows)
+        self.num_rows = int(metadata.num_rows)
         self._plan = plan
         self._parquet = parquet
-        self._legacy = is_legacy(parquet.metadata.metadata)
-        names = parquet.schema_arrow.names
-        self._names = {column: names[place] for column, place in places.items()}
-        self._places = places
-        for name in self._names.values():
-            if names.count(name) > 1:
-                raise DataFileError(
-                    path=path,
-                    version=plan.version,
-                    reason=f"the file has {names.count(name)} columns of the name {name!r}",
-                    remedy="Its writer is at fault; other columns can be read",
-                )
+        self._metadata = metadata
+        self._legacy = is_legacy(metadata.metadata)
+        if layout.repeated is not None:
+            raise DataFileError(
+                path=path,
+                version=plan.version,
+                reason=f"the file has {layout.schema.names.count(layout.repeated)} columns of the "
+                f"name {layout.repeated!r}",
+                remedy="Its writer is at fault; other columns can be read",
+            )
 
     @cached_property
     def row_groups(self) -> list[RowRange]:
         """The positions of each row group's first row, and of the one after its last."""
-        metadata = self._parquet.metadata
+        metadata = self._metadata
         found, start = [], 0
         for group in range(metadata.num_row_groups):
             stop = start + metadata.row_group(group).num_rows
@@ -201,42 +198,43 @@ class OpenFile:
 
     def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
         """Return a column of what `read` gave by the table's name; None if it is not read here."""
-        return raw.column(self._names[name]) if name in self._names else None
+        place = self.layout.reads_at.get(name)
+        return None if place is None else raw.column(place)
 
     def _raw(
         self, group: int, rows: int, batch_rows: int, threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        if not self._names:  # Only constants are wanted, but as many as there are rows.
+        if not self.layout.reads:  # Only constants are wanted, but as many as there are rows.
             yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
             return
         for raw in self._parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=[group],
-            columns=list(self._names.values()),
+            columns=self.layout.reads,
             use_threads=threads,
         ):
             yield _in_todays_calendar(raw) if self._legacy else raw
 
     def _kept_row_groups(self) -> list[bool] | None:
         plan = self._plan
-        if plan.where is None or self._parquet.num_row_groups < 2:
+        if plan.where is None or self._metadata.num_row_groups < 2:
             return None
         paths = columns_of(plan.where)
         if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
             return None  # Nested columns may have other names in the file.
-        schema = self._parquet.schema_arrow
+        schema, places = self.layout.schema, self.layout.places
         ours = [
             column
             for column in plan.needed
-            if column.name in self._places and column.name not in plan.metadata_columns
+            if column.name in places and column.name not in plan.metadata_columns
         ]
         if any(
-            schema.field(self._places[column.name]).type != arrow_type(column.type)
-            or self._names[column.name] != column.name
+            schema.field(places[column.name]).type != arrow_type(column.type)
+            or self.layout.names[column.name] != column.name
             for column in ours
         ):
             return None  # Statistics of another type: read all of it.
-        known = merged(row_group_bounds(self._parquet.metadata, paths, ours), self._addresses())
+        known = merged(row_group_bounds(self._metadata, paths, ours), self._addresses())
         return [bool(value) for value in keep(plan.where, known).to_pylist()]
 
     def _addresses(self) -> Bounds:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,6 +65,16 @@ class Explanation:
         )
 
 
+class Memo(dict[Any, Any]):
+    """What follows from a plan and the layout of a file, found once for many files.
+
+    It is left behind when a plan is pickled.
+    """
+
+    def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
+        return Memo, ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """How to read a fragment: it pickles, so any worker can do it without the log."""
@@ -82,6 +93,11 @@ class ReadPlan:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
         return arrow_schema(StructType(self.columns))
+
+    @cached_property
+    def memo(self) -> Memo:
+        """What was found out while fragments were read."""
+        return Memo()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.positions import alive_mask, as_bitmap
-from txlog.scan.columns import conform, find_column
+from txlog.scan.columns import Layout, conform, find_column
 from txlog.scan.data_file import OpenFile, RowRange, common, open_parquet, zipped
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
@@ -88,6 +88,8 @@ class FragmentReader:
 
     def _open_needed(self, stack: ExitStack, needed: tuple[StructField, ...]) -> list[OpenFile]:
         """Open the files that give a needed column; the primary if there are none."""
+        if len(self._fragment.files) == 1:
+            return [self._open_file(stack, self._fragment.files[0], self._stored_columns(needed))]
         wanted: dict[DataFile, list[StructField]] = {}
         for column in needed:
             if column.name not in self._plan.partition_columns:
@@ -100,7 +102,7 @@ class FragmentReader:
             # Metadata columns are in the primary at most; other files are enough for the count.
             stored = [c for c in columns if c.name not in constant or self._stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
-                opened.append(self._open_file(stack, file, stored))
+                opened.append(self._open_file(stack, file, tuple(stored)))
         return opened
 
     def _giving(self, column: StructField) -> DataFile:
@@ -117,17 +119,47 @@ class FragmentReader:
         tracking = self._plan.row_tracking
         return None if tracking is None else tracking.stored(column.name)
 
-    def _open_file(self, stack: ExitStack, file: DataFile, columns: list[StructField]) -> OpenFile:
+    def _stored_columns(self, needed: tuple[StructField, ...]) -> tuple[StructField, ...]:
+        """Return the columns that the file of a fragment with one file may have."""
+        known = self._plan.memo.get("stored")
+        if known is not None and known[0] is needed:
+            return known[1]  # type: ignore[no-any-return]
+        partitions, constant = self._plan.partition_columns, self._plan.metadata_columns
+        stored = tuple(
+            column
+            for column in needed
+            if column.name not in partitions
+            and (column.name not in constant or self._stored(column))
+        )
+        self._plan.memo["stored"] = needed, stored
+        return stored
+
+    def _open_file(
+        self, stack: ExitStack, file: DataFile, columns: tuple[StructField, ...]
+    ) -> OpenFile:
         parquet = self._open(stack, file)
-        schema = parquet.schema_arrow
+        layout = self._layout(parquet.schema_arrow, columns)
+        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, layout)
+        self._check_rows(opened)
+        return opened
+
+    def _layout(self, schema: pa.Schema, columns: tuple[StructField, ...]) -> Layout:
+        """Return where files of a schema have columns; those of many files are mostly alike."""
+        known: Layout | None = self._plan.memo.get("layout")
+        if (
+            known is not None
+            and known.columns is columns
+            and known.schema.equals(schema, check_metadata=True)  # Field ids are metadata.
+        ):
+            return known
         places = {
             column.name: place
             for column in columns
             if (place := self._place(schema, column)) is not None
         }
-        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, places)
-        self._check_rows(opened)
-        return opened
+        layout = Layout(schema, columns, places, self._plan.mapping_mode)
+        self._plan.memo["layout"] = layout
+        return layout
 
     def _place(self, file: pa.Schema, column: StructField) -> int | None:
         """Return where the file has a column, or None if it does not."""
@@ -169,13 +201,27 @@ class FragmentReader:
         count = parts[0][1].num_rows
         if not needed:
             return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
-        arrays, fields = [], []
+        arrays = []
         for column in needed:
-            found = ((file.column(raw, column.name), file.path) for file, raw in parts)
-            stored, path = next((pair for pair in found if pair[0] is not None), (None, ""))
-            arrays.append(self._array(column, stored, path, start, count))
-            fields.append(pa.field(column.name, arrow_type(column.type), column.nullable))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            found = ((file.column(raw, column.name), file) for file, raw in parts)
+            stored, file = next((pair for pair in found if pair[0] is not None), (None, None))
+            exact = file is not None and column.name in file.layout.exact
+            if exact and column.name not in self._plan.metadata_columns:
+                arrays.append(stored)
+            else:
+                path = "" if file is None else file.path
+                arrays.append(self._array(column, stored, path, start, count))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(needed))
+
+    def _schema_of(self, needed: tuple[StructField, ...]) -> pa.Schema:
+        known = self._plan.memo.get("schema")
+        if known is not None and known[0] is needed:
+            return known[1]
+        schema = pa.schema(
+            [pa.field(column.name, arrow_type(column.type), column.nullable) for column in needed]
+        )
+        self._plan.memo["schema"] = needed, schema
+        return schema
 
     def _array(
         self, column: StructField, stored: pa.Array | None, path: str, start: int, count: int
@@ -201,7 +247,11 @@ class FragmentReader:
         values: Mapping[str, str | None] = self._fragment.partition_values
         physical = column.name_in_files(self._plan.mapping_mode)
         text = values.get(physical, values.get(column.name))
-        return parse_partition_values(pa.array([text], pa.string()), column.type)[0]
+        known = self._plan.memo
+        if (column.name, text) not in known:
+            parsed = parse_partition_values(pa.array([text], pa.string()), column.type)[0]
+            known[column.name, text] = parsed
+        return known[column.name, text]
 
 
 def rows_of(

@@ -13,14 +13,16 @@ import pyarrow as pa
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
-from txlog.scan.engine import Engine, Threads
+from txlog.scan.engine import Engine, Threads, is_in_process
 from txlog.scan.lazy_plan import ScanPlan
 from txlog.scan.listing import uris_of
 from txlog.scan.plan import Explanation, ReadPlan
 from txlog.scan.reader import BATCH_ROWS, FragmentReader, read_fragment
-from txlog.scan.shares import Share, limited
+from txlog.scan.shares import Share, fragment_bytes, limited, packed
 from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
+
+_RUN_BYTES = 1 << 20  # Of neighbouring fragments that one thread reads.
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +52,13 @@ class ArrowStream(Protocol):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
-def _read_all(store: Store, plan: ReadPlan, threads: bool, fragment: Fragment) -> list[Any]:
-    return list(read_fragment(store, plan, fragment, threads=threads))
+def _read_all(
+    store: Store, plan: ReadPlan, threads: bool, fragments: Sequence[Fragment]
+) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = []
+    for fragment in fragments:
+        batches += read_fragment(store, plan, fragment, threads=threads)
+    return batches
 
 
 def _read_ahead(
@@ -144,10 +151,12 @@ class Scan(ArrowStream):
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table, ordered by fragment and position."""
         fragments = self.plan.to_read
-        single = len(fragments) == 1
-        parts = self.engine.map(
-            partial(_read_all, self.store, self.plan.reading, single), fragments
-        )
+        read = partial(_read_all, self.store, self.plan.reading, len(fragments) == 1)
+        # Small fragments together: handing one over costs more than to read it. Elsewhere, and from
+        # far away, as many as possible are read at a time.
+        together = is_in_process(self.engine) and not is_far(self.store)
+        runs = packed(fragment_bytes(fragments), _RUN_BYTES if together else 0)
+        parts = self.engine.map(read, (fragments[run.start : run.stop] for run in runs))
         return pa.Table.from_batches(
             [batch for batches in parts for batch in batches], schema=self.schema
         )

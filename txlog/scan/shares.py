@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from txlog.fragments.fragment import Fragment
+from txlog.fragments.fragment import Fragment, Fragments
 from txlog.scan.data_file import RowRange
 from txlog.scan.lazy_plan import ScanPlan
 
@@ -97,3 +97,10 @@ def packed(weights: Sequence[int] | NDArray[np.int64], room: int) -> list[range]
         places.append(range(start, stop))
         start, before = stop, int(sums[stop - 1])
     return places
+
+
+def fragment_bytes(fragments: Sequence[Fragment]) -> NDArray[np.int64]:
+    """Return how many bytes the files of each fragment have together."""
+    if isinstance(fragments, Fragments):
+        return np.asarray(fragments.sizes, np.int64)
+    return np.array([sum(file.size for file in one.files) for one in fragments], np.int64)

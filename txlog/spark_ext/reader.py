@@ -21,13 +21,13 @@ from txlog.scan.lazy_plan import ScanPlan, plan_snapshot
 from txlog.scan.plan import ReadPlan, scan_schema
 from txlog.scan.reader import BATCH_ROWS, read_fragment
 from txlog.scan.scan import first_rows
-from txlog.scan.shares import limited
+from txlog.scan.shares import fragment_bytes, limited
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import parse_schema
 from txlog.snapshot.files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.loaded import require_loaded
-from txlog.spark_ext.shares import fragment_bytes, task_shares
+from txlog.spark_ext.shares import task_shares
 from txlog.store.base import Store
 
 _COUNTED_ROWS = 1 << 22  # Of one partition: Spark itself counts as many in about a second.

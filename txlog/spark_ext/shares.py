@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from txlog.fragments.fragment import Fragment, Fragments
 from txlog.scan.data_file import RowRange
-from txlog.scan.shares import packed, row_ranges
+from txlog.scan.shares import fragment_bytes, packed, row_ranges
 
 _OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.
 _LEAST_BYTES = 32 * 1024 * 1024  # A task with less takes longer to start than to read.
@@ -53,10 +52,3 @@ def task_shares(
         some = some if isinstance(some, Fragments) else tuple(some)
         shares += [TaskShare(some, rows) for rows in parts]
     return shares
-
-
-def fragment_bytes(fragments: Sequence[Fragment]) -> NDArray[np.int64]:
-    """Return how many bytes the files of each fragment have together."""
-    if isinstance(fragments, Fragments):
-        return np.asarray(fragments.sizes, np.int64)
-    return np.array([sum(file.size for file in one.files) for one in fragments], np.int64)
