@@ -69,6 +69,7 @@ class Layout:
     columns: tuple[StructField, ...]
     places: Mapping[str, int]
     mode: str  # The table's column mapping.
+    metadata_columns: frozenset[str] = frozenset()  # Of `columns`, those that are no table's.
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -93,11 +94,15 @@ class Layout:
 
     @cached_property
     def exact(self) -> frozenset[str]:
-        """The columns that files have just as the table does, so that nothing need be converted."""
+        """The columns that files have just as the table does, so that nothing need be converted.
+
+        Metadata columns are none: where rows did not move, files leave theirs null.
+        """
         return frozenset(
             column.name
             for column in self.columns
             if column.name in self.places
+            and column.name not in self.metadata_columns
             and self.schema.field(self.places[column.name]).type == arrow_type(column.type)
             and (self.mode == "none" or not pa.types.is_nested(arrow_type(column.type)))
         )

@@ -196,11 +196,6 @@ class OpenFile:
                     if at >= wanted[-1][1]:
                         break
 
-    def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
-        """Return a column of what `read` gave by the table's name; None if it is not read here."""
-        place = self.layout.reads_at.get(name)
-        return None if place is None else raw.column(place)
-
     def _raw(
         self, group: int, rows: int, batch_rows: int, threads: bool
     ) -> Iterator[pa.RecordBatch]:

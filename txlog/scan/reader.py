@@ -157,7 +157,9 @@ class FragmentReader:
             for column in columns
             if (place := self._place(schema, column)) is not None
         }
-        layout = Layout(schema, columns, places, self._plan.mapping_mode)
+        layout = Layout(
+            schema, columns, places, self._plan.mapping_mode, self._plan.metadata_columns
+        )
         self._plan.memo["layout"] = layout
         return layout
 
@@ -201,16 +203,18 @@ class FragmentReader:
         count = parts[0][1].num_rows
         if not needed:
             return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
+        held = [(file, file.layout, raw.columns) for file, raw in parts]
         arrays = []
         for column in needed:
-            found = ((file.column(raw, column.name), file) for file, raw in parts)
-            stored, file = next((pair for pair in found if pair[0] is not None), (None, None))
-            exact = file is not None and column.name in file.layout.exact
-            if exact and column.name not in self._plan.metadata_columns:
-                arrays.append(stored)
-            else:
-                path = "" if file is None else file.path
-                arrays.append(self._array(column, stored, path, start, count))
+            stored, path = None, ""
+            for file, layout, columns in held:
+                place = layout.reads_at.get(column.name)
+                if place is not None:
+                    stored, path = columns[place], file.path
+                    break
+            if stored is None or column.name not in layout.exact:
+                stored = self._array(column, stored, path, start, count)
+            arrays.append(stored)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema_of(needed))
 
     def _schema_of(self, needed: tuple[StructField, ...]) -> pa.Schema:
