@@ -119,6 +119,26 @@ CASES = {
         },
         "checkpoint", MILLION, targets={"deltalake": 25, "kernel": 4}, memory=0.35,
     ),
+    "uris": Case(
+        "the URIs of all files",
+        {"txlog": of(LOG.txlog_uris), "deltalake": of(LOG.delta_uris)},
+        "checkpoint", MILLION, targets={"deltalake": 2}, memory=0.5,
+    ),
+    "fragments": Case(
+        "all fragments, against the URIs of all files",
+        {"txlog": of(LOG.txlog_fragments), "deltalake": of(LOG.delta_uris)},
+        "checkpoint", MILLION, targets={"deltalake": 1}, memory=0.5,
+    ),
+    "scan": Case(
+        "plan, no predicate, against the same",
+        {"txlog": of(LOG.txlog_scan), "deltalake": of(LOG.delta_uris)},
+        "checkpoint", MILLION, targets={"deltalake": 1}, memory=0.5,
+    ),
+    "spark-partitions": Case(
+        "plan what Spark's tasks read, against the same",
+        {"txlog": of(LOG.txlog_spark_partitions), "deltalake": of(LOG.delta_uris)},
+        "checkpoint", MILLION, targets={"deltalake": 1}, memory=0.5,
+    ),
     "partition": Case(
         "plan, a partition filter that keeps 0.1%",
         {

@@ -44,6 +44,9 @@ def one_commit(root: Path) -> Any:
 WORKS = {
     "open, many files": ("sidecars", FILES, of(log_works.txlog_about), False),
     "list": ("sidecars", FILES, of(log_works.txlog_list), False),
+    "file uris": ("sidecars", FILES, of(log_works.txlog_uris), False),
+    "fragments": ("sidecars", FILES, of(log_works.txlog_fragments), False),
+    "plan, all rows": ("sidecars", FILES, of(log_works.txlog_scan), False),
     "plan, partition": ("sidecars", FILES, of(log_works.txlog_plan(log_works.IN_PARTITION)), False),
     "plan, range": ("sidecars", FILES, of(log_works.txlog_plan(log_works.IN_RANGE)), False),
     "one commit, many files": ("sidecars", FILES, one_commit, True),

@@ -38,6 +38,40 @@ def txlog_list(root: Path) -> Any:
     return txlog.Table(root).files(["path", "size_bytes"]).num_rows
 
 
+def txlog_uris(root: Path) -> Any:
+    import txlog
+
+    return len(txlog.Table(root).file_uris())
+
+
+def txlog_fragments(root: Path) -> Any:
+    import txlog
+
+    return len(txlog.Table(root).fragments())
+
+
+def txlog_scan(root: Path) -> Any:
+    """Plan a scan of all rows, up to the fragments that it reads."""
+    import txlog
+
+    return len(txlog.Table(root).scan().plan.to_read)
+
+
+def txlog_spark_partitions(root: Path) -> Any:
+    """Plan what the tasks of a Spark read get, without Spark."""
+    from txlog.snapshot.at import snapshot_at
+    from txlog.spark_ext.reader import FragmentsReader
+    from txlog.spark_ext.spark_types import spark_schema
+    from txlog.store.open import open_store
+
+    store = open_store(root)
+    snapshot = snapshot_at(store, None, None)
+    reader = FragmentsReader(
+        store, snapshot, spark_schema(snapshot.schema), None, max_partition_bytes=128 << 20
+    )
+    return sum(len(one.fragments) for one in reader.partitions())  # type: ignore[attr-defined]
+
+
 def txlog_plan(where: str) -> Work:
     def plan(root: Path) -> Any:
         import txlog
@@ -74,6 +108,12 @@ def delta_list(root: Path) -> Any:
     from deltalake import DeltaTable
 
     return DeltaTable(str(root)).get_add_actions().num_rows
+
+
+def delta_uris(root: Path) -> Any:
+    from deltalake import DeltaTable
+
+    return len(DeltaTable(str(root)).file_uris())
 
 
 def delta_plan(where: str) -> Work:

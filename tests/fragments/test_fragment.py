@@ -1,6 +1,9 @@
 """Fragment ids, held against the rules of spec/fragments.md."""
 
+import json
 import pickle
+import random
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +14,14 @@ from hypothesis import strategies as st
 
 import txlog
 from txlog.actions.columns import decode_rows, empty_rows
-from txlog.actions.file import Add
+from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.commit.intent import Intent
 from txlog.commit.loop import Committed, commit
 from txlog.effects import REAL
-from txlog.fragments.fragment import fragments_of
+from txlog.fragments.fragment import Fragments, fragments_of
 from txlog.fragments.ids import ID_APP, ID_TAG, PROVISIONAL, fragment_ids, highest_id, valid_id
-from txlog.fragments.rows import single_files
+from txlog.fragments.rows import FIELDS_TAG, fragment_rows, single_files
+from txlog.stats.fragments import physical_rows
 
 INVALID = ["", "-1", "+1", "01", "00", " 1", "1 ", "1\n", "1.0", "1e3", "0x1", "a", "١",
            str(PROVISIONAL), str(2**31), str(2**64), "9" * 30]  # fmt: skip
@@ -159,3 +163,71 @@ def test_ids_are_given_afresh_after_a_lost_race(tmp_path: Path) -> None:
     by_path = dict(zip(files["path"].to_pylist(), files["fragment_id"].to_pylist(), strict=True))
     assert (by_path["b"], by_path["c"]) == (1, 2)
     assert table.transaction_version(ID_APP) == 2
+
+
+owned = st.lists(
+    st.tuples(st.integers(0, 3), st.booleans(), st.none() | st.integers(1, 9)), max_size=9
+)
+
+
+def file_rows_of(adds: Iterable[Add]) -> pa.Table:
+    return decode_rows([(0, [{"add": add.to_json()} for add in adds], "f")])
+
+
+def file_row(path: str, tags: dict[str, str], deleted: int | None, rows: int) -> Add:
+    vector = None
+    if deleted is not None:
+        vector = DeletionVectorDescriptor(
+            storage_type="i", path_or_inline_dv="x", size_in_bytes=1, cardinality=deleted
+        )
+    return Add(
+        path=path,
+        partition_values={"p": path},
+        size=len(path),
+        modification_time=0,
+        data_change=True,
+        stats=f'{{"numRecords":{rows}}}',
+        tags=tags,
+        deletion_vector=vector,
+    )
+
+
+@given(owned, st.randoms(use_true_random=False), st.data())
+def test_fragments_as_columns_are_those_as_values(
+    held: list[tuple[int, bool, int | None]], dice: random.Random, data: st.DataObject
+) -> None:
+    adds = []
+    for number, (columns, _, deleted) in enumerate(held):
+        adds.append(file_row(f"f{number}", {ID_TAG: str(number)}, deleted, 10))
+        for at in range(columns):
+            tags = {ID_TAG: str(number), FIELDS_TAG: json.dumps([f"c{at}"])}
+            adds.append(file_row(f"g{number}-{columns - at}", tags, None, 10))
+    dice.shuffle(adds)
+    live = file_rows_of(adds)
+    rows = fragment_rows(live, listed=True)
+    found = Fragments(rows, physical_rows(rows))
+    values = list(found)
+    assert [fragment.id for fragment in values] == list(range(len(held))) == found.ids.to_pylist()
+    for fragment, (columns, _, deleted) in zip(values, held, strict=True):
+        number = fragment.id
+        others = [f"g{number}-{at + 1}" for at in range(columns)]
+        assert [file.path for file in fragment.files] == [f"f{number}", *others]
+        assert fragment.num_deletions == (deleted or 0)
+        assert fragment.partition_values == {"p": f"f{number}"}
+    assert found == values == found
+    assert found.sizes.to_pylist() == [sum(file.size for file in f.files) for f in values]
+    assert found.num_deletions.to_pylist() == [f.num_deletions for f in values]
+    part = data.draw(st.slices(len(held)))
+    assert list(found[part]) == values[part]
+    assert list(pickle.loads(pickle.dumps(found[part]))) == values[part]
+    chosen = [choice for _, choice, _ in held]
+    some = found.filter(pa.array(chosen, pa.bool_()))
+    assert list(some) == [f for f, choice in zip(values, chosen, strict=True) if choice]
+    assert [found[at] for at in range(-len(held), len(held))] == values * 2
+
+
+def test_a_slice_pickles_without_the_others() -> None:
+    live = file_rows_of([file_row(f"f{number:06}", {}, None, 1) for number in range(5000)])
+    rows = fragment_rows(live, listed=False)
+    found = Fragments(rows, physical_rows(rows))
+    assert len(pickle.dumps(found[7:9])) * 20 < len(pickle.dumps(found))

@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 import txlog
 from txlog import TxlogError, col
 from txlog.fragments.fragment import Fragment
+from txlog.log.paths import decode_path
 from txlog.scan.lazy_plan import ScanPlan
-from txlog.scan.listing import FILES
+from txlog.scan.listing import FILES, uris_of
 from txlog.scan.logged_files import LoggedFiles
+from txlog.store.open import open_store, uri_of
 
 LARGE = "txlog.snapshot.files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
@@ -434,3 +436,48 @@ def test_files_of_many_commits_are_listed_as_those_of_few(
     monkeypatch.setattr("txlog.scan.listing._MANY_FILES", many)
     assert sorted_rows(txlog.Table(tmp_path).files(QUICK)) == sorted_rows(whole)
     assert txlog.Table(tmp_path).files(["path", "fragment_id"]).num_rows == whole.num_rows
+
+
+def test_a_plan_of_all_rows_makes_no_value_of_a_fragment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_history(tmp_path, ["append", "delete rows", "append", "checkpoint", "append"], "v2", True)
+    expected = txlog.Table(tmp_path)
+    uris, ids = sorted(expected.file_uris()), [f.id for f in expected.fragments()]
+    for large in (0, 1 << 40):
+        monkeypatch.setattr(LARGE, large)
+        with monkeypatch.context() as patch:
+            patch.setattr("txlog.fragments.fragment.Fragment", None)
+            table = txlog.Table(tmp_path)
+            assert sorted(table.file_uris()) == uris
+            fragments = table.fragments()
+            assert len(fragments) == len(ids)
+            plan = table.scan().plan
+            assert len(plan.to_read) == len(plan.fragments[1:]) + 1 == len(ids)
+        assert [fragment.id for fragment in fragments] == ids
+        one = fragments[1]
+        assert table.get_fragment(one.id) == one
+        assert one.metadata.files == one.files
+        assert table.get_fragment(max(ids) + 1) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a/b.parquet",
+        "a%20b",
+        "/x/y",
+        "file:///x/%25y",
+        "./a",
+        "a//b",
+        "s3://b/k",
+        "a:b",
+        "é",
+        "a/",
+    ],
+)
+def test_uris_of_columns_are_those_of_each_path(path: str) -> None:
+    for store in (open_store("/tables/t"), open_store("memory://t")):
+        paths = pa.chunked_array([["plain", path], [path]], pa.string())
+        expected = [uri_of(store, decode_path(text)) for text in ("plain", path, path)]
+        assert uris_of(store, paths) == expected

@@ -169,7 +169,7 @@ class Fragments(Sequence[Fragment]):
     def __reduce__(self) -> tuple[Any, ...]:
         # A slice would bring all of the columns along that it is a part of.
         some = self._take(pa.array(range(len(self)), pa.int64()))
-        return Fragments, (some._rows, some._physical_rows)
+        return _restored, (some._rows, some._physical_rows)
 
     @property
     def ids(self) -> pa.Array:
@@ -193,18 +193,13 @@ class Fragments(Sequence[Fragment]):
 
     def filter(self, chosen: pa.Array) -> Fragments:
         """Return some of them: `chosen` has a truth value for each."""
-        return self._of(self._rows.filter(chosen), self._physical_rows.filter(chosen))
+        return _restored(self._rows.filter(chosen), self._physical_rows.filter(chosen))
 
     def _slice(self, start: int, count: int) -> Fragments:
-        return self._of(self._rows.slice(start, count), self._physical_rows.slice(start, count))
+        return _restored(self._rows.slice(start, count), self._physical_rows.slice(start, count))
 
     def _take(self, places: pa.Array) -> Fragments:
-        return self._of(self._rows.take(places), self._physical_rows.take(places))
-
-    def _of(self, rows: FragmentRows, physical_rows: pa.Array) -> Fragments:
-        found = object.__new__(Fragments)
-        found._rows, found._physical_rows = rows, physical_rows
-        return found
+        return _restored(self._rows.take(places), self._physical_rows.take(places))
 
     def _values(self) -> list[Fragment]:
         columns: dict[int, list[DataFile]] = {}
@@ -229,6 +224,13 @@ class Fragments(Sequence[Fragment]):
                 zip(self.ids.to_pylist(), counts, rows, strict=True)
             )
         ]
+
+
+def _restored(rows: FragmentRows, physical_rows: pa.Array) -> Fragments:
+    """Return the fragments of columns that are in order and `in_one_piece`."""
+    found = object.__new__(Fragments)
+    found._rows, found._physical_rows = rows, physical_rows
+    return found
 
 
 def fragments_of(rows: FragmentRows, physical_rows: pa.Array) -> list[Fragment]:

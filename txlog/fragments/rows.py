@@ -109,7 +109,9 @@ class FragmentRows:
         """Return the fragments at different places, `in_one_piece`, in the order of the places."""
         primaries, ids = self.primaries.combine_chunks().take(places), self.ids.take(places)
         if not self.columns.rows.num_rows:
-            return FragmentRows(primaries, ids, self.columns)
+            # A slice of no rows would bring all of its table along when it is pickled.
+            nothing = self.columns.rows.take(pa.array([], pa.int64()))
+            return FragmentRows(primaries, ids, replace(self.columns, rows=nothing))
         owners = pc.index_in(self.columns.owners, value_set=places).cast(pa.int64())
         columns = self.columns.filter(owners.is_valid(), owners)
         return FragmentRows(primaries, ids, columns.by_owner())

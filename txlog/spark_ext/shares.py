@@ -49,6 +49,7 @@ def task_shares(
         if len(places) == 1:
             parts = row_ranges(fragments[places[0]], max_bytes)
         some = items[places.start : places.stop]
-        some = some if isinstance(some, Fragments) else tuple(some)
-        shares += [TaskShare(some, rows) for rows in parts]
+        # Columns stay columns.
+        held = some if isinstance(items, Fragments) else tuple(some)
+        shares += [TaskShare(held, rows) for rows in parts]
     return shares
