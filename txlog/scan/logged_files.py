@@ -1,5 +1,6 @@
-"""The files of a snapshot with a large checkpoint, read from the log no further than asked. Pure
-but for `LoggedFiles`, which reads. How it is used: `lazy_plan`.
+"""`LoggedFiles`: the files of a snapshot with a large checkpoint, read from the log as asked for.
+
+`lazy_plan` describes how plans use it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ _BESIDES = ("deletion_vector", "tags")  # They are always there.
 _STATISTICS = ("stats", STRUCTS)
 _COUNTED = ("files", "pruned_by_partition", "pruned_by_statistics", "files_to_read",
             "files_with_deletions", "bytes_to_read")  # fmt: skip
-_ROW_TRACKING = ("base_row_id", "default_row_commit_version")
 
 _COUNTS = Wanted(("stats",), bounds_of=())
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 
 import polars as pl
 
-from txlog.expressions.tree import (
-    And,
-    Column,
-    Comparison,
-    Expression,
-    In,
-    IsNull,
-    Like,
-    Literal,
-    Not,
-    Or,
-)
+from txlog.expressions.tree import Column, Expression, Literal
+from txlog.scan.translate import OtherwiseError, Target, translated
 from txlog.schema.types import DataType, PrimitiveType
 
 _INTEGERS = frozenset({"byte", "short", "integer", "long"})
@@ -32,10 +23,6 @@ _OTHERS: Mapping[str, pl.DataType] = {
     "timestamp": pl.Datetime("us", "UTC"),
     "timestamp_ntz": pl.Datetime("us"),
 }
-
-
-class _OtherwiseError(Exception):
-    """Polars has no expression that means the same."""
 
 
 def as_polars(where: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr | None:
@@ -51,31 +38,29 @@ def as_polars(where: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr | No
     Polars has NaN equal to itself and above all numbers, and three-valued logic, as Spark does.
     What computes values, or compares across types, is left to `evaluate`.
     """
-    try:
-        return _truth(where, columns)
-    except _OtherwiseError:
-        return None
+    return translated(where, _Polars(columns))
 
 
-def _truth(node: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr:
-    match node:
-        case Column(_, PrimitiveType("boolean")) | Literal(_, PrimitiveType("boolean")):
-            return _value(node, columns)[1]
-        case And(parts):
-            return reduce(and_, (_truth(part, columns) for part in parts))
-        case Or(parts):
-            return reduce(or_, (_truth(part, columns) for part in parts))
-        case Not(operand):
-            return _truth(operand, columns).not_()
-        case IsNull(Column((name,))):
-            return columns[name].is_null()
-        case Comparison(op, left, right):
-            return _comparison(op, left, right, columns)
-        case In(operand, values):
-            return _in(operand, values, columns)
-        case Like(operand, pattern):
-            return _like(operand, pattern, columns)
-    raise _OtherwiseError
+@dataclass(frozen=True)
+class _Polars(Target[pl.Expr]):
+    columns: Mapping[str, pl.Expr]
+
+    def truth(self, node: Column | Literal) -> pl.Expr:
+        return _value(node, self.columns)[1]
+
+    def is_null(self, column: Column) -> pl.Expr:
+        if len(column.path) > 1:
+            raise OtherwiseError
+        return self.columns[column.path[0]].is_null()
+
+    def compare(self, op: str, left: Expression, right: Expression) -> pl.Expr:
+        return _comparison(op, left, right, self.columns)
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> pl.Expr:
+        return _in(operand, values, self.columns)
+
+    def like(self, operand: Expression, pattern: str) -> pl.Expr:
+        return _like(operand, pattern, self.columns)
 
 
 def _value(node: Expression, columns: Mapping[str, pl.Expr]) -> tuple[pl.DataType, pl.Expr]:
@@ -89,7 +74,7 @@ def _value(node: Expression, columns: Mapping[str, pl.Expr]) -> tuple[pl.DataTyp
         case Literal(value, kind):
             wide = _compared_as(kind)
             return wide, pl.lit(value, dtype=wide)
-    raise _OtherwiseError
+    raise OtherwiseError
 
 
 def _compared_as(kind: DataType | None) -> pl.DataType:
@@ -100,7 +85,7 @@ def _compared_as(kind: DataType | None) -> pl.DataType:
         return pl.Float64()
     if name in _OTHERS:
         return _OTHERS[name]
-    raise _OtherwiseError
+    raise OtherwiseError
 
 
 def _comparison(
@@ -108,7 +93,7 @@ def _comparison(
 ) -> pl.Expr:
     (kind, a), (other, b) = _value(left, columns), _value(right, columns)
     if kind != other or (kind == pl.Boolean and op not in ("=", "<>", "<=>")):
-        raise _OtherwiseError
+        raise OtherwiseError
     match op:
         case "=":
             return a.eq(b)
@@ -124,7 +109,7 @@ def _comparison(
             return a.ge(b)
         case "<=>":
             return a.eq_missing(b)
-    raise _OtherwiseError
+    raise OtherwiseError
 
 
 def _in(
@@ -133,7 +118,7 @@ def _in(
     kind, value = _value(operand, columns)
     known = [literal.value for literal in values if literal.value is not None]
     if not known or any(_compared_as(literal.type) != kind for literal in values):
-        raise _OtherwiseError
+        raise OtherwiseError
     if kind == pl.Float64:  # Equality, of which it is known what it makes of NaN and -0.0.
         found = reduce(or_, (value.eq(pl.lit(one, dtype=kind)) for one in known))
     else:
@@ -145,7 +130,7 @@ def _like(operand: Expression, pattern: str, columns: Mapping[str, pl.Expr]) -> 
     kind, text = _value(operand, columns)
     body = pattern.removeprefix("%").removesuffix("%")
     if kind != pl.String or any(special in body for special in "%_\\") or pattern == "%":
-        raise _OtherwiseError
+        raise OtherwiseError
     match pattern[:1] == "%", pattern[-1:] == "%":
         case True, True:
             return text.str.contains(body, literal=True)
