@@ -481,3 +481,15 @@ def test_uris_of_columns_are_those_of_each_path(path: str) -> None:
         paths = pa.chunked_array([["plain", path], [path]], pa.string())
         expected = [uri_of(store, decode_path(text)) for text in ("plain", path, path)]
         assert uris_of(store, paths) == expected
+
+
+def test_the_fragments_with_deletions_alone(tmp_path: Path) -> None:
+    rows = pa.table({"x": list(range(15))})
+    properties = {"delta.enableDeletionVectors": "true"}
+    table = txlog.write(tmp_path, rows, max_rows_per_file=5, properties=properties)
+    table.delete("x IN (2, 11, 12)")
+    plan = table.scan(where="x < 10").plan.only_with_deletions()
+    expected = [f.value for f in table.fragments() if f.num_deletions and f.num_rows == 4]
+    assert list(plan.fragments) == expected
+    assert plan.counts.to_pylist() == [4]
+    assert len(plan.paths) == len(plan.certain) == len(plan.to_read) == 1

@@ -2,9 +2,10 @@
 
 A plan has two halves. Its `ReadPlan` (columns, predicate) is decided at once. Its files are found
 when somebody asks, and stay Arrow columns; a fragment becomes a value when it is taken out of
-`fragments`. Where the files come from is the plan's `source`, of which there are three:
+`fragments`. Where the files come from is the plan's `source`, one of these:
 
-- `LiveFiles`: the caller has all live `FILE_ROWS` already, as of a small table.
+- `PlannedFiles`: they were chosen already.
+- `LiveFiles`: the caller has all live `FILE_ROWS`, as of a small table.
 - `LoggedFiles`: the checkpoint is large. Each question reads only the columns of the log that it is
   about, batch by batch (`fold_files`): `paths` reads the paths; a predicate reads the statistics of
   its columns, and everything else of the surviving files alone.
@@ -36,7 +37,6 @@ from txlog.scan.plan import (
     Explanation,
     PlannedFiles,
     ReadPlan,
-    paths_of,
     plan_live,
     read_plan,
 )
@@ -170,7 +170,7 @@ class ScanPlan(ReadPlan):
             files.certain.filter(chosen),
             files.explanation,
         )
-        return ScanPlan(**_reading(self), source=ChosenFiles(some))
+        return ScanPlan(**_reading(self), source=some)
 
 
 def _chosen(fragments: Fragments | tuple[Fragment, ...], chosen: pa.Array) -> Sequence[Fragment]:
@@ -230,9 +230,7 @@ def plan_scan(
         A column is not in the table, or the predicate does not fit its schema.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
-    source = LiveFiles(snapshot, reading, files)
-    _ = source.files  # Errors of the log belong here.
-    return ScanPlan(**_reading(reading), source=source)
+    return ScanPlan(**_reading(reading), source=plan_live(snapshot, reading, files))
 
 
 def plan_fragments(
@@ -279,13 +277,18 @@ class GivenFragments:
         return None
 
 
-class _KnownFiles(Protocol):
-    """A source that knows all of `files`, so that whatever else is asked follows from them."""
+@dataclass(frozen=True)
+class LiveFiles:
+    """All live files of a snapshot, held against the predicate when somebody asks."""
 
-    @property
+    snapshot: Snapshot
+    reading: ReadPlan
+    live: pa.Table = field(repr=False)  # `FILE_ROWS`.
+
+    @cached_property
     def files(self) -> PlannedFiles:
         """The fragments that survive."""
-        ...
+        return plan_live(self.snapshot, self.reading, self.live)
 
     @property
     def read_files(self) -> PlannedFiles:
@@ -300,29 +303,8 @@ class _KnownFiles(Protocol):
     @property
     def paths(self) -> pa.ChunkedArray:
         """The paths of the files to read, as logged."""
-        return paths_of(self.files.rows)
+        return self.files.paths
 
     def count(self) -> int | None:
         """Return None: each fragment tells."""
         return None
-
-
-@dataclass(frozen=True)
-class LiveFiles(_KnownFiles):
-    """All live files of a snapshot, held against the predicate when somebody asks."""
-
-    snapshot: Snapshot
-    reading: ReadPlan
-    live: pa.Table = field(repr=False)  # `FILE_ROWS`.
-
-    @cached_property
-    def files(self) -> PlannedFiles:
-        """The fragments that survive."""
-        return plan_live(self.snapshot, self.reading, self.live)
-
-
-@dataclass(frozen=True)
-class ChosenFiles(_KnownFiles):
-    """Fragments that were planned before."""
-
-    files: PlannedFiles

@@ -24,7 +24,6 @@ from txlog.scan.plan import (
     Explanation,
     PlannedFiles,
     ReadPlan,
-    paths_of,
     plan_live,
     plan_rows,
 )
@@ -106,7 +105,7 @@ class LoggedFiles:
     def paths(self) -> pa.ChunkedArray:
         """The paths of the files to read, as logged."""
         if "files" in vars(self):
-            return paths_of(self.files.rows)
+            return self.files.paths
         if self.reading.where is None:
             return fold_files(self.store, self.snapshot, _PATHS, _paths)
         return self._possible["path"]

@@ -109,11 +109,26 @@ class PlannedFiles:
     certain: pa.Array  # bool, of each: whether the predicate is true of all its rows.
     explanation: Explanation
 
+    @property
+    def files(self) -> PlannedFiles:
+        """These: as the source of a plan, they are found already."""
+        return self
 
-def paths_of(rows: FragmentRows) -> pa.ChunkedArray:
-    """Return the paths of the files of fragments, as logged, the primaries first."""
-    chunks = [*rows.primaries["path"].chunks, *rows.columns.rows["path"].chunks]
-    return pa.chunked_array(chunks, pa.string())
+    @property
+    def read_files(self) -> PlannedFiles:
+        """These."""
+        return self
+
+    @property
+    def paths(self) -> pa.ChunkedArray:
+        """The paths of their files, as logged, the primaries first."""
+        parts = (self.rows.primaries, self.rows.columns.rows)
+        chunks = [chunk for part in parts for chunk in part["path"].chunks]
+        return pa.chunked_array(chunks, pa.string())
+
+    def count(self) -> int | None:
+        """Return None: each fragment tells how many rows it has."""
+        return None
 
 
 def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> PlannedFiles:
