@@ -42,28 +42,31 @@ class _Condition(Protocol):
 Condition = TypeVar("Condition", bound=_Condition)
 
 
-class Target(Protocol, Generic[Condition]):
-    """What an engine has for the leaves of a predicate; each method may raise `OtherwiseError`."""
+class Target(Generic[Condition]):
+    """What an engine has for the leaves of a predicate; what it does not have, it does not define.
+
+    Each method raises `OtherwiseError` where the engine might see a leaf otherwise.
+    """
 
     def truth(self, node: Column | Literal) -> Condition:
         """Return a column or a literal of truth values."""
-        ...
+        raise OtherwiseError
 
     def is_null(self, column: Column) -> Condition:
         """Return whether a column is null."""
-        ...
+        raise OtherwiseError
 
     def compare(self, op: str, left: Expression, right: Expression) -> Condition:
         """Return a comparison of two operands."""
-        ...
+        raise OtherwiseError
 
     def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> Condition:
         """Return whether an operand is one of some values."""
-        ...
+        raise OtherwiseError
 
     def like(self, operand: Expression, pattern: str) -> Condition:
         """Return whether a text is like a pattern of SQL."""
-        ...
+        raise OtherwiseError
 
 
 def translated(where: Expression, target: Target[Condition]) -> Condition | None:
