@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+from txlog.store.open import open_store
+from txlog.testing import Fault, FaultyStore, open_table
 
 FORMS: dict[str, dict[str, str]] = {
     "vectors": {},
@@ -293,3 +295,23 @@ def test_a_table_is_created_once_for_a_txn(tmp_path: Path) -> None:
     assert made.history()[-1]["userMetadata"] == "why"
     with pytest.raises(txlog.AlreadyExistsError):
         txlog.Table.create(tmp_path / "t", rows().schema, txn=("job", 1))
+
+
+def test_a_cleanup_that_fails_leaves_what_was_committed(tmp_path: Path) -> None:
+    """The files that are committed must not be taken for those of a failed commit."""
+    make(tmp_path / "t", "vectors")
+    faulty = FaultyStore(open_store(tmp_path / "t"), [Fault("delete", 1, "not_done")])
+    table = open_table(faulty)
+
+    def change() -> txlog.Outcome | None:
+        with table.transaction() as tx:
+            tx.append(rows(100, 101))
+            tx.delete("x = 100 OR x = 101")
+            tx.append(rows(102))
+        return tx.outcome
+
+    with pytest.warns(txlog.TxlogWarning, match="version 3 is committed"):
+        outcome = change()
+    assert outcome is not None
+    assert outcome.version == 3
+    assert values(txlog.Table(tmp_path / "t")) == [*range(20), 102]

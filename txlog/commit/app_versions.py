@@ -55,16 +55,15 @@ def require_app_version(txn: object) -> None:
     """
     if txn is None:
         return
-    ok = isinstance(txn, tuple | list) and len(txn) >= 2
-    if isinstance(txn, tuple | list) and not isinstance(txn, QueryBatch) and len(txn) != 2:
-        ok = False
-    if not ok or not isinstance(txn[0], str) or not txn[0] or type(txn[1]) is not int:  # type: ignore[index]
+    is_pair = isinstance(txn, tuple | list) and (len(txn) == 2 or isinstance(txn, QueryBatch))
+    app_id, version = (txn[0], txn[1]) if is_pair else (None, None)  # type: ignore[index]
+    if not isinstance(app_id, str) or not app_id or type(version) is not int:
         raise InvalidInputError(
             argument="txn",
             reason=f"{txn!r} is not a pair of an application id and a version",
             remedy='Write it as ("my-job", 17)',
         )
-    if txn[0] == ID_APP or not 0 <= txn[1] < 2**63:  # type: ignore[index]
+    if app_id == ID_APP or not 0 <= version < 2**63:
         raise InvalidInputError(
             argument="txn",
             reason=f"{txn!r}: the id is reserved, or the version is not a long from 0",

@@ -151,7 +151,7 @@ def _why_ok(intent: Intent, changes: Mapping[Effect, Change]) -> str:
     return "CON-7" if blind else "CON-8"
 
 
-_MANY = 64  # Files, of which columns are cheaper to look at.
+_MANY = 64  # From so many files on, Arrow columns are faster than models.
 
 
 def passes_blindly(intent: Intent, winner: Commit) -> bool:

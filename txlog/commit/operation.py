@@ -8,6 +8,7 @@ to files that no commit refers to, and the deadline. Rules: spec/commit.md.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from txlog.errors import (
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
+    TxlogWarning,
     UnsupportedFeatureError,
 )
 from txlog.protocol.access import require_writable
@@ -84,7 +86,7 @@ class Operation(ABC):
 
     @abstractmethod
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return what the operation changes in `base`, or None if there is nothing to change."""
+        """Return the changes of `base`, or None if there are none."""
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
         """Return the intent on top of winners that deleted other rows; None: ask `intent` again."""
@@ -103,7 +105,6 @@ def execute(
     *,
     txn: AnyAppVersion | None = None,
     user_metadata: str | None = None,
-    deadline_s: float | None = None,
 ) -> Done:
     """Commit an operation on top of a snapshot, or of a later version if the winners permit.
 
@@ -116,8 +117,6 @@ def execute(
         recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
         Text that the commit notes.
-    deadline_s
-        Seconds after which no conflict is worth another attempt. Default: the operation's.
 
     Raises
     ------
@@ -134,15 +133,25 @@ def execute(
         require_app_version(txn)
         require_user_metadata(user_metadata)
         require_table_writable(snapshot, removes_rows=operation.removes_rows)
-        recorded = skip_recorded(snapshot, txn, operation.name)
-        if recorded is None:
-            attempts = _Attempts(operation, txn, user_metadata, deadline_s or operation.deadline_s)
-            done = attempts.until_done(operation.base(snapshot))
-        else:
-            done = recorded
-    if not done.outcome:
+        result: Done | Committed | None = skip_recorded(snapshot, txn, operation.name)
+        if result is None:
+            attempts = _Attempts(operation, txn, user_metadata)
+            result = attempts.until_done(operation.base(snapshot))
+    if isinstance(result, Done):
         operation.discard()
-    return done
+        return result
+    # Nothing below may discard: the commit refers to files of the operation.
+    intent, version = result.intent, result.snapshot.version
+    try:
+        operation.landed(intent)
+    except TxlogError as error:  # As an error, it would be taken for that of a failed commit.
+        warnings.warn(
+            f"version {version} is committed, but files that it does not need could not be "
+            f"deleted: {error}",
+            TxlogWarning,
+            stacklevel=3,
+        )
+    return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
 
 
 @dataclass
@@ -152,9 +161,9 @@ class _Attempts:
     operation: Operation
     txn: AnyAppVersion | None
     user_metadata: str | None
-    deadline_s: float
 
-    def until_done(self, base: Snapshot) -> Done:
+    def until_done(self, base: Snapshot) -> Done | Committed:
+        """Return the commit; or what was done, if nothing was committed."""
         operation, effects = self.operation, self.operation.context.effects
         started = effects.monotonic_s()
         conflicts = 0
@@ -163,7 +172,7 @@ class _Attempts:
             if intent is None:
                 return Done(Outcome(operation.name, None), base)
             result = self._committed(base, intent)
-            if isinstance(result, Done):
+            if not isinstance(result, Redo):
                 return result
             if recorded := skip_recorded(result.snapshot, self.txn, operation.name):
                 return recorded
@@ -175,7 +184,7 @@ class _Attempts:
             require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
             wait_after(conflicts, effects)
-            if effects.monotonic_s() - started > self.deadline_s:
+            if effects.monotonic_s() - started > operation.deadline_s:
                 raise RetriesExhaustedError(
                     version=result.version,
                     rule=result.verdict.rule,
@@ -199,15 +208,15 @@ class _Attempts:
             user_metadata=self.user_metadata,
         )
 
-    def _committed(self, base: Snapshot, intent: Intent) -> Done | Redo:
+    def _committed(self, base: Snapshot, intent: Intent) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context
         try:
-            result = commit(
+            return commit(
                 context.store,
                 base,
                 intent,
                 effects=context.effects,
-                deadline_s=self.deadline_s,
+                deadline_s=operation.deadline_s,
                 rebase=operation.rebase,
             )
         except CommitConflictError:
@@ -216,11 +225,6 @@ class _Attempts:
                 if recorded is not None:
                     return recorded
             raise
-        if isinstance(result, Committed):
-            operation.landed(result.intent)
-            version = result.snapshot.version
-            return Done(Outcome(intent.operation, version, result.intent.metrics), result.snapshot)
-        return result
 
 
 @contextmanager
@@ -241,7 +245,7 @@ def discarding(discard: Callable[[], None]) -> Iterator[None]:
 def skip_recorded(
     snapshot: Snapshot, txn: AnyAppVersion | None, name: str = "WRITE"
 ) -> Done | None:
-    """Return what becomes of an operation whose application's version is recorded; else None."""
+    """Return that an operation is skipped if the table records `txn`; else None."""
     return Done(Outcome(name, None, skipped=True), snapshot) if is_recorded(snapshot, txn) else None
 
 

@@ -118,7 +118,7 @@ def _are_plain(paths: pa.Array) -> bool:
 
 
 def by_folder(paths: pa.Array, function: Callable[[str], str]) -> pa.Array:
-    """Return what a function makes of each path; it is called once for the files of a folder.
+    """Apply a function to each path, by one call for all files of a folder.
 
     The function must leave the name of a file as it is if nothing in the name is encoded.
     """

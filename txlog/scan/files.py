@@ -48,7 +48,7 @@ def read_sequence(store: Store, snapshot: Snapshot) -> FragmentSequence | None:
 
 
 def _counted_files(batches: Iterable[tuple[Any, pa.Table]]) -> pa.Table:
-    """Return what fragments have of batches of live files, and their rows. Pure."""
+    """Return the columns of live files that fragments need, with their row counts. Pure."""
     names = list(dict.fromkeys([*FRAGMENT_COLUMNS, "dv_id", "tags"]))
     return pa.concat_tables(
         [

@@ -35,7 +35,7 @@ def has_void(kind: DataType) -> bool:
 
 
 def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]:
-    """Yield what no data file can hold, by dotted name: structs of voids, voids in arrays or maps.
+    """Yield the dotted names of columns that no data file can hold, such as arrays of void.
 
     The fields of a whole table are given; that all of them are void is for the caller to refuse.
     """

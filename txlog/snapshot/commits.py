@@ -221,7 +221,7 @@ class DamagedError(Exception):
 
 
 def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
-    """Return what commits and compactions hold, in the order given.
+    """Return the actions of commits and compactions, in the order given.
 
     Of what their JSON becomes, a bounded part is held at a time.
 
@@ -244,7 +244,7 @@ def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
 def _parsed(
     files: Sequence[LogFile], texts: Sequence[bytes]
 ) -> tuple[pa.Table, list[tuple[int, Action]], Commit]:
-    """Return what some log files hold: `FILE_ROWS`, controls, and the last of them."""
+    """Return the `FILE_ROWS` and controls of log files, and the last file."""
     controls: list[tuple[int, Action]] = []
     read: list[tuple[int, list[dict[str, Any]], str]] = []
     own: tuple[tuple[int, Action], ...] = ()

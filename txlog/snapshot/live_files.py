@@ -213,7 +213,7 @@ def _selected(found: FileState, select: Select | None) -> FileState:
 def _from_sound_files(
     store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Result]
 ) -> Result:
-    """Return what `read` makes of a snapshot; other files replace a damaged checkpoint."""
+    """Call `read` on a snapshot; if a checkpoint is damaged, use other files of the log."""
     with naming(store):
         return _read_sound(store, snapshot, read)
 

@@ -249,7 +249,7 @@ def advance(
 
 
 def advance_lazily(snapshot: Snapshot, commit: Commit) -> Snapshot:
-    """Return what `advance` returns for one commit whose file actions are models already."""
+    """Advance by one commit whose file actions are models already, as `advance` does."""
     return _advanced(snapshot, [commit], [commit])
 
 

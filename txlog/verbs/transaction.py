@@ -66,12 +66,12 @@ class Transaction(Operation):
             An operation would rewrite rows that another one adds, and the table tracks rows.
         """
         if base is not self._first:
-            self._state, self._intents = base, []
+            self._first = self._state = base
+            self._intents = []
             for operation in self._operations:
                 if not operation.keeps_files:
                     operation.discard()
                 self._decide(operation)
-            self._first = base
         return merged(self._intents, base) if self._intents else None
 
     def _decide(self, operation: Operation) -> None:
