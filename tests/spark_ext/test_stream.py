@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from commit_text import actions, transactions
 from pyspark.sql.types import StructType
 
 import txlog
-from txlog import spark_ext
 from txlog.errors import InvalidInputError
 from txlog.spark_ext import TxlogDataSource
 
@@ -69,15 +69,20 @@ def test_batches_go_on_after_a_restart(spark: "SparkSession", tmp_path: Path) ->
         assert (metrics["numAddedFiles"], metrics["numOutputRows"]) == ("1", "1")
 
 
+@pytest.fixture
+def _plain_udfs(spark: "SparkSession") -> Iterator[None]:
+    """Spark 4.2 hangs if an Arrow UDF precedes another Python step, as docs/spark.md says."""
+    spark.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
+    yield
+    spark.conf.unset("spark.sql.execution.pythonUDF.arrow.enabled")
+
+
+@pytest.mark.usefixtures("_plain_udfs")
 def test_a_function_that_fails_ends_the_query_before_its_batch(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     from pyspark.sql import functions as fn
 
-    # docs/spark.md says why: Spark 4.2 hangs otherwise. The session is this test's alone.
-    spark = spark.newSession()
-    spark.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
-    spark_ext.register(spark)
     source, table, checkpoint = tmp_path / "in", tmp_path / "t", tmp_path / "c"
     for number in range(3):
         put_file(source, number, number)
