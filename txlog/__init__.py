@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
-    from txlog.scan.explanation import Explanation
+    from txlog.scan.narrow import Explanation
     from txlog.scan.scan import Scan
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment

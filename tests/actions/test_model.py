@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from txlog.actions.base import Action
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.actions.model import model_of
 from txlog.actions.ndjson import ACTIONS
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import CommitInfo, Metadata, Protocol
 
 TEXTS = st.dictionaries(st.text(max_size=2), st.none() | st.text(max_size=2), max_size=2)
 VALUES = st.one_of(

@@ -1,10 +1,9 @@
 import orjson
 import pytest
 
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add
 from txlog.actions.ndjson import ACTIONS, decode, encode
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.errors import LogCorruptError
 
 ADD = {

@@ -13,8 +13,8 @@ from corpus import NEEDS_CORPUS, Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import FILE_ROWS
+from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import decode_action
 from txlog.actions.table import Protocol, Txn
 from txlog.checkpoint.parquet import KEYS

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from txlog.actions.base import Action
 from txlog.actions.columns import empty_rows
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import encode
-from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.judge import Verdict, judge, passes_blindly
 from txlog.commit.table import TABLE

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
-from txlog.scan.calendar import CUTOVER, is_legacy, rebased
+from txlog.scan.columns import CUTOVER, is_legacy, rebased
 
 # Dates of the Julian calendar, and the same days by the Gregorian one (from the tables of both).
 JULIAN = {

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.scan.ranges import RowRange
 from txlog.scan.read import read_fragment
 from txlog.scan.scan import Scan
-from txlog.scan.shares import row_ranges
+from txlog.scan.shares import RowRange, row_ranges
 
 
 def rows_of(scan: Scan, ranges: list[RowRange | None]) -> pa.Table:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
-from txlog.actions.checkpoint import Sidecar
+from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import encode
 from txlog.actions.table import Metadata, Protocol
 from txlog.checkpoint.sidecars import (

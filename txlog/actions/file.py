@@ -1,4 +1,4 @@
-"""Actions on files: `add`, `remove`, `cdc`, and the deletion vector that the first two carry."""
+"""Actions on files: `add`, `remove`, `cdc`, deletion vectors; and those of V2 checkpoints."""
 
 from __future__ import annotations
 
@@ -67,3 +67,19 @@ class Cdc(Action):
     size: Long
     data_change: bool = False
     tags: Texts | None = None
+
+
+class CheckpointMetadata(Action):
+    """The mark of a V2 checkpoint, which has exactly one."""
+
+    version: Long
+    tags: dict[str, str | None] | None = None
+
+
+class Sidecar(Action):
+    """A Parquet file beside a V2 checkpoint that holds its `add` and `remove` rows."""
+
+    path: str  # Percent-encoded; a bare name is below `_delta_log/_sidecars`.
+    size_in_bytes: Long
+    modification_time: Long  # Milliseconds since the epoch, UTC.
+    tags: dict[str, str | None] | None = None

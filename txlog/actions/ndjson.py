@@ -10,10 +10,8 @@ from typing import Any
 import orjson
 
 from txlog.actions.base import Action
-from txlog.actions.checkpoint import CheckpointMetadata, Sidecar
-from txlog.actions.commit_info import CommitInfo
-from txlog.actions.file import Add, Cdc, Remove
-from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.file import Add, Cdc, CheckpointMetadata, Remove, Sidecar
+from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.errors import LogCorruptError
 
 ACTIONS: dict[str, type[Action]] = {

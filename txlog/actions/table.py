@@ -1,11 +1,11 @@
-"""Actions on the table as a whole: `metaData`, `protocol`, `txn`, `domainMetadata`."""
+"""Actions on the table: `metaData`, `protocol`, `txn`, `domainMetadata`, `commitInfo`."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from txlog.actions.base import Action, Integer, Long, Texts
-from txlog.actions.fields import OR_DEFAULT, made
+from txlog.actions.fields import OR_DEFAULT, OR_NONE, made
 
 
 class Format(Action):
@@ -52,3 +52,32 @@ class DomainMetadata(Action):
     domain: str
     configuration: str
     removed: Annotated[bool, OR_DEFAULT] = False
+
+
+class CommitInfo(Action):
+    """The action `commitInfo`: who committed what, and how; unknown fields are kept.
+
+    The action is free in form, and decides nothing.
+    """
+
+    keeps_unknown: ClassVar[bool] = True
+    model_extra: ClassVar[dict[str, Any]]  # The unknown fields.
+
+    timestamp: Any = None  # Milliseconds since the epoch, UTC.
+    operation: Any = None
+    operation_parameters: Any = None
+    operation_metrics: Any = None
+    read_version: Any = None
+    isolation_level: Any = None
+    is_blind_append: Any = None
+    engine_info: Any = None
+    user_metadata: Any = None
+    tags: Any = None
+    txn_id: Annotated[str | None, OR_NONE] = None
+    in_commit_timestamp: Annotated[Long | None, OR_NONE] = None
+    # Of the commit's bytes; `txlog.log.seal` says how.
+    txlog_crc32: Annotated[str | None, OR_NONE] = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the action's JSON object, unknown fields included."""
+        return {**self.model_extra, **super().to_json()}

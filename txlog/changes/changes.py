@@ -27,7 +27,7 @@ from txlog.protocol.properties import Properties
 from txlog.scan.engine import Engine, Threads, threads_for
 from txlog.scan.plan import ReadPlan, choose_columns
 from txlog.scan.read import BATCH_ROWS
-from txlog.scan.stream import ArrowStream
+from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files

@@ -14,8 +14,8 @@ from txlog.errors import DataFileError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange
 from txlog.scan.read import BATCH_ROWS, FragmentReader, rows_of
+from txlog.scan.shares import RowRange
 from txlog.schema.arrow import arrow_type
 from txlog.store.base import Store
 

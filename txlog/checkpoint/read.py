@@ -8,8 +8,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import decode_rows, empty_rows
+from txlog.actions.file import Sidecar
 from txlog.actions.ndjson import rows
 from txlog.checkpoint.file_rows import ALL, Wanted, group_batches, united
 from txlog.checkpoint.parquet import Footers, Opened, named, opened

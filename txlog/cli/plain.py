@@ -1,4 +1,4 @@
-"""The plainest call, `txlog count TABLE`, which needs no parser.
+"""The exit code of an interrupt, and the one call that needs no parser: `txlog count TABLE`.
 
 typer takes as long to import as it takes to open a table. What `count` prints and how it ends is
 the same by both ways.
@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from txlog.errors import TxlogError
+
+INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended.
 
 
 def is_plain(words: Sequence[str]) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add
-from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import Wanted
 from txlog.commit.encode import Encoded, RowIds, encode_commit, highest_row_id
 from txlog.commit.intent import Intent

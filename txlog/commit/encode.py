@@ -13,10 +13,9 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.base import Action
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.file import Add
 from txlog.actions.ndjson import as_rows, encode_rows
-from txlog.actions.table import Txn
+from txlog.actions.table import CommitInfo, Txn
 from txlog.arrow import pc
 from txlog.commit.intent import Intent
 from txlog.errors import LogCorruptError

@@ -14,10 +14,10 @@ from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
-from txlog.scan.calendar import is_legacy, rebased
+from txlog.scan.columns import is_legacy, rebased
 from txlog.scan.metadata_columns import metadata_bounds
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange, overlaps
+from txlog.scan.shares import RowRange, overlaps
 from txlog.schema.arrow import arrow_type
 from txlog.stats.bounds import Bounds, merged
 from txlog.stats.read import row_group_bounds

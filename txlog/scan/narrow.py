@@ -1,4 +1,4 @@
-"""Which fragments a predicate leaves. Pure."""
+"""Which fragments a predicate leaves, and what a plan says of it. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,35 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.bounds import Bounds, ColumnBounds, Known, merged
 from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import always, keep
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan reads and what it leaves out, and why."""
+
+    version: int
+    predicate: str | None
+    columns: tuple[str, ...]
+    files: int  # In the snapshot.
+    pruned_by_partition: int
+    pruned_by_statistics: int  # Or by the ids and addresses that their rows have.
+    files_to_read: int
+    files_with_deletions: int  # Of those to read.
+    bytes_to_read: int  # At most: row groups and columns are left out as well.
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"Scan of version {self.version}",
+                f"  columns: {', '.join(self.columns)}",
+                f"  where: {self.predicate or 'all rows'}",
+                f"  files: {self.files_to_read} of {self.files}",
+                f"    bytes at most: {self.bytes_to_read:,}",
+                f"    left out by partition values: {self.pruned_by_partition}",
+                f"    left out by statistics: {self.pruned_by_statistics}",
+                f"    with deleted rows: {self.files_with_deletions}",
+            ]
+        )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
-from txlog.scan.explanation import Explanation
 from txlog.scan.metadata_columns import (
     ROW_VERSION,
     RowTracking,
@@ -24,7 +23,7 @@ from txlog.scan.metadata_columns import (
     row_tracking,
     visible_metadata,
 )
-from txlog.scan.narrow import Narrowed, narrowed
+from txlog.scan.narrow import Explanation, Narrowed, narrowed
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot

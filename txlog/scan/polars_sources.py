@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from txlog.arrow import pq
 from txlog.fragments.fragment import Fragment
-from txlog.scan.calendar import is_legacy
-from txlog.scan.columns import find_column
+from txlog.scan.columns import find_column, is_legacy
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DecimalType, PrimitiveType, StructField

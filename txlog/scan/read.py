@@ -22,7 +22,7 @@ from txlog.scan.data_file import OpenFile, open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.metadata_columns import metadata_column
 from txlog.scan.plan import ReadPlan
-from txlog.scan.ranges import RowRange, common, zipped
+from txlog.scan.shares import RowRange, common, zipped
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values

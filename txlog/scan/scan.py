@@ -15,12 +15,11 @@ from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.explanation import Explanation
+from txlog.scan.listing import uris_of
+from txlog.scan.narrow import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited, packed
-from txlog.scan.stream import ArrowStream
-from txlog.scan.uris import uris_of
 from txlog.store.base import Store
 from txlog.store.many import is_far, map_many
 from txlog.store.uri import without_secrets
@@ -28,6 +27,30 @@ from txlog.store.uri import without_secrets
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+from typing import Any, Protocol
+
+
+class ArrowStream(Protocol):
+    """Rows that Arrow-speaking libraries take as they are: pyarrow, polars, duckdb, pandas."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        ...
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        ...
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
 
 _TOGETHER_BYTES = 1 << 20  # Of files that one call reads: at most 64.

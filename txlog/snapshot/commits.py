@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from txlog.actions.base import Action
 from txlog.actions.columns import decode_rows, empty_rows
-from txlog.actions.commit_info import CommitInfo
 from txlog.actions.ndjson import decode_action, rows, rows_of_all
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.cached import cached_property
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.log.names import LogFile

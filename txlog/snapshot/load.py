@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from txlog.actions.base import Action
-from txlog.actions.checkpoint import Sidecar
+from txlog.actions.file import Sidecar
 from txlog.checkpoint.hint import HINT_PATH, Hint, read_hint
 from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.table_state import read_controls

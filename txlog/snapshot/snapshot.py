@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.actions.checkpoint import Sidecar
 from txlog.actions.columns import empty_rows
+from txlog.actions.file import Sidecar
 from txlog.actions.table import Metadata, Protocol
 from txlog.cached import cached_property
 from txlog.checkpoint.parquet import Footers

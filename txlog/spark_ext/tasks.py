@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from txlog.changes.plan import ChangeFile
     from txlog.fragments.fragment import Fragment
     from txlog.scan.plan import ReadPlan
-    from txlog.scan.ranges import RowRange
+    from txlog.scan.shares import RowRange
     from txlog.store.base import Store
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.checkpoint import Sidecar
+from txlog.actions.file import Sidecar
 from txlog.arrow import pc
 from txlog.checkpoint.read import Source, list_sources, read_sources
 from txlog.checkpoint.sidecars import (

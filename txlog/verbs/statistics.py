@@ -24,7 +24,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
-from txlog.scan.calendar import is_legacy
+from txlog.scan.columns import is_legacy
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, plan_files, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
