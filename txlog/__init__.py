@@ -110,7 +110,7 @@ _HOMES = {
     "DataFileError": "errors",
     "DeletionFile": "fragments.fragment",
     "EngineError": "errors",
-    "Explanation": "scan.explanation",
+    "Explanation": "scan.narrow",
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",
