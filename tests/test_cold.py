@@ -34,6 +34,7 @@ WORKS = {
     "overwrite": ROWS + OPEN + ".overwrite(rows, partition_mode='dynamic')",
     "write": ROWS + "import txlog; txlog.write(uri + '-2', rows, partition_by=['day', 'price'])",
     "delete": OPEN + ".delete('id = 2')",
+    "update": OPEN + ".update({'id': 'id + 1'}, 'id = 2')",
     "delete all": OPEN + ".delete(None)",
     "transaction": ROWS + OPEN + "; change = table.transaction(); tx = change.__enter__(); "
     "tx.delete('id = 2'); tx.append(rows); change.__exit__(None, None, None)",

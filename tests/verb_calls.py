@@ -20,6 +20,7 @@ from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.replace import ReplaceTable
 from txlog.verbs.restore import Restore
 from txlog.verbs.statistics import ComputeStatistics
+from txlog.verbs.update import Update
 
 
 class Built(Operation):
@@ -87,6 +88,12 @@ def delete(
     **noted: Any,
 ) -> Done:
     return run(Delete(context, as_expression(where), options=options), snapshot, **noted)
+
+
+def update(
+    context: Context, snapshot: Snapshot, updates: Any, where: Any = None, **noted: Any
+) -> Done:
+    return run(Update(context, updates, as_expression(where)), snapshot, **noted)
 
 
 def delete_found(

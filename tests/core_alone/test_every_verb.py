@@ -96,6 +96,8 @@ def test_changing_rows(table: txlog.Table) -> None:
     two: txlog.Expression = col("n") == 2
     assert table.delete(two).version == 3
     assert numbers(table) == [3, 4]
+    assert table.update({"n": "n + 1"}, "n = 4").metrics["numUpdatedRows"] == 1
+    assert table.update(new_values={"n": 4}, where="n = 5").version == 5
     table.overwrite(pa.table({"n": [30], "p": ["y"]}), "p = 'y'")
     assert numbers(table) == [4, 30]
     table.overwrite(pa.table({"n": [31], "p": ["y"]}), partition_mode="dynamic")

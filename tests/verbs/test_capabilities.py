@@ -37,6 +37,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "append": lambda table: table.append(DATA),
     "overwrite": lambda table: table.overwrite(DATA),
     "delete": lambda table: table.delete("a = 1"),
+    "update": lambda table: table.update({"a": "a + 1"}, "a = 1"),
     "compact": lambda table: table.optimize.compact(),
     "compute_statistics": lambda table: table.optimize.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
@@ -47,24 +48,25 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
 }
 COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
 WRITING = {
-    "append", "overwrite", "delete", "compact", "compute_statistics", "restore", "checkpoint",
+    "append", "overwrite", "delete", "update", "compact", "compute_statistics", "restore",
+    "checkpoint",
 }  # fmt: skip
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.
     "plain": ([], {}, set(), ""),
     "append-only": (["appendOnly"], {"delta.appendOnly": "true"},
-                    {"overwrite", "delete", "restore"}, "appendOnly"),
+                    {"overwrite", "delete", "update", "restore"}, "appendOnly"),
     "unknown": (["zebra"], {}, WRITING, "zebra"),
     "row ids": (["rowTracking", "domainMetadata"], {"delta.enableRowTracking": "true"},
-                {"compact"}, "rowTracking"),
+                {"update", "compact"}, "rowTracking"),
     "row ids without columns": (["rowTracking", "domainMetadata"],
                 {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "false"},
-                {"delete", "compact"}, "rowTracking"),
+                {"delete", "update", "compact"}, "rowTracking"),
     "a feed": (["changeDataFeed"], {"delta.enableChangeDataFeed": "true"}, WRITING,
                "changeDataFeed"),
     "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, set(), ""),
     "SQL": (["checkConstraints"], {"delta.constraints.x": "my_udf(a) > 0"},
-            {"append", "overwrite"}, ""),
+            {"append", "overwrite", "update"}, ""),
 }  # fmt: skip
 
 
@@ -90,7 +92,7 @@ def test_verbs_do_as_capabilities_say(tmp_path: Path, case: str) -> None:
             continue
         with pytest.raises(txlog.TxlogError) as caught:
             VERBS[verb](table)
-        assert caught.value.reason == capability.reason or verb in ("append", "overwrite")
+        assert caught.value.reason == capability.reason or verb in ("append", "overwrite", "update")
         assert capability.reason in str(capability)
         assert capability.remedy in str(capability)
         if verb in denied and feature:

@@ -30,6 +30,7 @@ from tests.verb_calls import (
     overwrite,
     replace_columns,
     restore,
+    update,
 )
 from txlog.commit.context import Context
 from txlog.errors import CommitConflictError, TxlogError
@@ -85,6 +86,20 @@ def replaces(column: str, gone: Callable[[Any], bool], rows: list[Row]) -> Model
 
 def overwrites(rows: list[Row]) -> Model:
     return lambda now, held: appends(rows)(now.with_rows(()), held)
+
+
+def updates(column: str, value: Callable[[Any], Any], where: Callable[[Any], bool]) -> Model:
+    """Give rows that are chosen by `a` other values in a column."""
+
+    def do(now: State, _: list[State]) -> State:
+        require(now, column, "a")
+        chosen = [r["a"] is not None and where(r["a"]) for r in now.rows]
+        return now.with_rows(
+            {**r, column: value(r[column])} if hit else r
+            for r, hit in zip(now.rows, chosen, strict=True)
+        )
+
+    return do
 
 
 def gives(column: str, read: str, value: Callable[[Any], Any], *, new: bool) -> Model:
@@ -190,6 +205,12 @@ OPERATIONS: dict[str, Operation] = {
         deletes("a", lambda a: a < 4),
     ),
     "delete rows": Operation(delete_rows, deletes("a", lambda a: a == 6)),
+    "update": Operation(
+        lambda place, seen, note: update(
+            place, seen, {"n": "n * 2"}, "a >= 2 AND a < 6", user_metadata=note
+        ),
+        updates("n", times(2), lambda a: 2 <= a < 6),
+    ),
     "replace": Operation(
         lambda place, seen, note: overwrite(
             place, seen, rows_of(*REPLACED), where="a >= 5 AND a <= 8", user_metadata=note

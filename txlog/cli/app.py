@@ -308,6 +308,35 @@ def compact(
 
 
 @app.command()
+def update(
+    table: Where,
+    set_: Annotated[
+        list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
+    ],
+    where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
+    json: Json = False,
+) -> None:
+    """Give rows other values, for example --set "delay=delay + 1"."""
+    updates: dict[str, Any] = {}
+    for text in set_:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
+        updates[name.strip()] = value
+    _print_outcome(Table(table).update(updates, where), json)
+
+
+@app.command()
+def delete(
+    table: Where,
+    where: Annotated[str, typer.Option(help="The rows of which this SQL is true.")],
+    json: Json = False,
+) -> None:
+    """Delete rows."""
+    _print_outcome(Table(table).delete(where), json)
+
+
+@app.command()
 def restore(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
 ) -> None:

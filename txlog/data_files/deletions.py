@@ -68,6 +68,20 @@ def _deletes_of(store: Store, plan: ReadPlan, fragment: Fragment) -> FileDeletes
     return FileDeletes(fragment, rows, BitMap64() if deleted is None else deleted, physical_rows)
 
 
+def find_rows(store: Store, plan: ScanPlan, engine: Engine) -> list[FileDeletes]:
+    """Return the rows of which the plan's predicate is true, of each fragment that has some."""
+    every = replace(plan.reading, where=None)
+    parts = [
+        (every if sure else plan.reading, fragment)
+        for fragment, sure in zip(plan.fragments, plan.certain, strict=True)
+    ]
+    return [one for one in engine.map(partial(_rows_found, store), parts) if one.rows]
+
+
+def _rows_found(store: Store, part: tuple[ReadPlan, Fragment]) -> FileDeletes:
+    return _deletes_of(store, *part)
+
+
 def find_deletes(
     store: Store, plan: ScanPlan, engine: Engine
 ) -> tuple[list[Fragment], list[FileDeletes]]:
@@ -225,7 +239,7 @@ def delete_rows(
     plan = plan_scan(snapshot, files, columns=[], where=where)
     require_table_columns(plan.where, snapshot)
     whole, deletes = find_deletes(context.store, plan, context.engine)
-    return _written(context, snapshot, plan, files, whole, deletes, options)
+    return apply_deletes(context, snapshot, plan, files, whole, deletes, options)
 
 
 def delete_positions(
@@ -243,7 +257,7 @@ def delete_positions(
     fragments = {fragment.id: fragment for fragment in plan.fragments}
     parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
     deletes = list(context.engine.map(partial(_deletes_at, context.store, plan.reading), parts))
-    return _written(context, snapshot, plan, files, [], deletes, options)
+    return apply_deletes(context, snapshot, plan, files, [], deletes, options)
 
 
 def _deletes_at(
@@ -264,7 +278,7 @@ def _deletes_at(
     return FileDeletes(fragment, rows, deleted, physical_rows)
 
 
-def _written(
+def apply_deletes(
     context: Context,
     snapshot: Snapshot,
     plan: ScanPlan,

@@ -177,7 +177,7 @@ def require_fit(table: StructType, data: StructType) -> None:
         given.add(folded)
         if column is None:
             unknown.append(field.name)
-        elif not _storable(field.type, column.type):
+        elif not is_storable(field.type, column.type):
             others.append((field, column))
     missing = [
         field.name
@@ -225,7 +225,7 @@ def _remedy(
 
 
 def _require_storable(have: DataType, want: DataType, name: str) -> None:
-    if not _storable(have, want):
+    if not is_storable(have, want):
         raise SchemaMismatchError(
             argument="data",
             field=name,
@@ -234,7 +234,7 @@ def _require_storable(have: DataType, want: DataType, name: str) -> None:
         )
 
 
-def _storable(have: DataType, want: DataType) -> bool:
+def is_storable(have: DataType, want: DataType) -> bool:
     """Return whether values of one type may be written to a column of another type.
 
     Each value is checked when it is cast.
@@ -245,13 +245,13 @@ def _storable(have: DataType, want: DataType) -> bool:
         case StructType(inner), StructType(fields):
             names = {field.name.lower(): field.type for field in fields}
             return all(
-                field.name.lower() in names and _storable(field.type, names[field.name.lower()])
+                field.name.lower() in names and is_storable(field.type, names[field.name.lower()])
                 for field in inner
             )
         case ArrayType(element), ArrayType(target):
-            return _storable(element, target)
+            return is_storable(element, target)
         case MapType(key, value), MapType(to_key, to_value):
-            return _storable(key, to_key) and _storable(value, to_value)
+            return is_storable(key, to_key) and is_storable(value, to_value)
         case PrimitiveType(old), PrimitiveType(new):
             integers = _NUMBERS[:4]
             return is_widening(old, new) or (old in integers and new in integers)

@@ -63,10 +63,19 @@ class WritePlan:
         SchemaMismatchError
             A row does not fit; no file is left.
         """
-        rows = checked(fitted(reader, self.schema), list(self.rules))
-        if self.replaced is not None:
-            rows = _satisfying(rows, self.replaced)
+        rows = self.checked(reader)
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
+
+    def checked(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield rows in the table's columns and types; none is empty.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A row does not fit the table, or breaks a constraint.
+        """
+        rows = checked(fitted(reader, self.schema), list(self.rules))
+        return rows if self.replaced is None else _satisfying(rows, self.replaced)
 
 
 def plan_write(

@@ -6,6 +6,7 @@ from typing import Any
 
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
+from txlog.data_files.assignments import Updates
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import write_options
 from txlog.expressions.sql import as_expression
@@ -15,6 +16,7 @@ from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
 from txlog.verbs.overwrite import Overwrite, PartitionMode
 from txlog.verbs.transaction import Transaction
+from txlog.verbs.update import Update
 
 
 class TableTransaction:
@@ -69,6 +71,17 @@ class TableTransaction:
         Rows that the transaction added before are rows of the table here.
         """
         self._add(Delete(self._context, as_expression(where)))
+
+    def update(
+        self,
+        updates: Updates | None = None,
+        where: Where = None,
+        *,
+        new_values: Updates | None = None,
+    ) -> None:
+        """Give rows other values; arguments and errors are those of `Table.update`."""
+        predicate = as_expression(where)
+        self._add(Update(self._context, updates, predicate, new_values=new_values))
 
     def _add(self, operation: Operation) -> None:
         if not self._is_recorded:

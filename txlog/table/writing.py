@@ -12,6 +12,7 @@ from txlog.table.handle import Handle
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
+    from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
     from txlog.table.alter import TableAlter
     from txlog.table.maintenance import TableMaintenance
@@ -125,6 +126,57 @@ class Writing(Handle):
         from txlog.verbs.delete import Delete
 
         operation = Delete(self._context, as_expression(where))
+        return self._run(operation, txn, user_metadata)
+
+    def update(
+        self,
+        updates: Updates | None = None,
+        where: Where = None,
+        *,
+        new_values: Updates | None = None,
+        txn: AppVersion | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give rows other values, in one commit::
+
+            table.update({"delay": "delay + 1"}, "carrier = 'UA'")
+
+        Only changed rows are written: deletion vectors mark what they were. Files are written
+        again where the table has deletion vectors disabled. Rows keep their ids where the table
+        tracks rows. All values are computed from the row as it was.
+
+        Parameters
+        ----------
+        updates
+            Columns, or nested fields such as `st.b`, with SQL text or expressions. A value of
+            another type is stored as ANSI SQL stores it: numbers if they fit, anything plain as
+            text.
+        where
+            Only the rows that this is true of. Default: all rows.
+        new_values
+            Columns with Python values.
+
+        The other arguments are those of `append`.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or a value or the predicate does not fit the table.
+        SchemaMismatchError
+            A new value does not fit its column, or breaks a constraint. Nothing was committed.
+        UnsupportedFeatureError
+            The table is append-only, or may not be written by txlog.
+        """
+        from txlog.data_files.options import write_options
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.update import Update
+
+        options = write_options(target_file_bytes, max_rows_per_file)
+        operation = Update(
+            self._context, updates, as_expression(where), new_values=new_values, options=options
+        )
         return self._run(operation, txn, user_metadata)
 
     @contextmanager

@@ -59,6 +59,10 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         if not snapshot.is_active("deletionVectors"):
             require_movable(snapshot)
 
+    def updatable() -> None:
+        writable(removes_rows=True, adds_rows=True)
+        require_movable(snapshot)
+
     def compactable() -> None:
         writable(removes_rows=False, adds_rows=False)
         require_movable(snapshot)
@@ -77,6 +81,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "append", lambda: writable(removes_rows=False, adds_rows=True)
     yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
     yield "delete", deletable
+    yield "update", updatable
     yield "compact", compactable
     yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)

@@ -1,0 +1,225 @@
+"""Values that an update gives to columns, and to fields nested in them. Pure.
+
+Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE and MERGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.arrow import pc
+from txlog.data_files.incoming import fit_column, is_storable
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import bind_value, columns_of
+from txlog.expressions.evaluate import evaluate
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Cast, Expression, Literal, col
+from txlog.expressions.types import is_castable, is_number
+from txlog.schema.arrow import arrow_field, arrow_schema
+from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
+
+Updates = Mapping[str, Any]
+"""Names of columns (`st.b` for a nested field) with SQL text or expressions."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The value that a field gets in each row."""
+
+    path: tuple[str, ...]
+    field: StructField  # The field at the path.
+    value: Expression  # Bound, and of the field's type or one that is stored as it.
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """What an update gives to the columns of a row. It pickles."""
+
+    schema: StructType  # The table's.
+    values: tuple[Assignment, ...]
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that values are computed from."""
+        return frozenset(path[0] for one in self.values for path in columns_of(one.value))
+
+    def of(self, rows: pa.RecordBatch, source: pa.RecordBatch | None = None) -> pa.RecordBatch:
+        """Return rows with the new values, in the columns of the table.
+
+        Parameters
+        ----------
+        rows
+            The rows as they were, with at least all columns of the table.
+        source
+            What the values are computed from. Default: the rows.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A value does not fit its column.
+        InvalidInputError
+            A value cannot be computed.
+        """
+        data = rows if source is None else source
+        given = {one.path: self._value(one, data) for one in self.values}
+        arrays = [
+            _assigned(rows.column(field.name), (field.name,), field, given)
+            for field in self.schema.fields
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.schema))
+
+    @staticmethod
+    def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:
+        try:
+            return fit_column(flat(evaluate(one.value, data)), one.field)
+        except InvalidInputError as error:
+            error.field = error.field or ".".join(one.path)
+            raise
+
+
+def _assigned(
+    array: pa.Array,
+    path: tuple[str, ...],
+    field: StructField,
+    given: Mapping[tuple[str, ...], pa.Array],
+) -> pa.Array:
+    """Return a column with the values that it, or fields in it, are given.
+
+    A null struct of which a field is given a value becomes one whose other fields are null.
+    """
+    if path in given:
+        return given[path]
+    if not any(other[: len(path)] == path for other in given):
+        return array
+    assert isinstance(field.type, StructType)
+    children = [
+        _assigned(pc.struct_field(array, inner.name), (*path, inner.name), inner, given)
+        for inner in field.type.fields
+    ]
+    return pa.StructArray.from_arrays(
+        children, fields=[arrow_field(inner) for inner in field.type.fields]
+    )
+
+
+def assignments(
+    updates: Updates | None,
+    new_values: Updates | None,
+    schema: StructType,
+    *,
+    source: StructType | None = None,
+) -> Assignments:
+    """Return what an update gives to columns.
+
+    Parameters
+    ----------
+    updates
+        Names with SQL text or expressions.
+    new_values
+        Names with Python values.
+    schema
+        The table's.
+    source
+        The columns that expressions may read. Default: the table's.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column or field, one is given twice, a value does not parse, or its type
+        cannot be stored in the column.
+    """
+    named: dict[str, Expression] = {}
+    for name, value in (updates or {}).items():
+        if not isinstance(value, str | Expression):
+            raise _bad(
+                str(name),
+                f"SQL text or an expression was expected, not {type(value).__name__}",
+                "Pass Python values as new_values",
+            )
+        named[name] = _parsed(name, value)
+    for name, value in (new_values or {}).items():
+        if name in named:
+            raise _bad(name, "the column is in updates and in new_values", "Name it in one of them")
+        named[name] = value if isinstance(value, Expression) else Literal(value)
+    if not named:
+        raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
+    found = [_assignment(name, value, schema, source or schema) for name, value in named.items()]
+    _require_apart(found)
+    return Assignments(schema, tuple(found))
+
+
+def _parsed(name: str, value: str | Expression) -> Expression:
+    try:
+        return parse_sql(value) if isinstance(value, str) else value
+    except InvalidInputError as error:
+        error.argument, error.field = "updates", name
+        raise
+
+
+def _assignment(name: str, value: Expression, schema: StructType, source: StructType) -> Assignment:
+    path, field = _target(name, schema)
+    try:
+        bound, kind = bind_value(value, source)
+    except InvalidInputError as error:
+        error.argument = "updates"
+        error.field = error.field or name
+        raise
+    return Assignment(path, field, _stored_as(bound, kind, field, name))
+
+
+def _target(name: str, schema: StructType) -> tuple[tuple[str, ...], StructField]:
+    """Return the exact path of a field, and the field."""
+    kind: DataType = schema
+    path: list[str] = []
+    field: StructField | None = None
+    for part in col(name).path:
+        field = kind.get(part) if isinstance(kind, StructType) else None
+        if field is None:
+            where = f"{'.'.join(path)} has no field" if path else "the table has no column"
+            names = kind.names() if isinstance(kind, StructType) else []
+            raise _bad(name, f"{where} {part}", f"Choose from {', '.join(names)}" if names else "")
+        path.append(field.name)
+        kind = field.type
+    assert field is not None
+    return tuple(path), field
+
+
+def _stored_as(value: Expression, kind: DataType, field: StructField, name: str) -> Expression:
+    """Return an expression whose values `fit_column` takes for a field.
+
+    A value is stored if no more than its form changes; numbers are stored as any other number,
+    and each value is checked; text holds any plain value.
+    """
+    if is_storable(kind, field.type):
+        return value
+    if isinstance(value, Literal) and isinstance(field.type, PrimitiveType):
+        try:
+            return bind_value(Literal(value.value, field.type), StructType())[0]
+        except InvalidInputError:
+            pass  # Its own type may still be stored.
+    numbers = is_number(kind) and is_number(field.type)
+    text = field.type == PrimitiveType("string")
+    if (numbers or text) and is_castable(kind, field.type):
+        return Cast(value, field.type)
+    raise _bad(
+        name,
+        f"{type_name(kind)} cannot be stored in column {name}, which is {type_name(field.type)}",
+        f"Write CAST(… AS {type_name(field.type)})",
+    )
+
+
+def _require_apart(found: list[Assignment]) -> None:
+    """Raise if a field is given a value twice, or together with a field inside it."""
+    paths = [one.path for one in found]
+    for path in paths:
+        again = [other for other in paths if other[: len(path)] == path]
+        if len(again) > 1:
+            raise _bad(".".join(again[-1]), "it is given a value twice", "Name it once")
+
+
+def _bad(field: str | None, reason: str, remedy: str = "") -> InvalidInputError:
+    return InvalidInputError(argument="updates", field=field, reason=reason, remedy=remedy)

@@ -1,0 +1,262 @@
+"""Changing rows: those that were leave their files, and what they become is in new files.
+
+Where the table has deletion vectors, files keep the rows that do not change. Elsewhere they are
+written again, next to the changed ones. Rows keep their ids where the table tracks rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.actions.file import Add
+from txlog.arrow import pc
+from txlog.commit.context import Context
+from txlog.data_files.deletions import (
+    FileDeletes,
+    RowDeletes,
+    apply_deletes,
+    discard_deletes,
+)
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import WritePlan, plan_write
+from txlog.data_files.rewrite import plan_rewrite
+from txlog.data_files.write import discard_files, write_data_files
+from txlog.fragments.deletion_vector import alive_mask
+from txlog.fragments.fragment import Fragment
+from txlog.scan.engine import map_all
+from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION
+from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+
+NewRows = Callable[[Fragment, pa.Array, pa.RecordBatch], pa.RecordBatch]
+"""Return what rows become: of a fragment, the rows' positions (uint64, ascending), and the rows.
+
+There is one new row for each, in the same order. It pickles.
+"""
+
+_GROUP_BYTES = 256 * 1024 * 1024  # Of files whose changed rows one worker writes.
+_GROUP_FILES = 4096
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """The rows of one fragment that go, and which of them come back with other values."""
+
+    deletes: FileDeletes
+    updated: BitMap64  # Some of `deletes.rows`.
+
+    @property
+    def fragment(self) -> Fragment:
+        """The fragment."""
+        return self.deletes.fragment
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """The actions that change rows, and the files that were written for them."""
+
+    deletes: RowDeletes
+    written: tuple[Add, ...] = ()  # New data files.
+    copied_rows: int = 0  # That did not change, but are in new files.
+
+    @property
+    def adds(self) -> tuple[Add, ...]:
+        """All files that are added: those with new vectors, and the new ones."""
+        return (*self.deletes.adds, *self.written)
+
+    def discard(self, context: Context) -> None:
+        """Delete the files: no commit refers to them."""
+        discard_deletes(context, self.deletes)
+        discard_files(context.store, self.written)
+
+
+@dataclass(frozen=True)
+class _ChangePlan:
+    """How changed rows are read and written. It pickles."""
+
+    read: ReadPlan
+    write: WritePlan
+    new_rows: NewRows
+    keeps: bool  # Whether rows that do not change stay where they are.
+
+
+def change_rows(
+    context: Context,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    files: pa.Table,
+    changes: Sequence[FileChange],
+    new_rows: NewRows,
+    *,
+    inserted: Iterable[pa.RecordBatch] = (),
+    schema: StructType | None = None,
+    options: WriteOptions,
+) -> RowChanges:
+    """Write what rows become, and the vectors or files that leave out what they were.
+
+    Memory is bounded by a few batches for each worker of the engine, and by the positions. If
+    anything fails, no file is left.
+
+    Parameters
+    ----------
+    plan
+        By which the rows were found; `files` are the live `FILE_ROWS` that it was made of.
+    inserted
+        Rows that are new, in the table's columns.
+    schema
+        The table's after the change. Default: as it is.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A new row does not fit the table, or breaks a constraint.
+    UnsupportedFeatureError
+        The table tracks rows, but moved rows would lose their ids.
+    """
+    keeps = snapshot.is_active("deletionVectors")
+    rewriting = plan_rewrite(snapshot, options)
+    writing = plan_write(snapshot.metadata, schema or snapshot.schema, options)
+    moved = rewriting.layout.moved
+    writing = replace(writing, layout=replace(writing.layout, moved=moved))
+    steps = _ChangePlan(rewriting.read, writing, new_rows, keeps)
+    moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
+    undo = partial(_discard_all, context)
+    written = map_all(
+        context.engine, partial(_write_group, context, steps), _groups(moving), undo=undo
+    )
+    adds = [add for group in written for add in group]
+    try:
+        adds += _write_inserted(context, writing, inserted)
+        deletes = _leave_out(context, snapshot, plan, files, changes, options, keeps=keeps)
+    except BaseException:
+        discard_files(context.store, adds)
+        raise
+    copied = 0 if keeps else sum(_left(one) for one in changes)
+    return RowChanges(deletes, tuple(adds), copied)
+
+
+def _left(change: FileChange) -> int:
+    deletes = change.deletes
+    return deletes.physical_rows - len(deletes.deleted) - len(deletes.rows)
+
+
+def _discard_all(context: Context, written: list[list[Add]]) -> None:
+    discard_files(context.store, [add for adds in written for add in adds])
+
+
+def _leave_out(
+    context: Context,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    files: pa.Table,
+    changes: Sequence[FileChange],
+    options: WriteOptions,
+    *,
+    keeps: bool,
+) -> RowDeletes:
+    deletes = [one.deletes for one in changes]
+    if keeps:
+        return apply_deletes(context, snapshot, plan, files, [], deletes, options)
+    fragments = [one.fragment for one in deletes]  # The rows that stay are written already.
+    left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options)
+    return replace(left_out, rows=sum(len(one.rows) for one in deletes))
+
+
+def _groups(changes: Sequence[FileChange]) -> list[list[FileChange]]:
+    """Return changes in groups, each of which one worker writes: few files, and not many rows."""
+    groups: list[list[FileChange]] = []
+    size = 0
+    for change in changes:
+        more = sum(file.size for file in change.fragment.files)
+        if not groups or size + more > _GROUP_BYTES or len(groups[-1]) >= _GROUP_FILES:
+            groups.append([])
+            size = 0
+        groups[-1].append(change)
+        size += more
+    return groups
+
+
+def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChange]) -> list[Add]:
+    """Write the changed rows of fragments, and those that cannot stay where they are."""
+    batches = (batch for change in group for batch in _rows(context, steps, change))
+    return write_data_files(context.store, batches, steps.write.layout, effects=context.effects)
+
+
+def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
+    reader = FragmentReader(context.store, steps.read, change.fragment)
+    only = change.updated if steps.keeps else None
+    gone = change.deletes.rows | change.deletes.deleted
+    for start, batch in reader.batches(
+        steps.read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True, only=only
+    ):
+        stay = None if steps.keeps else alive_mask(gone, start, batch.num_rows)
+        others = alive_mask(change.updated, start, batch.num_rows)
+        if others is None:  # No row of the batch comes back with other values.
+            if not steps.keeps:
+                yield _as_written(steps, batch if stay is None else batch.filter(stay))
+            continue
+        mask = pc.invert(others)
+        places = pc.indices_nonzero(mask).cast(pa.uint64())
+        new = _updated(steps, change.fragment, pc.add(places, start), batch.filter(mask))
+        if steps.keeps:
+            yield new
+            continue
+        assert stay is not None  # Rows that are updated do not stay.
+        places = pa.concat_arrays([places, pc.indices_nonzero(stay).cast(pa.uint64())])
+        both = pa.Table.from_batches([new, _as_written(steps, batch.filter(stay))])
+        yield from both.take(pc.sort_indices(places)).to_batches()
+
+
+def _updated(
+    steps: _ChangePlan, fragment: Fragment, positions: pa.Array, rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return what rows become: checked, with the ids that they had, and the commit's version."""
+    new = steps.new_rows(fragment, positions, rows)
+    (checked,) = steps.write.checked(pa.RecordBatchReader.from_batches(new.schema, [new]))
+    moved = steps.write.layout.moved
+    ids = [rows.column(ROW_ID), pa.nulls(rows.num_rows, pa.int64())] if moved else []
+    return _with_ids(steps, checked, ids)
+
+
+def _as_written(steps: _ChangePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows that do not change, in the columns that are written, with ids and versions."""
+    names = [field.name for field in steps.write.schema.fields]
+    known = set(rows.schema.names)
+    schema = arrow_schema(steps.write.schema)
+    arrays = [
+        rows.column(name) if name in known else pa.nulls(rows.num_rows, schema.field(name).type)
+        for name in names
+    ]
+    moved = steps.write.layout.moved
+    ids = [rows.column(ROW_ID), rows.column(ROW_VERSION)] if moved else []
+    return _with_ids(steps, pa.RecordBatch.from_arrays(arrays, schema=schema), ids)
+
+
+def _with_ids(steps: _ChangePlan, rows: pa.RecordBatch, ids: Sequence[pa.Array]) -> pa.RecordBatch:
+    schema = arrow_schema(steps.write.layout.row_schema)
+    return pa.RecordBatch.from_arrays([*rows.columns, *ids], schema=schema)
+
+
+def _write_inserted(
+    context: Context, plan: WritePlan, inserted: Iterable[pa.RecordBatch]
+) -> list[Add]:
+    """Write rows that are new: they get fresh ids by the commit."""
+    batches = iter(inserted)
+    first = next(batches, None)
+    if first is None:
+        return []
+    plain = replace(plan, layout=replace(plan.layout, moved=()))
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield first
+        yield from batches
+
+    return plain.write(context, pa.RecordBatchReader.from_batches(first.schema, rows()))

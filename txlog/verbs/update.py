@@ -1,0 +1,101 @@
+"""Giving rows other values."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.assignments import Assignments, Updates, assignments
+from txlog.data_files.deletions import find_rows
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.scan.plan import plan_scan, require_table_columns
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+
+
+class Update(Operation):
+    """Give the rows that a predicate is true of other values; None: all rows."""
+
+    name = "UPDATE"
+    removes_rows = True
+
+    def __init__(
+        self,
+        context: Context,
+        updates: Updates | None,
+        where: Expression | None,
+        *,
+        new_values: Updates | None = None,
+        options: WriteOptions | None = None,
+    ) -> None:
+        """Take the new values, by column: SQL text or expressions, and Python values."""
+        super().__init__(context)
+        self._updates = updates
+        self._new_values = new_values
+        self._where = where
+        self._options = options or WriteOptions()
+        self._changes: RowChanges | None = None
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files that leave, get deletion vectors, or hold changed rows.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate or a value does not fit the table.
+        SchemaMismatchError
+            A new value does not fit its column, or breaks a constraint.
+        """
+        given = assignments(self._updates, self._new_values, base.schema)
+        files = load_files(self.context.store, base).live
+        plan = plan_scan(base, files, columns=[], where=self._where)
+        require_table_columns(plan.where, base)
+        rows = find_rows(self.context.store, plan, self.context.engine)
+        if not rows:
+            return None
+        changes = self._changes = change_rows(
+            self.context,
+            base,
+            plan,
+            files,
+            [FileChange(one, one.rows) for one in rows],
+            partial(_new_rows, given),
+            options=self._options,
+        )
+        return Intent(
+            operation=self.name,
+            kind="replace",
+            read_version=base.version,
+            removes=changes.deletes.removes,
+            adds=changes.adds,
+            reads=Reads(everything=plan.where is None, where=plan.where),
+            row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
+            parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
+            metrics={
+                "numUpdatedRows": changes.deletes.rows,
+                "numCopiedRows": changes.copied_rows,
+                "numAddedFiles": len(changes.written),
+                "numRemovedFiles": changes.deletes.files_removed,
+                "numDeletionVectorsAdded": len(changes.deletes.files),
+            },
+        )
+
+    def discard(self) -> None:
+        """Delete the vectors and data files of the last attempt."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.discard(self.context)
+
+
+def _new_rows(
+    given: Assignments, _fragment: Fragment, _positions: pa.Array, rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    return given.of(rows)
