@@ -35,6 +35,7 @@ WORKS = {
     "write": ROWS + "import txlog; txlog.write(uri + '-2', rows, partition_by=['day', 'price'])",
     "delete": OPEN + ".delete('id = 2')",
     "update": OPEN + ".update({'id': 'id + 1'}, 'id = 2')",
+    "upsert": ROWS + OPEN + ".upsert(rows, on='id')",
     "delete all": OPEN + ".delete(None)",
     "transaction": ROWS + OPEN + "; change = table.transaction(); tx = change.__enter__(); "
     "tx.delete('id = 2'); tx.append(rows); change.__exit__(None, None, None)",

@@ -16,6 +16,9 @@ from txlog.verbs.columns import DropColumns, GiveValues
 from txlog.verbs.compact import Compact
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
+from txlog.verbs.merge.clauses import Clause
+from txlog.verbs.merge.condition import equal_columns
+from txlog.verbs.merge.merge import Merge
 from txlog.verbs.overwrite import Overwrite
 from txlog.verbs.replace import ReplaceTable
 from txlog.verbs.restore import Restore
@@ -94,6 +97,12 @@ def update(
     context: Context, snapshot: Snapshot, updates: Any, where: Any = None, **noted: Any
 ) -> Done:
     return run(Update(context, updates, as_expression(where)), snapshot, **noted)
+
+
+def upsert(context: Context, snapshot: Snapshot, data: Any, on: str, **noted: Any) -> Done:
+    clauses = [Clause("matched", "update"), Clause("not_matched", "insert")]
+    operation = Merge(context, data, equal_columns([on]), clauses, schema_mode="merge")
+    return run(operation, snapshot, **noted)
 
 
 def delete_found(

@@ -98,6 +98,9 @@ def test_changing_rows(table: txlog.Table) -> None:
     assert numbers(table) == [3, 4]
     assert table.update({"n": "n + 1"}, "n = 4").metrics["numUpdatedRows"] == 1
     assert table.update(new_values={"n": 4}, where="n = 5").version == 5
+    merger = table.merge(pa.table({"n": [4], "p": ["z"]}), "target.n = source.n")
+    assert merger.when_matched_delete("source.p = 'none'").execute().version is None
+    assert table.upsert(pa.table({"n": [4], "p": ["x"]}), on="n").version == 6
     table.overwrite(pa.table({"n": [30], "p": ["y"]}), "p = 'y'")
     assert numbers(table) == [4, 30]
     table.overwrite(pa.table({"n": [31], "p": ["y"]}), partition_mode="dynamic")

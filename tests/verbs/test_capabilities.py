@@ -38,6 +38,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "overwrite": lambda table: table.overwrite(DATA),
     "delete": lambda table: table.delete("a = 1"),
     "update": lambda table: table.update({"a": "a + 1"}, "a = 1"),
+    "merge": lambda table: table.upsert(DATA, on="a"),
     "compact": lambda table: table.optimize.compact(),
     "compute_statistics": lambda table: table.optimize.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
@@ -48,25 +49,25 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
 }
 COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
 WRITING = {
-    "append", "overwrite", "delete", "update", "compact", "compute_statistics", "restore",
+    "append", "overwrite", "delete", "update", "merge", "compact", "compute_statistics", "restore",
     "checkpoint",
 }  # fmt: skip
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.
     "plain": ([], {}, set(), ""),
     "append-only": (["appendOnly"], {"delta.appendOnly": "true"},
-                    {"overwrite", "delete", "update", "restore"}, "appendOnly"),
+                    {"overwrite", "delete", "update", "merge", "restore"}, "appendOnly"),
     "unknown": (["zebra"], {}, WRITING, "zebra"),
     "row ids": (["rowTracking", "domainMetadata"], {"delta.enableRowTracking": "true"},
-                {"update", "compact"}, "rowTracking"),
+                {"update", "merge", "compact"}, "rowTracking"),
     "row ids without columns": (["rowTracking", "domainMetadata"],
                 {"delta.enableRowTracking": "true", "delta.enableDeletionVectors": "false"},
-                {"delete", "update", "compact"}, "rowTracking"),
+                {"delete", "update", "merge", "compact"}, "rowTracking"),
     "a feed": (["changeDataFeed"], {"delta.enableChangeDataFeed": "true"}, WRITING,
                "changeDataFeed"),
     "structs": ([], {"delta.checkpoint.writeStatsAsStruct": "true"}, set(), ""),
     "SQL": (["checkConstraints"], {"delta.constraints.x": "my_udf(a) > 0"},
-            {"append", "overwrite", "update"}, ""),
+            {"append", "overwrite", "update", "merge"}, ""),
 }  # fmt: skip
 
 
@@ -92,7 +93,12 @@ def test_verbs_do_as_capabilities_say(tmp_path: Path, case: str) -> None:
             continue
         with pytest.raises(txlog.TxlogError) as caught:
             VERBS[verb](table)
-        assert caught.value.reason == capability.reason or verb in ("append", "overwrite", "update")
+        assert caught.value.reason == capability.reason or verb in (
+            "append",
+            "overwrite",
+            "update",
+            "merge",
+        )
         assert capability.reason in str(capability)
         assert capability.remedy in str(capability)
         if verb in denied and feature:

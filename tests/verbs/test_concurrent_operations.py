@@ -31,6 +31,7 @@ from tests.verb_calls import (
     replace_columns,
     restore,
     update,
+    upsert,
 )
 from txlog.commit.context import Context
 from txlog.errors import CommitConflictError, TxlogError
@@ -98,6 +99,20 @@ def updates(column: str, value: Callable[[Any], Any], where: Callable[[Any], boo
             {**r, column: value(r[column])} if hit else r
             for r, hit in zip(now.rows, chosen, strict=True)
         )
+
+    return do
+
+
+def upserts(rows: list[Row]) -> Model:
+    """Update the rows whose `a` is given, and add the others; no two rows have the same `a`."""
+
+    def do(now: State, _: list[State]) -> State:
+        given = {row["a"]: row for row in rows}
+        columns = now.columns + tuple(c for c in rows[0] if c not in now.columns)
+        kept = [{**row, **given.get(row["a"], {})} for row in now.rows]
+        known = {row["a"] for row in now.rows}
+        new = [row for row in rows if row["a"] not in known]
+        return State(columns).with_rows([*kept, *new])
 
     return do
 
@@ -172,6 +187,7 @@ APPENDED = [{"a": 20, "b": 45}, {"a": 2, "b": None}]
 WIDER = [{"a": 21, "b": 46, "w": 1}]
 WITH_M = [{"a": 22, "b": 47, "m": 2}]
 REPLACED = [{"a": 5, "b": 48, "n": 55}, {"a": 8, "b": 49, "n": None}]
+UPSERTED = [{"a": 5, "b": 60}, {"a": 9, "b": 61}, {"a": 40, "b": 62}]
 WHOLE = [{"a": 30, "b": 50, "n": 65}, {"a": 5, "b": None, "n": 1}]
 GIVEN = {row["a"]: 1000 + row["a"] for row in [*FIRST[:1], *FIRST[2:], *SECOND, *THIRD]}
 
@@ -210,6 +226,10 @@ OPERATIONS: dict[str, Operation] = {
             place, seen, {"n": "n * 2"}, "a >= 2 AND a < 6", user_metadata=note
         ),
         updates("n", times(2), lambda a: 2 <= a < 6),
+    ),
+    "upsert": Operation(
+        lambda place, seen, note: upsert(place, seen, rows_of(*UPSERTED), "a", user_metadata=note),
+        upserts(UPSERTED),
     ),
     "replace": Operation(
         lambda place, seen, note: overwrite(
@@ -379,7 +399,15 @@ GIVEN_ONCE: dict[str, set[str]] = {
     # Rows were written for columns that are others now (CON-2).
     **dict.fromkeys(WRITE_ROWS, OTHER_COLUMNS),
     # There are no values for rows that came, or moved (CON-6).
-    "add m given": {"append", "append w", "replace", "overwrite", "compact"},
+    "add m given": {
+        "append",
+        "append w",
+        "update",
+        "upsert",
+        "replace",
+        "overwrite",
+        "compact",
+    },
     # Rows are named by place: others deleted the same ones (FRG-25), moved them, or changed what
     # the table is made of.
     "delete rows": {

@@ -54,7 +54,7 @@ class Assignments:
         Parameters
         ----------
         rows
-            The rows as they were, with at least all columns of the table.
+            The rows as they were. Columns that are missing are taken for null.
         source
             What the values are computed from. Default: the rows.
 
@@ -68,10 +68,22 @@ class Assignments:
         data = rows if source is None else source
         given = {one.path: self._value(one, data) for one in self.values}
         arrays = [
-            _assigned(rows.column(field.name), (field.name,), field, given)
+            _assigned(_column(rows, field), (field.name,), field, given)
             for field in self.schema.fields
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.schema))
+
+    def alone(self, data: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the values alone, as columns: for new rows. Errors as for `of`."""
+        fields = [one.field for one in self.values]
+        arrays = [self._value(one, data) for one in self.values]
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(tuple(fields))))
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The columns that rows keep, in whole or in part."""
+        given = {one.path[0] for one in self.values if len(one.path) == 1}
+        return frozenset(self.schema.names()) - given
 
     @staticmethod
     def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:
@@ -80,6 +92,12 @@ class Assignments:
         except InvalidInputError as error:
             error.field = error.field or ".".join(one.path)
             raise
+
+
+def _column(rows: pa.RecordBatch, field: StructField) -> pa.Array:
+    if field.name in rows.schema.names:
+        return rows.column(field.name)
+    return pa.nulls(rows.num_rows, arrow_field(field).type)
 
 
 def _assigned(

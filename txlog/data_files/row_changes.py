@@ -6,7 +6,7 @@ written again, next to the changed ones. Rows keep their ids where the table tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -33,7 +33,7 @@ from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import StructType
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 
 NewRows = Callable[[Fragment, pa.Array, pa.RecordBatch], pa.RecordBatch]
@@ -83,6 +83,7 @@ class _ChangePlan:
     """How changed rows are read and written. It pickles."""
 
     read: ReadPlan
+    columns: tuple[StructField, ...]  # That are read of the rows.
     write: WritePlan
     new_rows: NewRows
     keeps: bool  # Whether rows that do not change stay where they are.
@@ -96,6 +97,7 @@ def change_rows(
     changes: Sequence[FileChange],
     new_rows: NewRows,
     *,
+    reads: Collection[str] | None = None,
     inserted: Iterable[pa.RecordBatch] = (),
     schema: StructType | None = None,
     options: WriteOptions,
@@ -109,8 +111,10 @@ def change_rows(
     ----------
     plan
         By which the rows were found; `files` are the live `FILE_ROWS` that it was made of.
+    reads
+        The columns that `new_rows` needs: it may get more of them. Default: all.
     inserted
-        Rows that are new, in the table's columns.
+        Rows that are new; columns that they lack get their default.
     schema
         The table's after the change. Default: as it is.
 
@@ -126,7 +130,11 @@ def change_rows(
     writing = plan_write(snapshot.metadata, schema or snapshot.schema, options)
     moved = rewriting.layout.moved
     writing = replace(writing, layout=replace(writing.layout, moved=moved))
-    steps = _ChangePlan(rewriting.read, writing, new_rows, keeps)
+    columns = rewriting.read.columns
+    if keeps and reads is not None:
+        chosen = {*reads, ROW_ID}
+        columns = tuple(field for field in columns if field.name in chosen) or columns[:1]
+    steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps)
     moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
     undo = partial(_discard_all, context)
     written = map_all(
@@ -195,7 +203,7 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
     only = change.updated if steps.keeps else None
     gone = change.deletes.rows | change.deletes.deleted
     for start, batch in reader.batches(
-        steps.read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True, only=only
+        steps.columns, prune=False, batch_rows=BATCH_ROWS, threads=True, only=only
     ):
         stay = None if steps.keeps else alive_mask(gone, start, batch.num_rows)
         others = alive_mask(change.updated, start, batch.num_rows)
@@ -249,14 +257,10 @@ def _write_inserted(
     context: Context, plan: WritePlan, inserted: Iterable[pa.RecordBatch]
 ) -> list[Add]:
     """Write rows that are new: they get fresh ids by the commit."""
-    batches = iter(inserted)
-    first = next(batches, None)
-    if first is None:
-        return []
-    plain = replace(plan, layout=replace(plan.layout, moved=()))
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from batches
-
-    return plain.write(context, pa.RecordBatchReader.from_batches(first.schema, rows()))
+    rows = (
+        checked
+        for batch in inserted
+        for checked in plan.checked(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+    )
+    layout = replace(plan.layout, moved=())
+    return write_data_files(context.store, rows, layout, effects=context.effects)

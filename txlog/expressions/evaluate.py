@@ -120,7 +120,7 @@ def _compare(op: str, left: Any, right: Any) -> Any:
             rows = left if isinstance(right, pa.Scalar) else right
             return _all_null(rows)
         return pc.and_(pc.is_null(left), pc.is_null(right))
-    left, right = _alike(left, right)
+    left, right = alike(left, right)
     if op == "<=>":
         both = pc.and_(pc.is_null(left), pc.is_null(right))
         return pc.or_(both, pc.fill_null(_compare("=", left, right), False))
@@ -152,7 +152,7 @@ def _compare_floats(op: str, left: Any, right: Any) -> Any:
     return greater if op == ">" else pc.invert(greater)
 
 
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+def alike(left: Any, right: Any) -> tuple[Any, Any]:
     """Cast both sides to a common type, where Arrow's own promotion fails or loses digits."""
     a, b = left.type, right.type
     if a == b:

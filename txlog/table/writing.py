@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.table.handle import Handle
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
+    from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
     from txlog.table.maintenance import TableMaintenance
+    from txlog.table.merge import TableMerger
     from txlog.table.optimize import TableOptimize
     from txlog.table.reading import Where
     from txlog.table.transaction import TableTransaction
@@ -178,6 +180,94 @@ class Writing(Handle):
             self._context, updates, as_expression(where), new_values=new_values, options=options
         )
         return self._run(operation, txn, user_metadata)
+
+    def merge(
+        self,
+        source: Any,
+        predicate: str | Expression,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        schema_mode: Literal["merge"] | None = None,
+        txn: AppVersion | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        user_metadata: str | None = None,
+    ) -> TableMerger:
+        """Update, delete and insert rows by the rows of a source, in one commit::
+
+            (
+                table.merge(new_rows, "target.id = source.id")
+                .when_matched_update_all()
+                .when_not_matched_insert_all()
+                .execute()
+            )
+
+        Files that no row of the source can match are not read, by their statistics. Of the others
+        the columns of the condition are read first, and only changed rows are written. Memory
+        holds the keys of the source and a few batches; a source of more than 1 GiB is kept in a
+        temporary file.
+
+        Parameters
+        ----------
+        source
+            Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
+        predicate
+            Which rows match, over both sides. Without an equation between the sides, all pairs of
+            rows are looked at.
+        source_alias, target_alias
+            What expressions call the sides. A column that only one side has needs no alias.
+        schema_mode
+            `merge` adds columns that only the source has.
+
+        The other arguments are those of `append`. Nothing happens before `execute`.
+        """
+        from txlog.data_files.options import write_options
+        from txlog.table.merge import TableMerger
+
+        merge = {
+            "data": source,
+            "predicate": predicate,
+            "source_alias": source_alias,
+            "target_alias": target_alias,
+            "schema_mode": schema_mode,
+            "options": write_options(target_file_bytes, max_rows_per_file),
+        }
+        return TableMerger(self, merge, {"txn": txn, "user_metadata": user_metadata})
+
+    def upsert(
+        self,
+        source: Any,
+        on: Sequence[str] | str,
+        *,
+        schema_mode: Literal["merge"] | None = None,
+        txn: AppVersion | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Update the rows whose key the source has, and insert its other rows.
+
+        Parameters
+        ----------
+        on
+            The columns of the key. A null equals nothing.
+
+        The other arguments and the errors are those of `merge`.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.verbs.merge.condition import equal_columns
+
+        merger = self.merge(
+            source,
+            equal_columns(as_names(on)),
+            schema_mode=schema_mode,
+            txn=txn,
+            target_file_bytes=target_file_bytes,
+            max_rows_per_file=max_rows_per_file,
+            user_metadata=user_metadata,
+        )
+        return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
     @contextmanager
     def transaction(

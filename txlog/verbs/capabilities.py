@@ -82,6 +82,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "overwrite", lambda: writable(removes_rows=True, adds_rows=True)
     yield "delete", deletable
     yield "update", updatable
+    yield "merge", updatable
     yield "compact", compactable
     yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)

@@ -1,0 +1,506 @@
+# ruff: noqa: ARG005 - the model asks all functions alike.
+"""Merges, held against rows as dicts, and against another engine that runs the same merge."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog import col
+from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.verbs.merge.merge import Merge
+from txlog.verbs.merge.source import MergeSource
+
+Row = dict[str, Any]
+SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64())])
+
+VECTORS = {"delta.enableDeletionVectors": "true"}
+NO_VECTORS = {"delta.enableDeletionVectors": "false"}
+
+
+def table_of(rows: list[Row]) -> pa.Table:
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def make(
+    root: Path,
+    rows: list[Row],
+    properties: dict[str, str],
+    partition_by: tuple[str, ...] = (),
+    files: int = 3,
+) -> txlog.Table:
+    table = txlog.Table.create(root, SCHEMA, partition_by, properties)
+    step = max(1, -(-len(rows) // files))
+    for start in range(0, len(rows), step):
+        table.append(table_of(rows[start : start + step]))
+    return table
+
+
+def bag(rows: list[Row]) -> Counter[str]:
+    return Counter(repr([row[name] for name in SCHEMA.names]) for row in rows)
+
+
+# The plain model ------------------------------------------------------------------------------
+
+Test = Callable[[Row, Row], bool | None]
+CONDITIONS: dict[str, Test] = {
+    "target.k = source.k": lambda t, s: None not in (t["k"], s["k"]) and t["k"] == s["k"],
+    "target.k <=> source.k": lambda t, s: bool(t["k"] == s["k"]),
+    "target.k = source.k AND source.g = target.g": lambda t, s: (
+        None not in (t["k"], s["k"], t["g"], s["g"]) and (t["k"], t["g"]) == (s["k"], s["g"])
+    ),
+    "target.k = source.k + 1 AND target.v > 3": lambda t, s: (
+        None not in (t["k"], s["k"], t["v"]) and t["k"] == s["k"] + 1 and t["v"] > 3
+    ),
+    "target.k = source.k AND target.v < source.v": lambda t, s: (
+        None not in (t["k"], s["k"], t["v"], s["v"]) and t["k"] == s["k"] and t["v"] < s["v"]
+    ),
+    "target.k > source.k AND target.g = 'a' AND source.g = 'a'": lambda t, s: (
+        None not in (t["k"], s["k"]) and t["k"] > s["k"] and t["g"] == s["g"] == "a"
+    ),
+}
+BOTH: dict[str | None, Test] = {
+    None: lambda t, s: True,
+    "source.v > 4": lambda t, s: s["v"] is not None and s["v"] > 4,
+    "target.v > source.v": lambda t, s: None not in (t["v"], s["v"]) and t["v"] > s["v"],
+}
+OF_SOURCE: dict[str | None, Test] = {
+    None: lambda t, s: True,
+    "source.k IS NOT NULL": lambda t, s: s["k"] is not None,
+    "source.v > 4": lambda t, s: s["v"] is not None and s["v"] > 4,
+}
+OF_TARGET: dict[str | None, Test] = {
+    None: lambda t, s: True,
+    "target.v > 4": lambda t, s: t["v"] is not None and t["v"] > 4,
+}
+
+
+def plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+# Method, arguments, predicates, and what the row becomes; None: it goes.
+CLAUSES: dict[str, tuple[str, dict[str, Any], dict[str | None, Test], Any]] = {
+    "update all": ("when_matched_update_all", {}, BOTH, lambda t, s: dict(s)),
+    "update v": (
+        "when_matched_update",
+        {"updates": {"v": "target.v + source.v", "g": "'new'"}},
+        BOTH,
+        lambda t, s: {**t, "v": plus(t["v"], s["v"]), "g": "new"},
+    ),
+    "delete": ("when_matched_delete", {}, BOTH, lambda t, s: None),
+    "insert all": ("when_not_matched_insert_all", {}, OF_SOURCE, lambda t, s: dict(s)),
+    "insert k": (
+        "when_not_matched_insert",
+        {"updates": {"k": "source.k + 100", "v": "7"}},
+        OF_SOURCE,
+        lambda t, s: {"k": plus(s["k"], 100), "g": None, "v": 7},
+    ),
+    "update the others": (
+        "when_not_matched_by_source_update",
+        {"updates": {"v": "target.v * 2"}},
+        OF_TARGET,
+        lambda t, s: {**t, "v": None if t["v"] is None else t["v"] * 2},
+    ),
+    "delete the others": (
+        "when_not_matched_by_source_delete",
+        {},
+        OF_TARGET,
+        lambda t, s: None,
+    ),
+}
+KINDS = {
+    name: "by source" if "others" in name else "not matched" if "insert" in name else "matched"
+    for name in CLAUSES
+}
+Given = list[tuple[str, str | None]]
+
+
+class SeveralError(Exception):
+    """Several rows of the source would change one row."""
+
+
+def model(target: list[Row], source: list[Row], on: str, clauses: Given) -> list[Row]:
+    result: list[Row] = []
+    matched: set[int] = set()
+    for t in target:
+        pairs = [n for n, s in enumerate(source) if CONDITIONS[on](t, s)]
+        matched |= set(pairs)
+        kind = "matched" if pairs else "by source"
+        applied = [
+            found
+            for n in pairs or [None]
+            if (found := first(kind, clauses, t, {} if n is None else source[n])) is not None
+        ]
+        if len(applied) > 1 and any(new is not None for (new,) in applied):
+            raise SeveralError
+        new = applied[0][0] if applied else t
+        if new is not None:
+            result.append(new)
+    for n, s in enumerate(source):
+        if n not in matched and (found := first("not matched", clauses, {}, s)) is not None:
+            result.append(found[0])
+    return result
+
+
+def first(kind: str, clauses: Given, t: Row, s: Row) -> tuple[Any] | None:
+    for name, where in clauses:
+        if KINDS[name] == kind and CLAUSES[name][2][where](t, s):
+            return (CLAUSES[name][3](t, s),)
+    return None
+
+
+def merged(table: txlog.Table, source: Any, on: str, clauses: Given) -> Any:
+    merger: Any = table.merge(source, on)
+    for name, where in clauses:
+        method, arguments, _, _ = CLAUSES[name]
+        merger = getattr(merger, method)(**arguments, predicate=where)
+    return merger.execute()
+
+
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "k": st.one_of(st.none(), st.integers(0, 12)),
+            "g": st.sampled_from([None, "a", "b"]),
+            "v": st.one_of(st.none(), st.integers(0, 9)),
+        }
+    ),
+    max_size=14,
+)
+
+
+@st.composite
+def clause_lists(draw: st.DrawFn) -> Given:
+    names = draw(st.lists(st.sampled_from(list(CLAUSES)), min_size=1, max_size=4, unique=True))
+    chosen: Given = []
+    for place, name in enumerate(names):
+        later = any(KINDS[other] == KINDS[name] for other in names[place + 1 :])
+        wheres = [where for where in CLAUSES[name][2] if not (later and where is None)]
+        chosen.append((name, draw(st.sampled_from(wheres))))
+    return chosen
+
+
+FORMS = [
+    {**vectors, "delta.enableRowTracking": tracking, **more}
+    for vectors in (VECTORS, NO_VECTORS)
+    for tracking in ("false", "true")
+    for more in ({}, {"delta.feature.txlog.fragments": "supported"})
+    if not (more and vectors is NO_VECTORS)
+]
+
+
+@settings(max_examples=examples(240), deadline=None)
+@given(
+    target=rows,
+    source=rows,
+    on=st.sampled_from(list(CONDITIONS)),
+    clauses=clause_lists(),
+    form=st.sampled_from(FORMS),
+    partition_by=st.sampled_from([(), ("g",)]),
+    memory=st.sampled_from([0, 1 << 30]),
+)
+def test_merges_do_as_the_model(
+    target: list[Row],
+    source: list[Row],
+    on: str,
+    clauses: Given,
+    form: dict[str, str],
+    partition_by: tuple[str, ...],
+    memory: int,
+) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Merge, "memory_bytes", memory)
+        table = make(Path(folder) / "t", target, form, partition_by)
+        before = set(Path(folder).rglob("*.parquet"))
+        version = table.version
+        try:
+            expected = model(target, source, on, clauses)
+        except SeveralError:
+            with pytest.raises(InvalidInputError, match="several rows of the source"):
+                merged(table, table_of(source), on, clauses)
+            assert set(Path(folder).rglob("*.parquet")) == before
+            assert txlog.Table(table.uri).version == version
+            return
+        merged(table, table_of(source), on, clauses)
+        again = txlog.Table(table.uri)
+        assert bag(again.to_arrow().to_pylist()) == bag(expected)
+        assert again.count() == len(expected)
+        old = txlog.Table(table.uri, version=version).to_arrow().to_pylist()
+        assert bag(old) == bag(target)
+
+
+@pytest.mark.parametrize("partition_by", [(), ("g",)])
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        [("update all", None), ("insert all", None)],
+        [("delete", "source.v > 4"), ("update v", None), ("insert k", "source.v > 4")],
+        [("update the others", "target.v > 4"), ("insert all", None)],
+        [("delete the others", None)],
+    ],
+)
+def test_deltalake_merges_the_same(
+    tmp_path: Path, clauses: Given, partition_by: tuple[str, ...]
+) -> None:
+    target = [{"k": k, "g": "ab"[k % 2], "v": k % 9} for k in range(60)]
+    source = table_of([{"k": k, "g": "ab"[k % 2], "v": k % 7} for k in range(40, 80, 2)])
+    ours = make(tmp_path / "ours", target, NO_VECTORS, partition_by)
+    shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    on = "target.k = source.k"
+    outcome = merged(ours, source, on, clauses)
+    other = deltalake.DeltaTable(tmp_path / "theirs")
+    merger = other.merge(source, on, source_alias="source", target_alias="target")
+    for name, where in clauses:
+        method, arguments, _, _ = CLAUSES[name]
+        merger = getattr(merger, method)(**arguments, predicate=where)
+    said = merger.execute()
+    theirs = other.to_pyarrow_table().select(SCHEMA.names).to_pylist()
+    assert bag(ours.to_arrow().to_pylist()) == bag(theirs)
+    read = deltalake.DeltaTable(ours.uri).to_pyarrow_table().select(SCHEMA.names).to_pylist()
+    assert bag(read) == bag(theirs)
+    for our_name, their_name in [
+        ("numSourceRows", "num_source_rows"),
+        ("numTargetRowsInserted", "num_target_rows_inserted"),
+        ("numTargetRowsUpdated", "num_target_rows_updated"),
+        ("numTargetRowsDeleted", "num_target_rows_deleted"),
+    ]:
+        assert outcome.metrics[our_name] == said[their_name]
+
+
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["", "a", "ä", "zz", None]),
+    "binary": (pa.binary(), [b"", b"\x00", b"\xff", b"ab", None]),
+    "bool": (pa.bool_(), [True, False, None]),
+    "double": (pa.float64(), [0.0, -0.0, float("nan"), 1.5, None]),
+    "decimal": (pa.decimal128(20, 3), [Decimal("1.500"), Decimal("-7"), Decimal(0), None]),
+    "date": (pa.date32(), [date(1969, 1, 1), date(2024, 2, 29), None]),
+    "timestamp": (pa.timestamp("us", "UTC"), [datetime(2024, 1, 1, tzinfo=UTC), None]),
+    "byte": (pa.int8(), [-128, 0, 127, None]),
+}
+
+
+@pytest.mark.parametrize("kind", list(KEYS))
+@pytest.mark.parametrize("operator", ["=", "<=>"])
+def test_keys_of_all_types(tmp_path: Path, kind: str, operator: str) -> None:
+    arrow, values = KEYS[kind]
+    schema = pa.schema([("k", arrow), ("n", pa.int64())])
+    table = txlog.Table.create(tmp_path / "t", schema)
+    table.append(pa.table({"k": pa.array(values, arrow), "n": range(len(values))}, schema))
+    matched = []
+    for place, value in enumerate(values):
+        source = pa.table({"k": pa.array([value], arrow), "n": [100 + place]}, schema)
+        merger = table.merge(source, f"target.k {operator} source.k")
+        outcome = merger.when_matched_update({"n": "target.n + 1000"}).execute()
+        matched.append(outcome.metrics.get("numTargetRowsUpdated", 0))
+    zeros = kind == "double"
+    expected = [2 if zeros and value == 0 else 1 for value in values]
+    if operator == "=":
+        expected[-1] = 0
+    assert matched == expected
+
+
+def test_keys_of_two_types(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": k, "g": str(k), "v": 0} for k in range(20)], {})
+    source = pa.table({"k": pa.array([3.0, 4.5, 7.0]), "v": pa.array([1, 2, 3], pa.int16())})
+    outcome = (
+        table.merge(source, "target.k = source.k").when_matched_update({"v": "source.v"}).execute()
+    )
+    assert outcome.metrics["numTargetRowsUpdated"] == 2
+    assert table.to_arrow(where="v > 0").sort_by("k")["k"].to_pylist() == [3, 7]
+    decimals = pa.table({"k": pa.array([Decimal("5.00"), Decimal("6.50")])})
+    outcome = table.merge(decimals, "target.k = source.k").when_matched_delete().execute()
+    assert outcome.metrics["numTargetRowsDeleted"] == 1
+
+
+def test_many_keys_of_many_columns(tmp_path: Path) -> None:
+    """More combinations than a number can count are renumbered."""
+    names = [f"c{n}" for n in range(8)]
+    count = 3000
+    columns = {
+        name: pa.array([(k * (n + 3)) % 4001 for k in range(count)]) for n, name in enumerate(names)
+    }
+    table = txlog.write(tmp_path / "t", pa.table({**columns, "v": range(count)}))
+    source = pa.table({**columns, "v": [-1] * count}).slice(1000, 500)
+    outcome = table.upsert(source, on=names)
+    assert outcome.metrics["numTargetRowsUpdated"] == 500
+    assert outcome.metrics["numTargetRowsInserted"] == 0
+
+
+def test_files_that_cannot_match_are_not_read(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": k, "g": "a", "v": k} for k in range(100)], {}, files=10)
+    for path in (tmp_path / "t").glob("*.parquet"):
+        keys = pl.read_parquet(path)["k"]
+        if keys.max() < 40 or keys.min() > 59:
+            path.unlink()
+    source = table_of([{"k": k, "g": "b", "v": -k} for k in (45, 52)])
+    assert table.upsert(source, on="k").metrics["numTargetRowsUpdated"] == 2
+
+
+def test_a_source_that_is_read_once_serves_every_attempt(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": k, "g": "a", "v": 0} for k in range(5)], {})
+    seen = txlog.Table(table.uri)
+    table.append(table_of([{"k": 7, "g": "late", "v": 0}]))
+    source = table_of([{"k": 7, "g": "b", "v": 1}, {"k": 8, "g": "b", "v": 1}]).to_reader()
+    outcome = seen.upsert(source, on="k")
+    assert (outcome.metrics["numTargetRowsUpdated"], outcome.metrics["numTargetRowsInserted"]) == (
+        1,
+        1,
+    )
+    assert seen.to_arrow(where="k >= 7").sort_by("k")["g"].to_pylist() == ["b", "b"]
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas", "scan", "reader"])
+def test_sources(tmp_path: Path, kind: str) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {})
+    data = table_of([{"k": 1, "g": "z", "v": 2}, {"k": 2, "g": "z", "v": 2}])
+    source: Any = {
+        "polars": lambda: pl.from_arrow(data),
+        "pandas": lambda: data.to_pandas(),
+        "scan": lambda: txlog.write(tmp_path / "other", data).scan(),
+        "reader": lambda: data.to_reader(),
+    }[kind]()
+    table.upsert(source, on="k")
+    assert table.to_arrow().sort_by("k").to_pylist() == data.to_pylist()
+
+
+def test_new_columns(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": k, "g": "a", "v": k} for k in range(4)], {})
+    source = pa.table({"k": [2, 9], "g": ["n", "n"], "extra": [1.5, 2.5]})
+    with pytest.raises(InvalidInputError, match="the source has no column v"):
+        table.upsert(source, on="k")
+    table.upsert(source, on="k", schema_mode="merge")
+    assert table.to_arrow().sort_by("k").to_pylist() == [
+        {"k": 0, "g": "a", "v": 0, "extra": None},
+        {"k": 1, "g": "a", "v": 1, "extra": None},
+        {"k": 2, "g": "n", "v": 2, "extra": 1.5},
+        {"k": 3, "g": "a", "v": 3, "extra": None},
+        {"k": 9, "g": "n", "v": None, "extra": 2.5},
+    ]
+
+
+def test_rows_keep_their_ids(tmp_path: Path) -> None:
+    table = make(
+        tmp_path / "t",
+        [{"k": k, "g": "a", "v": k} for k in range(6)],
+        {"delta.enableRowTracking": "true"},
+    )
+    names = ["k", "_rowid", "_row_last_updated_at_version"]
+    before = {row["k"]: row for row in table.to_arrow(names).to_pylist()}
+    table.upsert(table_of([{"k": 2, "g": "b", "v": 0}, {"k": 50, "g": "b", "v": 0}]), on="k")
+    after = {row["k"]: row for row in table.to_arrow(names).to_pylist()}
+    assert {k: row["_rowid"] for k, row in after.items() if k in before} == {
+        k: row["_rowid"] for k, row in before.items()
+    }
+    assert after[2]["_row_last_updated_at_version"] == table.version
+    assert after[3] == before[3]
+    assert after[50]["_rowid"] not in {row["_rowid"] for row in before.values()}
+
+
+def test_aliases_and_columns_without_one(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {})
+    source = pa.table({"id": [1], "new": [5]})
+    table.merge(source, "k = id", "s", "t").when_matched_update({"t.v": "s.new + v"}).execute()
+    assert table.to_arrow()["v"].to_pylist() == [6]
+    table.merge(source, col("target.k") == col("source.id")).when_matched_delete().execute()
+    assert table.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("predicate", "clause", "message"),
+    [
+        ("k = source.k", "when_matched_delete", "both have a column k"),
+        ("target.z = source.k", "when_matched_delete", "target has no column z"),
+        ("target.k = source.g", "when_matched_delete", "cannot be compared"),
+        ("target.k + source.k", "when_matched_delete", "a predicate was expected"),
+        ("target.k = source.k", None, "the merge has no clause"),
+    ],
+)
+def test_wrong_merges_are_refused(
+    tmp_path: Path, predicate: str, clause: str | None, message: str
+) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {})
+    merger: Any = table.merge(table_of([]), predicate)
+    with pytest.raises(InvalidInputError, match=message):
+        (getattr(merger, clause)() if clause else merger).execute()
+
+
+def test_wrong_clauses_are_refused(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {})
+    source = table_of([{"k": 1, "g": "b", "v": 2}])
+    on = "target.k = source.k"
+    with pytest.raises(InvalidInputError, match="can never apply"):
+        table.merge(source, on).when_matched_delete().when_matched_update_all().execute()
+    with pytest.raises(InvalidInputError, match="no column"):
+        table.merge(source, on).when_matched_update({"w": "1"}).execute()
+    with pytest.raises(InvalidInputError, match="no column"):
+        table.merge(source, on).when_not_matched_insert({"k": "target.k"}).execute()
+    with pytest.raises(InvalidInputError, match="no column"):
+        table.merge(source, on).when_not_matched_by_source_delete("source.v > 1").execute()
+    with pytest.raises(InvalidInputError, match="both called"):
+        table.merge(source, on, "x", "X").when_matched_delete().execute()
+    with pytest.raises(InvalidInputError, match="schema_mode"):
+        table.merge(source, on, schema_mode="overwrite").when_matched_delete().execute()  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="no column is named"):
+        table.upsert(source, on=[])
+    assert txlog.Table(table.uri).version == table.version == 1
+
+
+def test_a_value_that_does_not_fit_leaves_no_file(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("small", pa.int8())])
+    table = txlog.Table.create(tmp_path / "t", schema)
+    table.append(pa.table({"k": [1, 2], "small": [1, 2]}, schema))
+    before = sorted((tmp_path / "t").rglob("*.parquet"))
+    with pytest.raises(SchemaMismatchError):
+        table.upsert(pa.table({"k": [1, 9], "small": [5, 1000]}), on="k")
+    assert sorted((tmp_path / "t").rglob("*.parquet")) == before
+
+
+def test_an_append_only_table_takes_inserts_alone(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {"delta.appendOnly": "true"})
+    source = table_of([{"k": 1, "g": "b", "v": 2}, {"k": 2, "g": "b", "v": 2}])
+    with pytest.raises(UnsupportedFeatureError, match="append-only"):
+        table.upsert(source, on="k")
+    merger = table.merge(source, "target.k = source.k").when_not_matched_insert_all()
+    assert merger.execute().metrics["numTargetRowsInserted"] == 1
+
+
+def test_what_the_commit_says(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": 1, "g": "a", "v": 1}], {})
+    source = table_of([{"k": 1, "g": "b", "v": 2}])
+    merger = table.merge(source, "target.k = source.k", txn=("app", 4), user_metadata="nightly")
+    merger.when_matched_update_all("source.v > 1").execute()
+    (entry,) = table.history(1)
+    assert (entry["operation"], entry["userMetadata"]) == ("MERGE", "nightly")
+    assert entry["operationMetrics"]["numTargetRowsUpdated"] == "1"
+    assert "source.v" in entry["operationParameters"]["matchedPredicates"]
+    assert table.upsert(source, on="k", txn=("app", 4)).skipped
+
+
+def test_a_large_source_is_kept_in_a_file() -> None:
+    batches = [
+        pa.record_batch({"k": range(start, start + 1000), "t": [str(k) for k in range(1000)]})
+        for start in range(0, 10_000, 1000)
+    ]
+    spilled = MergeSource(pa.Table.from_batches(batches).to_reader(), memory_bytes=30_000)
+    kept = MergeSource(pa.Table.from_batches(batches))
+    assert (spilled.is_spilled, kept.is_spilled) == (True, False)
+    import numpy as np
+
+    indices = np.array([9999, 0, 5000, 5000, 1])
+    for names in (["k", "t"], ["t"]):
+        assert spilled.take(indices, names).to_pylist() == kept.take(indices, names).to_pylist()
+    assert spilled.take(indices[:0], ["k"]).num_rows == 0

@@ -1,0 +1,221 @@
+"""The clauses of a merge: what becomes of rows that match, and of rows that do not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.arrow import numpy_array
+from txlog.data_files.assignments import Assignments, assignments
+from txlog.data_files.constraints import has_default
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.tree import Column, Expression, col
+from txlog.schema.types import StructType
+from txlog.verbs.merge.condition import Sides
+
+Kind = Literal["matched", "not_matched", "not_matched_by_source"]
+Action = Literal["update", "delete", "insert"]
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One clause as it was given."""
+
+    kind: Kind
+    action: Action
+    predicate: str | Expression | None = None
+    updates: Mapping[str, Any] | None = None  # None: all columns, of an update or insert.
+    except_cols: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class BoundClause:
+    """One clause, bound to the columns of both sides. It pickles."""
+
+    kind: Kind
+    action: Action
+    condition: Expression | None
+    values: Assignments | None
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it reads, by their flat names."""
+        names = set() if self.values is None else set(self.values.reads)
+        if self.condition is not None:
+            names |= {path[0] for path in columns_of(self.condition)}
+        return frozenset(names)
+
+    def describe(self) -> dict[str, str]:
+        """Return what the commit says of the clause."""
+        said: dict[str, str] = {"actionType": self.action}
+        return said if self.condition is None else {"predicate": to_sql(self.condition), **said}
+
+
+def bound_clauses(
+    clauses: Sequence[Clause], sides: Sides, schema: StructType, *, merges_schema: bool
+) -> tuple[BoundClause, ...]:
+    """Return clauses bound to the columns of both sides.
+
+    Parameters
+    ----------
+    schema
+        The target's after the merge.
+    merges_schema
+        Whether columns of the source that the target lacked are in it.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no clause, one can never apply, or one does not fit the columns.
+    """
+    if not clauses:
+        raise InvalidInputError(
+            argument="merge",
+            reason="the merge has no clause",
+            remedy="Say what it does, for example .when_matched_update_all()",
+        )
+    _require_reachable(clauses)
+    return tuple(_bound(clause, sides, schema, merges_schema) for clause in clauses)
+
+
+def _require_reachable(clauses: Sequence[Clause]) -> None:
+    ended: set[Kind] = set()
+    for clause in clauses:
+        if clause.kind in ended:
+            raise InvalidInputError(
+                argument="merge",
+                reason=f"a clause without a predicate takes all rows that are {clause.kind}, so "
+                "the one after it can never apply",
+                remedy="Give the earlier clause a predicate, or put it last",
+            )
+        if clause.predicate is None:
+            ended.add(clause.kind)
+
+
+_SIDES_OF: dict[Kind, str] = {
+    "matched": "both",
+    "not_matched": "source",
+    "not_matched_by_source": "target",
+}
+
+
+def _bound(clause: Clause, sides: Sides, schema: StructType, merges_schema: bool) -> BoundClause:
+    visible = {
+        "both": sides.schema,
+        "source": sides.of_source,
+        "target": sides.of_target,
+    }[_SIDES_OF[clause.kind]]
+    condition = as_expression(clause.predicate)
+    if condition is not None:
+        condition = bind(sides.resolved(condition), visible)
+    if clause.action == "delete":
+        return BoundClause(clause.kind, clause.action, condition, None)
+    if clause.updates is None:
+        given = _all_columns(clause, sides, schema, merges_schema)
+    else:
+        given = {
+            _target_name(name, sides): sides.resolved(_expression(name, value))
+            for name, value in clause.updates.items()
+        }
+    if clause.action == "insert":
+        _require_insertable(given, schema)
+    values = assignments(given, None, schema, source=visible)
+    return BoundClause(clause.kind, clause.action, condition, values)
+
+
+def _expression(name: str, value: Any) -> Expression:
+    if not isinstance(value, str | Expression):
+        raise InvalidInputError(
+            argument="updates",
+            field=str(name),
+            reason=f"SQL text or an expression was expected, not {type(value).__name__}",
+            remedy='Write it as SQL, for example "5" or "\'text\'"',
+        )
+    found = as_expression(value)
+    assert found is not None
+    return found
+
+
+def _target_name(name: str, sides: Sides) -> str:
+    """Return the column that a key of `updates` names; the target's alias may stand before it."""
+    path = col(name).path
+    if path[0].lower() == sides.target_alias.lower() and len(path) > 1:
+        path = path[1:]
+    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+
+
+def _all_columns(
+    clause: Clause, sides: Sides, schema: StructType, merges_schema: bool
+) -> dict[str, Expression]:
+    """Return each column of the target with the source's of the same name."""
+    left_out = {name.lower() for name in clause.except_cols}
+    unknown = left_out - {name.lower() for name in (*schema.names(), *sides.source.names())}
+    if unknown:
+        raise InvalidInputError(
+            argument="except_cols",
+            field=min(unknown),
+            reason="neither side has this column",
+            remedy=f"Choose from {', '.join(schema.names())}",
+        )
+    given: dict[str, Expression] = {}
+    for field in schema.fields:
+        if field.name.lower() in left_out:
+            continue
+        source = sides.source.get(field.name)
+        if source is not None:
+            quoted = "`" + field.name.replace("`", "``") + "`"
+            given[quoted] = Column((f"{sides.source_alias}.{source.name}",))
+        elif not (merges_schema or (clause.action == "insert" and has_default(field))):
+            raise InvalidInputError(
+                argument="source",
+                field=field.name,
+                reason=f"the source has no column {field.name}, which is to be "
+                f"{'inserted' if clause.action == 'insert' else 'updated'}",
+                remedy="Name the columns that are given values, leave this one out by "
+                f'except_cols=["{field.name}"], or pass schema_mode="merge"',
+            )
+    return given
+
+
+def _require_insertable(given: Mapping[str, Expression], schema: StructType) -> None:
+    for name in given:
+        if len(col(name).path) > 1:
+            raise InvalidInputError(
+                argument="updates",
+                field=".".join(col(name).path),
+                reason="an inserted row gets whole columns, not fields nested in them",
+                remedy="Give the column a struct",
+            )
+    named = {col(name).path[0].lower() for name in given}
+    for field in schema.fields:
+        if not field.nullable and field.name.lower() not in named and not has_default(field):
+            raise InvalidInputError(
+                argument="updates",
+                field=field.name,
+                reason=f"inserted rows get no value in {field.name}, which must not be null",
+                remedy="Give it a value",
+            )
+
+
+Actions = NDArray[np.int8]
+
+
+def decide(clauses: Sequence[BoundClause], kind: Kind, rows: pa.RecordBatch) -> Actions:
+    """Return for each row the place of the first clause of a kind that applies; -1: none does."""
+    chosen = np.full(rows.num_rows, -1, np.int8)
+    for place, clause in enumerate(clauses):
+        if clause.kind != kind:
+            continue
+        open_ = chosen == -1
+        if clause.condition is not None:
+            open_ &= numpy_array(is_true(clause.condition, rows))
+        chosen[open_] = place
+    return chosen

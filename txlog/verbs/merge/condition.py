@@ -1,0 +1,220 @@
+"""The condition of a merge: which rows of the source match which rows of the target. Pure.
+
+Expressions of a merge are bound to one flat schema of both sides, in which the column `id` of the
+target is called `target.id`, after the side's alias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.sql import as_expression
+from txlog.expressions.tree import And, Column, Comparison, Expression
+from txlog.schema.types import StructField, StructType
+
+Node = TypeVar("Node", bound=Any)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The columns of both sides, and what expressions call them."""
+
+    target: StructType
+    source: StructType
+    target_alias: str
+    source_alias: str
+
+    def __post_init__(self) -> None:
+        if self.target_alias.lower() == self.source_alias.lower():
+            raise InvalidInputError(
+                argument="source_alias",
+                reason=f"source and target are both called {self.source_alias}",
+                remedy="Give them different names",
+            )
+
+    @property
+    def schema(self) -> StructType:
+        """The flat schema of both."""
+        return StructType((*self._flat(self.target_alias, self.target), *self.of_source.fields))
+
+    @property
+    def of_source(self) -> StructType:
+        """The flat schema of the source alone."""
+        return StructType(self._flat(self.source_alias, self.source))
+
+    @property
+    def of_target(self) -> StructType:
+        """The flat schema of the target alone."""
+        return StructType(self._flat(self.target_alias, self.target))
+
+    @staticmethod
+    def _flat(alias: str, schema: StructType) -> tuple[StructField, ...]:
+        return tuple(replace(field, name=f"{alias}.{field.name}") for field in schema.fields)
+
+    def is_target(self, path: tuple[str, ...]) -> bool:
+        """Return whether a path of the flat schema is of the target."""
+        return path[0].startswith(f"{self.target_alias}.")
+
+    def name(self, flat: str) -> str:
+        """Return the name that a column of the flat schema has on its side."""
+        alias = self.target_alias if self.is_target((flat,)) else self.source_alias
+        return flat[len(alias) + 1 :]
+
+    def resolved(self, expression: Expression) -> Expression:
+        """Return an expression over the flat schema.
+
+        Columns are named `alias.column`, or `column` where only one side has it.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is unknown, or both sides have it.
+        """
+        return with_columns(expression, self._resolved)
+
+    def _resolved(self, column: Column) -> Column:
+        first, *rest = column.path
+        for alias, schema in (
+            (self.target_alias, self.target),
+            (self.source_alias, self.source),
+        ):
+            if first.lower() == alias.lower() and rest:
+                field = schema.get(rest[0])
+                if field is None:
+                    raise _bad(
+                        ".".join(column.path),
+                        f"{alias} has no column {rest[0]}",
+                        f"Choose from {', '.join(schema.names())}",
+                    )
+                return Column((f"{alias}.{field.name}", *rest[1:]))
+        ours, theirs = self.target.get(first), self.source.get(first)
+        if ours is not None and theirs is not None:
+            raise _bad(
+                first,
+                f"source and target both have a column {first}",
+                f"Write {self.target_alias}.{first} or {self.source_alias}.{first}",
+            )
+        if ours is not None:
+            return Column((f"{self.target_alias}.{ours.name}", *rest))
+        if theirs is not None:
+            return Column((f"{self.source_alias}.{theirs.name}", *rest))
+        raise _bad(
+            first,
+            f"neither {self.target_alias} nor {self.source_alias} has a column {first}",
+            f"Write {self.target_alias}.column or {self.source_alias}.column",
+        )
+
+
+def with_columns(node: Node, change: Callable[[Column], Expression]) -> Node:
+    """Return an expression in which each column is replaced by what a function returns for it."""
+    if isinstance(node, Column):
+        return change(node)  # type: ignore[return-value]
+    if isinstance(node, tuple):
+        return tuple(with_columns(part, change) for part in node)  # type: ignore[return-value]
+    if not isinstance(node, Expression):
+        return node
+    parts = {one.name: getattr(node, one.name) for one in fields(node)}  # type: ignore[arg-type]
+    changed = {name: with_columns(part, change) for name, part in parts.items()}
+    if all(changed[name] is parts[name] for name in parts):
+        return node
+    return replace(node, **changed)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Two values that must be equal for rows to match."""
+
+    target: Expression  # Bound to the flat schema.
+    source: Expression
+    nulls_match: bool  # `<=>`
+
+
+@dataclass(frozen=True)
+class Condition:
+    """When a row of the source matches one of the target. It pickles."""
+
+    whole: Expression
+    keys: tuple[Key, ...]
+    rest: Expression | None  # What must be true besides.
+    of_target: tuple[Expression, ...]  # The parts over the target alone, by its own names.
+
+    def reads(self, sides: Sides) -> tuple[set[str], set[str]]:
+        """Return the columns that are read of the target and of the source, by flat names."""
+        names = {path[0] for path in columns_of(self.whole)}
+        ours = {name for name in names if sides.is_target((name,))}
+        return ours, names - ours
+
+
+def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
+    """Return the condition of a merge, taken apart.
+
+    Raises
+    ------
+    InvalidInputError
+        It does not fit the columns of both sides, or is no predicate.
+    """
+    expression = as_expression(predicate)
+    assert expression is not None
+    whole = bind(sides.resolved(expression), sides.schema)
+    keys: list[Key] = []
+    rest: list[Expression] = []
+    of_target: list[Expression] = []
+    for part in _conjuncts(whole):
+        if (key := _key(part, sides)) is not None:
+            keys.append(key)
+            continue
+        rest.append(part)
+        if all(sides.is_target(path) for path in columns_of(part)):
+            of_target.append(by_own_names(part, sides))
+    together = None if not rest else rest[0] if len(rest) == 1 else And(tuple(rest))
+    return Condition(whole, tuple(keys), together, tuple(of_target))
+
+
+def equal_columns(names: Sequence[str]) -> Expression:
+    """Return the condition that columns of both sides are equal.
+
+    Raises
+    ------
+    InvalidInputError
+        No column is named.
+    """
+    if not names:
+        raise InvalidInputError(
+            argument="on", reason="no column is named", remedy='Pass for example on=["id"]'
+        )
+    parts = [Comparison("=", Column(("target", name)), Column(("source", name))) for name in names]
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def by_own_names(expression: Expression, sides: Sides) -> Expression:
+    """Return an expression over one side by the names that columns have there."""
+    return with_columns(
+        expression, lambda column: Column((sides.name(column.path[0]), *column.path[1:]))
+    )
+
+
+def _conjuncts(expression: Expression) -> Sequence[Expression]:
+    if isinstance(expression, And):
+        return [part for inner in expression.parts for part in _conjuncts(inner)]
+    return [expression]
+
+
+def _key(part: Expression, sides: Sides) -> Key | None:
+    if not isinstance(part, Comparison) or part.op not in ("=", "<=>"):
+        return None
+    left, right = (
+        {sides.is_target(path) for path in columns_of(side)} for side in (part.left, part.right)
+    )
+    if (left, right) == ({True}, {False}):
+        return Key(part.left, part.right, part.op == "<=>")
+    if (left, right) == ({False}, {True}):
+        return Key(part.right, part.left, part.op == "<=>")
+    return None
+
+
+def _bad(field: str, reason: str, remedy: str) -> InvalidInputError:
+    return InvalidInputError(argument="predicate", field=field, reason=reason, remedy=remedy)

@@ -1,0 +1,202 @@
+"""Rows by their keys: which rows of the source have the key of a row of the target. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.actions.columns import flat
+from txlog.arrow import numpy_array, pc
+from txlog.expressions.evaluate import alike, evaluate
+from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.schema.arrow import arrow_type
+from txlog.verbs.merge.condition import Condition, Key, Sides, by_own_names
+from txlog.verbs.merge.source import MergeSource
+
+Indices = NDArray[np.int64]
+
+_RANGES = 64  # Of keys, by which files are ruled out.
+_FEW = 256  # Keys that are named one by one.
+
+
+@dataclass(frozen=True)
+class _KeyColumn:
+    """The distinct values of one key in the source, ascending; a row's code is its place there."""
+
+    key: Key
+    kind: pa.DataType
+    distinct: pa.Array
+
+    def codes(self, values: pa.Array) -> pa.Array:
+        """Return the place of each value among the distinct ones; null: not there."""
+        values = _plain(values.cast(self.kind))
+        first, part = self._near(values)
+        found = pc.index_in(values, value_set=part, skip_nulls=not self.key.nulls_match)
+        return pc.add(found.cast(pa.int64()), first)
+
+    def _near(self, values: pa.Array) -> tuple[int, pa.Array]:
+        """Return the distinct keys in the range of some values, and the place of the first."""
+        ends = None
+        if pa.types.is_integer(self.kind) and not self.key.nulls_match:
+            ends = pc.min_max(values)
+        if ends is None or not ends["min"].is_valid or len(self.distinct) <= len(values):
+            return 0, self.distinct
+        known = numpy_array(self.distinct)
+        first = int(np.searchsorted(known, ends["min"].as_py(), "left"))
+        last = int(np.searchsorted(known, ends["max"].as_py(), "right"))
+        return first, self.distinct.slice(first, last - first)
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Return values of which equal ones are the same: -0.0 becomes 0.0."""
+    return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values
+
+
+@dataclass(frozen=True)
+class SourceKeys:
+    """The rows of a source, ordered by key. It pickles."""
+
+    columns: tuple[_KeyColumn, ...]
+    known: tuple[Indices | None, ...]  # Before each column: the codes that were renumbered.
+    codes: Indices  # Ascending; a code for each combination of keys.
+    rows: Indices  # The row of the source for each of `codes`.
+
+    @classmethod
+    def of(cls, source: MergeSource, condition: Condition, sides: Sides) -> SourceKeys:
+        """Return the rows of a source by their keys; rows with a null key match nothing."""
+        _, reads = condition.reads(sides)
+        names = [sides.name(flat_name) for flat_name in sorted(reads)]
+        parts: list[list[pa.Array]] = [[] for _ in condition.keys]
+        for _, batch in source.batches():
+            rows = named(batch.select(names), sides.source_alias)
+            for part, key in zip(parts, condition.keys, strict=True):
+                part.append(flat(evaluate(key.source, rows)))
+        columns: list[_KeyColumn] = []
+        known: list[Indices | None] = []
+        codes, valid, limit = np.zeros(source.num_rows, np.int64), None, 1
+        for key, part in zip(condition.keys, parts, strict=True):
+            column, values = _column(key, part, sides)
+            count = max(1, len(column.distinct))
+            known.append(None)
+            if limit > _CODES // count:  # Numbers of all combinations would be too large.
+                numbered = np.unique(codes)
+                codes = np.searchsorted(numbered, codes)
+                known[-1], limit = numbered, len(numbered)
+            codes, valid = _with_column(codes, valid, column, values)
+            limit *= count
+            columns.append(column)
+        kept = np.arange(source.num_rows) if valid is None else np.flatnonzero(valid)
+        order = kept[np.argsort(codes[kept], kind="stable")]
+        return cls(tuple(columns), tuple(known), codes[order], order)
+
+    def pairs(self, rows: pa.RecordBatch) -> Iterator[tuple[Indices, Indices]]:
+        """Yield rows of the target, and the rows of the source with the same key, pair by pair."""
+        if not self.columns:
+            yield from _every_pair(rows.num_rows, self.rows)
+            return
+        codes, valid = np.zeros(rows.num_rows, np.int64), None
+        for column, known in zip(self.columns, self.known, strict=True):
+            if known is not None:
+                places = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+                there = known[places] == codes
+                valid = there if valid is None else valid & there
+                codes = places
+            values = flat(evaluate(column.key.target, rows))
+            codes, valid = _with_column(codes, valid, column, values)
+        assert valid is not None
+        chosen = np.flatnonzero(valid)
+        if not len(chosen):
+            return
+        first = np.searchsorted(self.codes, codes[chosen], "left")
+        last = np.searchsorted(self.codes, codes[chosen], "right")
+        counts = last - first
+        ours = np.repeat(chosen, counts)
+        offsets = np.arange(len(ours)) - np.repeat(np.cumsum(counts) - counts, counts)
+        yield ours, self.rows[np.repeat(first, counts) + offsets]
+
+
+def _with_column(
+    codes: Indices, valid: Any, column: _KeyColumn, values: pa.Array
+) -> tuple[Indices, Any]:
+    """Return codes together with those of one more column, and which rows have all keys."""
+    places = column.codes(values)
+    there = numpy_array(pc.is_valid(places))
+    codes = codes * max(1, len(column.distinct)) + numpy_array(pc.fill_null(places, 0))
+    return codes, there if valid is None else valid & there
+
+
+_CODES = 1 << 62
+_PAIRS = 1 << 20
+
+
+def _every_pair(count: int, others: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Yield all pairs, a bounded number at once."""
+    if not len(others) or not count:
+        return
+    step = max(1, _PAIRS // len(others))
+    for start in range(0, count, step):
+        ours = np.arange(start, min(count, start + step), dtype=np.int64)
+        yield np.repeat(ours, len(others)), np.tile(others, len(ours))
+
+
+def _column(key: Key, parts: Sequence[pa.Array], sides: Sides) -> tuple[_KeyColumn, pa.Array]:
+    """Return a key's distinct values in the source, and all its values."""
+    empty = pa.RecordBatch.from_arrays(
+        [pa.nulls(0, arrow_type(field.type)) for field in sides.schema.fields],
+        names=sides.schema.names(),
+    )
+    ours, theirs = (flat(evaluate(side, empty)) for side in (key.target, key.source))
+    kind = alike(ours, theirs)[0].type
+    chunks = [_plain(part.cast(kind)) for part in parts]
+    values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
+    distinct = values.unique()
+    if not key.nulls_match:
+        distinct = distinct.drop_null()
+    return _KeyColumn(key, kind, distinct.take(pc.sort_indices(distinct))), values
+
+
+def named(rows: pa.RecordBatch, alias: str) -> pa.RecordBatch:
+    """Return rows with the names that columns of a side have in the flat schema."""
+    return rows.rename_columns([f"{alias}.{name}" for name in rows.schema.names])
+
+
+def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expression | None:
+    """Return a predicate over the target that is true of all rows that can match; None: any row.
+
+    It names the keys if they are few, and ranges that hold them if they are many.
+    """
+    parts = [*condition.of_target]
+    for column in keys.columns:
+        target = column.key.target
+        if not isinstance(target, Column) or not len(column.distinct):
+            continue
+        if column.distinct.null_count or pa.types.is_floating(column.kind):
+            continue  # A null or NaN is in no range.
+        own = by_own_names(target, sides)
+        parts.append(_within(own, column.distinct))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _within(column: Expression, distinct: pa.Array) -> Expression:
+    if len(distinct) <= _FEW:
+        return In(column, tuple(Literal(value) for value in distinct.to_pylist()))
+    step = -(-len(distinct) // _RANGES)
+    ranges = [
+        And(
+            (
+                Comparison(">=", column, Literal(distinct[start].as_py())),
+                Comparison(
+                    "<=", column, Literal(distinct[min(start + step, len(distinct)) - 1].as_py())
+                ),
+            )
+        )
+        for start in range(0, len(distinct), step)
+    ]
+    return Or(tuple(ranges))

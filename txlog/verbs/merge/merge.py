@@ -1,0 +1,258 @@
+"""Merging the rows of a source into a table.
+
+Rules: the Delta protocol says nothing of merges; their meaning is that of Delta's MERGE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.arrow import arrow_array
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.incoming import merged_schema
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
+from txlog.errors import InvalidInputError
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression
+from txlog.scan.plan import ScanPlan, choose_columns, plan_scan
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.append import evolved
+from txlog.verbs.merge.clauses import BoundClause, Clause, bound_clauses, decide
+from txlog.verbs.merge.condition import Condition, Sides, merge_condition
+from txlog.verbs.merge.keys import SourceKeys, named, where_matched
+from txlog.verbs.merge.match import (
+    FragmentMatch,
+    MatchPlan,
+    bitmap_of,
+    match_fragment,
+    merged_rows,
+)
+from txlog.verbs.merge.source import MEMORY_BYTES, MergeSource
+
+
+class Merge(Operation):
+    """Update, delete and insert rows by the rows of a source."""
+
+    name = "MERGE"
+    memory_bytes = MEMORY_BYTES  # A larger source is kept in a temporary file.
+
+    def __init__(
+        self,
+        context: Context,
+        data: Any,
+        predicate: str | Expression,
+        clauses: Sequence[Clause],
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        schema_mode: Literal["merge"] | None = None,
+        options: WriteOptions | None = None,
+    ) -> None:
+        """Take the source, the condition, and the clauses in their order.
+
+        Parameters
+        ----------
+        data
+            The source: anything that speaks Arrow. It is read once.
+        schema_mode
+            `merge` adds the columns that only the source has.
+        """
+        if schema_mode not in (None, "merge"):
+            raise InvalidInputError(
+                argument="schema_mode",
+                reason=f"None or 'merge' was expected, not {schema_mode!r}",
+            )
+        super().__init__(context)
+        self._data = data
+        self._predicate = predicate
+        self._clauses = tuple(clauses)
+        self._aliases = target_alias, source_alias
+        self._schema_mode = schema_mode
+        self._options = options or WriteOptions()
+        self._source: MergeSource | None = None
+        self._changes: RowChanges | None = None
+
+    @property
+    def removes_rows(self) -> bool:  # type: ignore[override]
+        """Whether rows may go: a merge that only inserts is allowed in append-only tables."""
+        return any(clause.action != "insert" for clause in self._clauses)
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files that leave, get deletion vectors, or hold changed and new rows.
+
+        Raises
+        ------
+        InvalidInputError
+            The condition or a clause does not fit the columns, or several rows of the source would
+            change one row.
+        SchemaMismatchError
+            A new value does not fit its column, or breaks a constraint.
+        """
+        if self._source is None:
+            self._source = MergeSource(self._data, memory_bytes=self.memory_bytes)
+            self._data = None
+        source = self._source
+        schema = base.schema
+        if self._schema_mode == "merge":
+            schema = merged_schema(base.schema, source.schema)
+        sides = Sides(base.schema, source.schema, *self._aliases)
+        condition = merge_condition(self._predicate, sides)
+        clauses = bound_clauses(
+            self._clauses, sides, schema, merges_schema=self._schema_mode == "merge"
+        )
+        keys = SourceKeys.of(source, condition, sides)
+        every = any(clause.kind == "not_matched_by_source" for clause in clauses)
+        where = None if every else where_matched(keys, condition, sides)
+        files = load_files(self.context.store, base).live
+        plan = plan_scan(base, files, columns=[], where=where)
+        steps = _match_plan(base, plan, sides, source, keys, condition, clauses, prune=not every)
+        fragments = plan.fragments if every or len(keys.rows) else ()
+        match = partial(match_fragment, self.context.store, steps)
+        matches = list(self.context.engine.map(match, fragments))
+        inserts = _Inserts(steps, matches)
+        changed = [one for one in matches if one.deletes.rows]
+        if not changed and not inserts.any():
+            return None
+        changes = self._changes = change_rows(
+            self.context,
+            base,
+            plan,
+            files,
+            [FileChange(one.deletes, bitmap_of(one.updated.positions)) for one in changed],
+            partial(merged_rows, steps, {one.deletes.fragment.id: one.updated for one in changed}),
+            reads=_kept_columns(steps),
+            inserted=inserts.batches(),
+            schema=schema,
+            options=self._options,
+        )
+        return Intent(
+            operation=self.name,
+            kind="replace",
+            read_version=base.version,
+            removes=changes.deletes.removes,
+            adds=changes.adds,
+            metadata=None if schema == base.schema else evolved(base, schema),
+            reads=Reads(everything=plan.where is None, where=plan.where),
+            row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
+            parameters=_parameters(condition, clauses),
+            metrics=_metrics(source, changed, inserts.count, changes),
+        )
+
+    def discard(self) -> None:
+        """Delete the vectors and data files of the last attempt."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.discard(self.context)
+
+
+def _match_plan(
+    base: Snapshot,
+    plan: ScanPlan,
+    sides: Sides,
+    source: MergeSource,
+    keys: SourceKeys,
+    condition: Condition,
+    clauses: tuple[BoundClause, ...],
+    *,
+    prune: bool,
+) -> MatchPlan:
+    """Return how rows are matched: with the columns that the conditions read."""
+    reads = set(condition.reads(sides)[0])
+    for clause in clauses:
+        if clause.condition is not None:
+            reads |= {name for name in clause.reads if sides.is_target((name,))}
+    names = [field.name for field in base.schema.fields if _flat(sides, field.name) in reads]
+    # Without a column, a batch would have no rows.
+    columns = tuple(choose_columns(base.schema, names or base.schema.names()[:1]))
+    return MatchPlan(plan.reading, columns, prune, sides, source, keys, condition, clauses)
+
+
+def _flat(sides: Sides, name: str) -> str:
+    return f"{sides.target_alias}.{name}"
+
+
+def _kept_columns(plan: MatchPlan) -> set[str]:
+    """Return the columns of the target that updated rows keep, or are computed from."""
+    kept: set[str] = set()
+    for clause in plan.clauses:
+        if clause.action == "update" and clause.values is not None:
+            kept |= clause.values.keeps
+            reads = (name for name in clause.values.reads if plan.sides.is_target((name,)))
+            kept |= {plan.sides.name(name) for name in reads}
+    return kept
+
+
+class _Inserts:
+    """The rows of the source that match nothing, and are inserted."""
+
+    def __init__(self, plan: MatchPlan, matches: Sequence[FragmentMatch]) -> None:
+        self._plan = plan
+        self._open: NDArray[np.bool_] = np.ones(plan.source.num_rows, np.bool_)
+        for one in matches:
+            self._open[one.matched] = False
+        self.count = 0
+
+    def any(self) -> bool:
+        """Return whether a row may be inserted."""
+        return self._plan.has("not_matched") and bool(self._open.any())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in the columns that each clause gives values to."""
+        plan = self._plan
+        if not self.any():
+            return
+        for start, batch in plan.source.batches():
+            places = np.flatnonzero(self._open[start : start + batch.num_rows])
+            if not len(places):
+                continue
+            rows = named(batch.take(arrow_array(places)), plan.sides.source_alias)
+            actions = decide(plan.clauses, "not_matched", rows)
+            for place in np.unique(actions[actions >= 0]).tolist():
+                values = plan.clauses[place].values
+                assert values is not None
+                chosen = rows.filter(arrow_array(actions == place))
+                self.count += chosen.num_rows
+                yield values.alone(chosen)
+
+
+def _parameters(condition: Condition, clauses: Sequence[BoundClause]) -> dict[str, Any]:
+    def described(kind: str) -> str:
+        said = [clause.describe() for clause in clauses if clause.kind == kind]
+        return orjson.dumps(said).decode()
+
+    return {
+        "predicate": [to_sql(condition.whole)],
+        "matchedPredicates": described("matched"),
+        "notMatchedPredicates": described("not_matched"),
+        "notMatchedBySourcePredicates": described("not_matched_by_source"),
+    }
+
+
+def _metrics(
+    source: MergeSource, changed: Sequence[FragmentMatch], inserted: int, changes: RowChanges
+) -> dict[str, int]:
+    """Return Delta's metrics of MERGE."""
+    updated = sum(len(one.updated.positions) for one in changed)
+    gone = sum(len(one.deletes.rows) for one in changed)
+    return {
+        "numSourceRows": source.num_rows,
+        "numTargetRowsInserted": inserted,
+        "numTargetRowsUpdated": updated,
+        "numTargetRowsDeleted": gone - updated,
+        "numTargetRowsCopied": changes.copied_rows,
+        "numOutputRows": inserted + updated + changes.copied_rows,
+        "numTargetFilesAdded": len(changes.written),
+        "numTargetFilesRemoved": changes.deletes.files_removed,
+        "numTargetDeletionVectorsAdded": len(changes.deletes.files),
+    }

@@ -1,0 +1,128 @@
+"""The rows that are merged into a table: in memory, or in a temporary file if they are many."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.arrow import arrow_array
+from txlog.data_files.incoming import as_reader, fit_column
+from txlog.schema.arrow import arrow_schema, from_arrow
+from txlog.schema.types import StructType
+
+MEMORY_BYTES = 1 << 30
+"""So many bytes of a source are kept in memory."""
+
+Indices = NDArray[np.int64]
+
+
+class MergeSource:
+    """The rows of a source, which can be read as often as a merge is tried."""
+
+    def __init__(self, data: Any, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        """Read the data, of anything that speaks Arrow.
+
+        Parameters
+        ----------
+        memory_bytes
+            Larger data go to a temporary file, from which they are mapped into memory.
+
+        Raises
+        ------
+        InvalidInputError
+            The data cannot be read as Arrow, or have a type that no Delta table holds.
+        """
+        reader = as_reader(data)
+        self.schema: StructType = from_arrow(reader.schema, nulls_as_void=True)
+        batches = self._batches_of(reader)
+        held: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > memory_bytes:
+                held = _spilled(chain(held, batches), arrow_schema(self.schema))
+                break
+        self.is_spilled = size > memory_bytes
+        if held and not self.is_spilled:
+            held = pa.Table.from_batches(held).combine_chunks().to_batches()
+        self._batches = held
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in held)], dtype=np.int64)
+
+    def _batches_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        target = arrow_schema(self.schema)
+        for batch in reader:
+            if batch.num_rows:
+                arrays = [
+                    fit_column(column, field)
+                    for column, field in zip(batch.columns, self.schema.fields, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (
+            self.schema,
+            [
+                pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema)
+                for batch in self._batches
+            ],
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self._starts[-1])
+
+    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows in batches, each with the index of its first row."""
+        yield from zip(self._starts.tolist(), self._batches, strict=False)
+
+    def take(self, indices: Indices, columns: Sequence[str]) -> pa.RecordBatch:
+        """Return rows by their indices, in this order."""
+        if len(self._batches) == 1:
+            return self._batches[0].select(list(columns)).take(arrow_array(indices))
+        schema = pa.schema([arrow_schema(self.schema).field(name) for name in columns])
+        owners = np.searchsorted(self._starts, indices, "right") - 1
+        order = np.argsort(owners, kind="stable")
+        parts = []
+        for owner in np.unique(owners).tolist():
+            own = indices[order][owners[order] == owner] - self._starts[owner]
+            parts.append(self._batches[owner].select(list(columns)).take(arrow_array(own)))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        rows = pa.Table.from_batches(parts, schema=schema).take(arrow_array(back))
+        return (
+            pa.RecordBatch.from_arrays(
+                [column.combine_chunks() for column in rows.columns], schema=schema
+            )
+            if len(indices)
+            else pa.RecordBatch.from_pylist([], schema)
+        )
+
+
+def _unpickled(schema: StructType, batches: list[pa.RecordBatch]) -> MergeSource:
+    source = MergeSource.__new__(MergeSource)
+    source.schema, source._batches, source.is_spilled = schema, batches, False
+    source._starts = np.cumsum([0, *(batch.num_rows for batch in batches)], dtype=np.int64)
+    return source
+
+
+def _spilled(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Write batches to a temporary file, and return them mapped from it.
+
+    The file has no name any more when this returns, so that it goes with the last batch.
+    """
+    with tempfile.TemporaryDirectory(prefix="txlog-merge-") as folder:
+        path = str(Path(folder) / "source.arrow")
+        with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        reader = pa.ipc.open_file(pa.memory_map(path))
+        return [reader.get_batch(index) for index in range(reader.num_record_batches)]
