@@ -97,14 +97,10 @@ class MergeSource:
             parts.append(self._batches[owner].select(list(columns)).take(arrow_array(own)))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
+        if not parts:
+            return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)
         rows = pa.Table.from_batches(parts, schema=schema).take(arrow_array(back))
-        return (
-            pa.RecordBatch.from_arrays(
-                [column.combine_chunks() for column in rows.columns], schema=schema
-            )
-            if len(indices)
-            else pa.RecordBatch.from_pylist([], schema)
-        )
+        return rows.combine_chunks().to_batches()[0]
 
 
 def _unpickled(schema: StructType, batches: list[pa.RecordBatch]) -> MergeSource:
