@@ -26,7 +26,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import WritePlan, plan_write
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.write import discard_files, write_data_files
-from txlog.fragments.deletion_vector import alive_mask
+from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.engine import map_all
 from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION
@@ -43,6 +43,7 @@ There is one new row for each, in the same order. It pickles.
 """
 
 _GROUP_BYTES = 256 * 1024 * 1024  # Of files whose changed rows one worker writes.
+_REWRITTEN_BYTES = 64 * 1024 * 1024  # The same, if it writes their other rows too.
 _GROUP_FILES = 4096
 
 
@@ -133,13 +134,12 @@ def change_rows(
     columns = rewriting.read.columns
     if keeps and reads is not None:
         chosen = {*reads, ROW_ID}
-        columns = tuple(field for field in columns if field.name in chosen) or columns[:1]
+        columns = tuple(field for field in columns if field.name in chosen)
     steps = _ChangePlan(rewriting.read, columns, writing, new_rows, keeps)
     moving = [one for one in changes if one.updated or (not keeps and not one.deletes.is_whole)]
     undo = partial(_discard_all, context)
-    written = map_all(
-        context.engine, partial(_write_group, context, steps), _groups(moving), undo=undo
-    )
+    groups = _groups(moving, _GROUP_BYTES if keeps else _REWRITTEN_BYTES)
+    written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
     adds = [add for group in written for add in group]
     try:
         adds += _write_inserted(context, writing, inserted)
@@ -178,13 +178,13 @@ def _leave_out(
     return replace(left_out, rows=sum(len(one.rows) for one in deletes))
 
 
-def _groups(changes: Sequence[FileChange]) -> list[list[FileChange]]:
+def _groups(changes: Sequence[FileChange], most_bytes: int) -> list[list[FileChange]]:
     """Return changes in groups, each of which one worker writes: few files, and not many rows."""
     groups: list[list[FileChange]] = []
     size = 0
     for change in changes:
         more = sum(file.size for file in change.fragment.files)
-        if not groups or size + more > _GROUP_BYTES or len(groups[-1]) >= _GROUP_FILES:
+        if not groups or size + more > most_bytes or len(groups[-1]) >= _GROUP_FILES:
             groups.append([])
             size = 0
         groups[-1].append(change)
@@ -199,6 +199,9 @@ def _write_group(context: Context, steps: _ChangePlan, group: Sequence[FileChang
 
 
 def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
+    if not steps.columns:
+        yield from _rows_unread(steps, change)
+        return
     reader = FragmentReader(context.store, steps.read, change.fragment)
     only = change.updated if steps.keeps else None
     gone = change.deletes.rows | change.deletes.deleted
@@ -221,6 +224,16 @@ def _rows(context: Context, steps: _ChangePlan, change: FileChange) -> Iterator[
         places = pa.concat_arrays([places, pc.indices_nonzero(stay).cast(pa.uint64())])
         both = pa.Table.from_batches([new, _as_written(steps, batch.filter(stay))])
         yield from both.take(pc.sort_indices(places)).to_batches()
+
+
+def _rows_unread(steps: _ChangePlan, change: FileChange) -> Iterator[pa.RecordBatch]:
+    """Yield what rows become that need not be read: their positions are enough."""
+    positions = as_array(change.updated)
+    for start in range(0, len(positions), BATCH_ROWS):
+        part = positions.slice(start, BATCH_ROWS)
+        # Without a column, a batch would have no rows.
+        rows = pa.RecordBatch.from_arrays([part], names=[""])
+        yield _updated(steps, change.fragment, part, rows)
 
 
 def _updated(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import numpy_array, pc
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
 from txlog.schema.arrow import arrow_type
@@ -22,6 +22,7 @@ Indices = NDArray[np.int64]
 
 _RANGES = 64  # Of keys, by which files are ruled out.
 _FEW = 256  # Keys that are named one by one.
+_SPAN = 8  # So many numbers for each value may be between the least and the greatest.
 
 
 @dataclass(frozen=True)
@@ -35,21 +36,34 @@ class _KeyColumn:
     def codes(self, values: pa.Array) -> pa.Array:
         """Return the place of each value among the distinct ones; null: not there."""
         values = _plain(values.cast(self.kind))
-        first, part = self._near(values)
-        found = pc.index_in(values, value_set=part, skip_nulls=not self.key.nulls_match)
-        return pc.add(found.cast(pa.int64()), first)
+        if not pa.types.is_integer(self.kind) or self.key.nulls_match:
+            found = pc.index_in(
+                values, value_set=self.distinct, skip_nulls=not self.key.nulls_match
+            )
+            return found.cast(pa.int64())
+        return self._codes_of_integers(values)
 
-    def _near(self, values: pa.Array) -> tuple[int, pa.Array]:
-        """Return the distinct keys in the range of some values, and the place of the first."""
-        ends = None
-        if pa.types.is_integer(self.kind) and not self.key.nulls_match:
-            ends = pc.min_max(values)
-        if ends is None or not ends["min"].is_valid or len(self.distinct) <= len(values):
-            return 0, self.distinct
+    def _codes_of_integers(self, values: pa.Array) -> pa.Array:
+        """Return codes of integers: only keys in the range of the values can be found."""
+        ends = pc.min_max(values)
+        if not ends["min"].is_valid:
+            return pa.nulls(len(values), pa.int64())
+        low, high = ends["min"].as_py(), ends["max"].as_py()
         known = numpy_array(self.distinct)
-        first = int(np.searchsorted(known, ends["min"].as_py(), "left"))
-        last = int(np.searchsorted(known, ends["max"].as_py(), "right"))
-        return first, self.distinct.slice(first, last - first)
+        first = int(np.searchsorted(known, low, "left"))
+        last = int(np.searchsorted(known, high, "right"))
+        if high - low > _SPAN * len(values) or values.null_count:
+            found = pc.index_in(values, value_set=self.distinct.slice(first, last - first))
+            return pc.add(found.cast(pa.int64()), first)
+        # The values are close together, as ids are: a table of the range is the quickest.
+        places = np.full(high - low + 1, -1, np.int64)
+        places[known[first:last].astype(np.int64) - low] = np.arange(first, last)
+        found_places = places[numpy_array(values).astype(np.int64) - low]
+        return pc.if_else(
+            arrow_array(found_places >= 0),
+            arrow_array(found_places),
+            arrow_scalar(None, pa.int64()),
+        )
 
 
 def _plain(values: pa.Array) -> pa.Array:
