@@ -324,3 +324,23 @@ def test_a_plain_count_needs_no_parser(path: str) -> None:
     rows, loaded = done.stdout.split("\n")[:2]
     old = int(pa.__version__.partition(".")[0]) < 24  # It imports pandas by itself.
     assert (rows, set(loaded.split()) - ({"pandas"} if old else set())) == ("3", set())
+
+
+def test_commands_that_change_rows(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = as_json(capsys, "update", path, "--set", "a=a + 10", "--where", "p = 'x'")
+    assert done["metrics"]["numUpdatedRows"] == 2
+    assert as_json(capsys, "delete", path, "--where", "a = 11")["version"] == 4
+    assert sorted(txlog.Table(path).to_arrow()["a"].to_pylist()) == [3, 14]
+    assert run(["update", path, "--set", "a"]) == 2
+
+
+def test_commands_that_change_metadata(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "set", path, "owner=me", "delta.appendOnly=true")["version"] == 3
+    assert as_json(capsys, "show", path)["properties"]["owner"] == "me"
+    assert as_json(capsys, "set", path, "owner=", "delta.appendOnly=")["version"] == 4
+    assert run(["set", path, "owner"]) == 2
+    assert run(["set", path, "a=1", "owner="]) == 2
+    assert run(["constraint", path, "big", "a > 100"]) == 1
+    assert as_json(capsys, "constraint", path, "small", "a < 100")["version"] == 5
+    assert as_json(capsys, "constraint", path, "small", "--drop")["version"] == 6
+    assert run(["constraint", path, "small"]) == 2

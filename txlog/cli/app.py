@@ -336,6 +336,45 @@ def delete(
     _print_outcome(Table(table).delete(where), json)
 
 
+@app.command("set")
+def set_properties(
+    table: Where,
+    properties: Annotated[list[str], typer.Argument(help="NAME=VALUE; NAME= takes it away.")],
+    json: Json = False,
+) -> None:
+    """Set table properties, for example delta.appendOnly=true."""
+    given: dict[str, str] = {}
+    unset: list[str] = []
+    for text in properties:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"NAME=VALUE was expected, not {text!r}")
+        if value:
+            given[name] = value
+        else:
+            unset.append(name)
+    if given and unset:
+        raise typer.BadParameter("set properties and take others away in two calls")
+    alter = Table(table).alter
+    _print_outcome(alter.set_properties(given) if given else alter.unset_properties(unset), json)
+
+
+@app.command()
+def constraint(
+    table: Where,
+    name: Annotated[str, typer.Argument(help="The name of the constraint.")],
+    check: Annotated[str | None, typer.Argument(help="SQL that all rows must satisfy.")] = None,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the constraint.")] = False,
+    json: Json = False,
+) -> None:
+    """Add a CHECK constraint, or drop one."""
+    if drop == (check is not None):
+        raise typer.BadParameter("give the SQL of a new constraint, or --drop")
+    alter = Table(table).alter
+    done = alter.drop_constraint(name) if check is None else alter.add_constraint({name: check})
+    _print_outcome(done, json)
+
+
 @app.command()
 def restore(
     table: Where, version: Version = None, timestamp: Moment = None, json: Json = False

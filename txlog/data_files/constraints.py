@@ -23,7 +23,7 @@ from txlog.schema.arrow import arrow_type
 from txlog.schema.cast import cast_array
 from txlog.schema.types import CURRENT_DEFAULT, StructField, StructType, type_name
 
-_CHECK = "delta.constraints."
+CHECK_PREFIX = "delta.constraints."  # Of the properties that hold CHECK constraints.
 _INVARIANT = "delta.invariants"
 
 
@@ -45,9 +45,9 @@ def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
         txlog cannot evaluate the SQL of a constraint, so nothing may be written.
     """
     texts = [
-        (name.removeprefix(_CHECK), text)
+        (name.removeprefix(CHECK_PREFIX), text)
         for name, text in metadata.configuration.items()
-        if name.startswith(_CHECK) and text is not None
+        if name.startswith(CHECK_PREFIX) and text is not None
     ]
     texts.extend(
         (field.name, _invariant_text(field.metadata[_INVARIANT]))

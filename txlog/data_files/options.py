@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from txlog.data_files.write import TARGET_FILE_BYTES
 from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
-from txlog.schema.types import StructType
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,57 @@ def as_schema(schema: pa.Schema | StructType) -> StructType:
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
         remedy="Pass pa.schema([(name, type), …])",
     )
+
+
+def as_type(kind: pa.DataType | DataType) -> DataType:
+    """Return a Delta type of a Delta or an Arrow type.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is not a type.
+    InvalidInputError
+        No Delta table holds it.
+    """
+    if isinstance(kind, pa.DataType):
+        return from_arrow(pa.schema([pa.field("column", kind)])).fields[0].type
+    if isinstance(kind, PrimitiveType | DecimalType | ArrayType | MapType | StructType):
+        return kind
+    raise InvalidTypeError(
+        argument="type",
+        reason=f"a pyarrow.DataType was expected, not {type(kind).__name__}",
+        remedy="Pass for example pa.int64()",
+    )
+
+
+def new_fields(columns: Any) -> list[tuple[tuple[str, ...], StructField]] | None:
+    """Return columns that are given by types alone, each with the path of its struct.
+
+    None if they have values.
+    """
+    if isinstance(columns, pa.Field | StructField):
+        columns = [columns]
+    if isinstance(columns, pa.Schema):
+        columns = list(columns)
+    if isinstance(columns, StructType):
+        columns = columns.fields
+    if isinstance(columns, Mapping):
+        if not columns or not all(isinstance(kind, pa.DataType) for kind in columns.values()):
+            return None
+        columns = [pa.field(name, kind) for name, kind in columns.items()]
+    if not isinstance(columns, list | tuple) or not columns:
+        return None
+    if not all(isinstance(one, pa.Field | StructField) for one in columns):
+        return None
+    fields = [
+        one if isinstance(one, StructField) else from_arrow(pa.schema([one])).fields[0]
+        for one in columns
+    ]
+    paths = [col(field.name).path for field in fields]
+    return [
+        (path[:-1], replace(field, name=path[-1]))
+        for path, field in zip(paths, fields, strict=True)
+    ]
 
 
 def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:

@@ -218,8 +218,47 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
     return merged_protocol(protocol, wanted)
 
 
+def upgraded(protocol: Protocol, names: Iterable[str]) -> Protocol:
+    """Return a protocol with features added, by a version that implies them where one does.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `with_features`.
+    """
+    added = set(names) - features_of(protocol)
+    rows = [FEATURES[name] for name in added if name in FEATURES]
+    versions = [row.legacy_writer for row in rows if row.write == "yes" and row.kind == "writer"]
+    if len(versions) < len(added) or None in versions or protocol.min_writer_version == 7:
+        return with_features(protocol, added) if added else protocol
+    version = max(one for one in (protocol.min_writer_version, *versions) if one is not None)
+    return protocol.model_copy(update={"min_writer_version": version})
+
+
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:
     """Return the lowest protocol for a new table of this schema and these properties.
+
+    Raises
+    ------
+    InvalidInputError
+        A property turns on a feature that txlog cannot write yet.
+    """
+    needed = needed_features(schema, properties)
+    if needed <= {"appendOnly", "invariants", "checkConstraints"}:
+        return Protocol(
+            min_reader_version=1, min_writer_version=3 if "checkConstraints" in needed else 2
+        )
+    readers = sorted(name for name in needed if FEATURES[name].kind == "reader-writer")
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=readers or None,
+        writer_features=sorted(needed),
+    )
+
+
+def needed_features(schema: StructType, properties: Properties) -> frozenset[str]:
+    """Return the features that a table of this schema and these properties makes use of.
 
     Raises
     ------
@@ -256,23 +295,14 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
                 remedy="Leave out delta.enableDeletionVectors=false",
             )
         readers.add("txlog.fragments")
-    append_only = bool(properties.get("delta.appendOnly"))
-    checked = any(name.startswith("delta.constraints.") for name in properties.raw)
     _refuse_unwritable(properties, schema)
-    if not readers and not writers:
-        return Protocol(min_reader_version=1, min_writer_version=3 if checked else 2)
-    if append_only:
+    if properties.get("delta.appendOnly"):
         writers.add("appendOnly")
-    if checked:
+    if any(name.startswith("delta.constraints.") for name in properties.raw):
         writers.add("checkConstraints")
     if any("delta.invariants" in field.metadata for field in schema.fields):
         writers.add("invariants")
-    return Protocol(
-        min_reader_version=3 if readers else 1,
-        min_writer_version=7,
-        reader_features=sorted(readers) if readers else None,
-        writer_features=sorted(readers | writers),
-    )
+    return frozenset(readers | writers)
 
 
 def merged_protocol(now: Protocol, other: Protocol) -> Protocol:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
+    from txlog.expressions.tree import Expression
+    from txlog.schema.types import DataType
     from txlog.table.handle import Handle
 
 
@@ -25,10 +29,11 @@ class TableAlter:
         txn: AppVersion | None = None,
         user_metadata: str | None = None,
     ) -> Outcome:
-        """Add columns with values for all rows, in one commit that rewrites no data file.
+        """Add columns, with values for all rows or null, in one commit that rewrites no data file.
 
-        Each fragment gets one new file with the columns. The table needs the feature
-        `txlog.fragments` (see `add_features`), and can then be read by txlog alone.
+        Columns without values (types, a schema) change the metadata alone, of any table. For
+        values each fragment gets one new file with the columns. The table needs the feature
+        `txlog.fragments` for that (see `add_features`), and can then be read by txlog alone.
 
         Parameters
         ----------
@@ -36,8 +41,9 @@ class TableAlter:
             Names and their values, `{"score": …}`: SQL text (`"2 * a"`), an expression
             (`col("a") + 1`), a function that gets a RecordBatch and returns an array, a pyarrow
             type (nulls), or Arrow data with a value for each row in the table's order. Or a
-            function that returns a batch, a pyarrow schema (nulls), or Arrow data, of several
-            columns. Functions run for several fragments at once, in no order.
+            function that returns a batch, a pyarrow schema or fields (nulls), or Arrow data, of
+            several columns. Functions run for several fragments at once, in no order. A name such
+            as `st.b` adds a field, null in all rows, to a struct.
         read_columns
             The columns that functions get. Default: all.
 
@@ -48,11 +54,16 @@ class TableAlter:
         CommitConflictError
             Another writer added the same column, or rows that the data has no values for.
         """
+        from txlog.data_files.options import new_fields
+        from txlog.fragments.rows import FEATURE
         from txlog.verbs.columns import GiveValues
+        from txlog.verbs.metadata import AddFields
 
-        operation = GiveValues(
-            self._table._context, "add columns", columns, read_columns=read_columns
-        )
+        context, fields = self._table._context, new_fields(columns)
+        nested = any(path for path, _ in fields or ())
+        if fields and (nested or not self._table._snapshot.supports(FEATURE)):
+            return self._table._run(AddFields(context, fields), txn, user_metadata)
+        operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)
 
     def replace_columns(
@@ -99,6 +110,231 @@ class TableAlter:
         return self._table._run(
             DropColumns(self._table._context, as_names(columns)), txn, user_metadata
         )
+
+    def set_properties(
+        self,
+        properties: Mapping[str, str],
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Set table properties; the protocol gets the features that they turn on.
+
+        Names and values are those of `Table.create`.
+
+        Raises
+        ------
+        InvalidInputError
+            A property is unknown or its value wrong.
+        UnsupportedFeatureError
+            It cannot be turned on for a table that is there.
+        """
+        from txlog.verbs.metadata import SetProperties
+
+        operation = SetProperties(self._table._context, properties)
+        return self._table._run(operation, txn, user_metadata)
+
+    def unset_properties(
+        self,
+        names: Sequence[str] | str,
+        *,
+        if_exists: bool = False,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Take table properties away, so that they have their defaults.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has no such property, and `if_exists` is not set.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.verbs.metadata import SetProperties
+
+        operation = SetProperties(
+            self._table._context, {}, unset=as_names(names), if_exists=if_exists
+        )
+        return self._table._run(operation, txn, user_metadata)
+
+    def add_constraint(
+        self,
+        constraints: Mapping[str, str | Expression],
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Add CHECK constraints, such as `{"positive": "x > 0"}`, that all rows must satisfy.
+
+        The rows that are there are checked first; files whose statistics show that no row breaks
+        a constraint are not read.
+
+        Raises
+        ------
+        SchemaMismatchError
+            Rows that are there break a constraint. They are counted, and one is shown.
+        InvalidInputError
+            There is a constraint of this name, or it does not fit the table.
+        """
+        from txlog.verbs.metadata import AddConstraints
+
+        return self._table._run(
+            AddConstraints(self._table._context, constraints), txn, user_metadata
+        )
+
+    def drop_constraint(
+        self,
+        name: str,
+        *,
+        raise_if_not_exists: bool = True,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Drop a CHECK constraint.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such constraint, and `raise_if_not_exists` is set.
+        """
+        from txlog.verbs.metadata import DropConstraint
+
+        operation = DropConstraint(self._table._context, name, if_exists=not raise_if_not_exists)
+        return self._table._run(operation, txn, user_metadata)
+
+    def set_description(
+        self,
+        description: str | None,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give the table another description; None takes it away."""
+        from txlog.verbs.metadata import Describe
+
+        operation = Describe(self._table._context, description=description)
+        return self._table._run(operation, txn, user_metadata)
+
+    def set_name(
+        self,
+        name: str | None,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give the table another name in its metadata; None takes it away."""
+        from txlog.verbs.metadata import Describe
+
+        return self._table._run(Describe(self._table._context, name=name), txn, user_metadata)
+
+    def set_column_metadata(
+        self,
+        column: str,
+        metadata: Mapping[str, str | None],
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Set texts of a column's metadata, such as `{"comment": "in minutes"}`.
+
+        Parameters
+        ----------
+        column
+            Its name; fields of structs with dots, those in lists and maps as `l.element.x`.
+        metadata
+            Texts by name; None takes one away.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or a name has a meaning of its own in Delta.
+        """
+        return self._change_column(column, txn, user_metadata, metadata=metadata)
+
+    def set_nullable(
+        self,
+        column: str,
+        nullable: bool = True,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Let a column be null, or forbid it; then the rows that are there are checked first.
+
+        Raises
+        ------
+        SchemaMismatchError
+            Rows that are there are null.
+        InvalidInputError
+            There is no such column.
+        """
+        return self._change_column(column, txn, user_metadata, nullable=nullable)
+
+    def widen_type(
+        self,
+        column: str,
+        type: pa.DataType | DataType,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Give a column a wider type, such as int64 for int32; data files stay as they are.
+
+        The table gets the feature `typeWidening`; engines without it can no longer read it.
+
+        Raises
+        ------
+        InvalidInputError
+            Values could be lost, a constraint needs the column, or there is no such column.
+        """
+        from txlog.data_files.options import as_type
+
+        return self._change_column(column, txn, user_metadata, kind=as_type(type))
+
+    def move_column(
+        self,
+        column: str,
+        after: str | None = None,
+        *,
+        first: bool = False,
+        txn: AppVersion | None = None,
+        user_metadata: str | None = None,
+    ) -> Outcome:
+        """Move a column, or a field of a struct, among those beside it. Default: to the end.
+
+        Parameters
+        ----------
+        after
+            The field that it is to come after.
+        first
+            Move it to the beginning.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or `after` and `first` are both given.
+        """
+        from txlog.errors import InvalidInputError
+        from txlog.schema.edit import Place
+
+        if after is not None and first:
+            raise InvalidInputError(
+                argument="after", reason="after and first both say where", remedy="Pass one of them"
+            )
+        place: Place = "first" if first else "last" if after is None else ("after", after)
+        return self._change_column(column, txn, user_metadata, place=place)
+
+    def _change_column(
+        self,
+        column: str,
+        txn: AppVersion | None,
+        user_metadata: str | None,
+        **changes: Any,
+    ) -> Outcome:
+        from txlog.verbs.metadata import ChangeColumn
+
+        operation = ChangeColumn(self._table._context, column, **changes)
+        return self._table._run(operation, txn, user_metadata)
 
     def add_features(
         self,

@@ -1,0 +1,180 @@
+"""Changes of one field of a schema, at any depth. Pure.
+
+A path has the names of fields, and `element`, `key` and `value` for the parts of lists and maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from txlog.errors import InvalidInputError
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+FieldPath = tuple[str, ...]
+Place = Literal["first", "last"] | tuple[Literal["after"], str]
+
+
+def find_field(schema: StructType, path: FieldPath) -> tuple[FieldPath, StructField]:
+    """Return the exact path of a field and the field; names are looked up ignoring case.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field.
+    """
+    found: list[StructField] = []
+    exact: list[str] = []
+
+    def note(field: StructField, at: FieldPath) -> StructField:
+        found.append(field)
+        exact.extend(at)
+        return field
+
+    _changed(schema, path, (), note)
+    return tuple(exact), found[-1]
+
+
+def with_field(
+    schema: StructType, path: FieldPath, change: Callable[[StructField], StructField]
+) -> StructType:
+    """Return a schema with one field changed.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field.
+    """
+    changed = _changed(schema, path, (), lambda field, _: change(field))
+    assert isinstance(changed, StructType)
+    return changed
+
+
+def _changed(
+    kind: DataType,
+    path: FieldPath,
+    above: FieldPath,
+    change: Callable[[StructField, FieldPath], StructField],
+) -> DataType:
+    """Return a type in which the field at a path is changed."""
+    name, rest = path[0], path[1:]
+    match kind:
+        case StructType(fields):
+            field = kind.get(name)
+            if field is not None:
+                at = (*above, field.name)
+                if rest:
+                    new = replace(field, type=_changed(field.type, rest, at, change))
+                else:
+                    new = change(field, at)
+                return StructType(tuple(new if one is field else one for one in fields))
+        case ArrayType(element) if name == "element" and rest:
+            return replace(kind, element=_changed(element, rest, (*above, name), change))
+        case MapType(key, value) if name in ("key", "value") and rest:
+            at = (*above, name)
+            if name == "key":
+                return replace(kind, key=_changed(key, rest, at, change))
+            return replace(kind, value=_changed(value, rest, at, change))
+    raise _missing(kind, name, above)
+
+
+def _missing(kind: DataType, name: str, above: FieldPath) -> InvalidInputError:
+    names = kind.names() if isinstance(kind, StructType) else []
+    place = f"{'.'.join(above)} has no field {name}" if above else f"the table has no column {name}"
+    return InvalidInputError(
+        argument="column",
+        field=".".join((*above, name)),
+        reason=place,
+        remedy=f"Choose from {', '.join(names)}" if names else "",
+    )
+
+
+def with_new_field(schema: StructType, path: FieldPath, field: StructField) -> StructType:
+    """Return a schema with a new field as the last one of the struct at a path; (): the table.
+
+    Raises
+    ------
+    InvalidInputError
+        There is such a field already, or no struct at the path.
+    """
+
+    def added(kind: DataType, at: FieldPath) -> DataType:
+        match kind:
+            case StructType(fields):
+                if kind.get(field.name) is not None:
+                    raise InvalidInputError(
+                        argument="columns",
+                        field=".".join((*at, field.name)),
+                        reason=f"{'.'.join(at) or 'the table'} has a field {field.name} already",
+                        remedy="Choose another name",
+                    )
+                return StructType((*fields, field))
+        raise InvalidInputError(
+            argument="columns",
+            field=".".join(at),
+            reason=f"{'.'.join(at)} is not a struct, so it has no fields",
+            remedy="Name a struct; that in a list is LIST.element, in a map MAP.value",
+        )
+
+    changed = _within(schema, path, (), added)
+    assert isinstance(changed, StructType)
+    return changed
+
+
+def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:
+    """Return a schema in which a field is at another place among those beside it.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field, or none that it is to come after.
+    """
+    name = path[-1]
+
+    def reordered(kind: DataType, at: FieldPath) -> DataType:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None or not isinstance(kind, StructType):
+            raise _missing(kind, name, at)
+        others = [one for one in kind.fields if one is not field]
+        if place == "first":
+            index = 0
+        elif place == "last":
+            index = len(others)
+        else:
+            before = kind.get(place[1])
+            if before is None or before is field:
+                raise _missing(kind, place[1], at)
+            index = others.index(before) + 1
+        return StructType((*others[:index], field, *others[index:]))
+
+    changed = _within(schema, path[:-1], (), reordered)
+    assert isinstance(changed, StructType)
+    return changed
+
+
+def _within(
+    kind: DataType,
+    path: FieldPath,
+    above: FieldPath,
+    change: Callable[[DataType, FieldPath], DataType],
+) -> DataType:
+    """Return a type in which the type at a path is changed."""
+    if not path:
+        return change(kind, above)
+    name, rest = path[0], path[1:]
+    match kind:
+        case StructType(fields):
+            field = kind.get(name)
+            if field is not None:
+                inner = _within(field.type, rest, (*above, field.name), change)
+                new = replace(field, type=inner)
+                return StructType(tuple(new if one is field else one for one in fields))
+        case ArrayType(element) if name == "element":
+            return replace(kind, element=_within(element, rest, (*above, name), change))
+        case MapType(key, value) if name in ("key", "value"):
+            at = (*above, name)
+            if name == "key":
+                return replace(kind, key=_within(key, rest, at, change))
+            return replace(kind, value=_within(value, rest, at, change))
+    raise _missing(kind, name, above)
