@@ -133,9 +133,9 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         ),
     ),
     "a feature by property": (
-        txlog.InvalidInputError, "changeDataFeed",
+        txlog.InvalidInputError, "columnMapping",
         lambda p: txlog.Table.create(
-            p / "u", ROWS.schema, properties={"delta.enableChangeDataFeed": "true"}
+            p / "u", ROWS.schema, properties={"delta.columnMapping.mode": "name"}
         ),
     ),
 }  # fmt: skip

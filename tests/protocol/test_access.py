@@ -101,7 +101,6 @@ def with_field(**field_metadata: object) -> StructType:
 
 
 ACTIVE = {
-    "changeDataFeed": (metadata(delta__enableChangeDataFeed="true"), LONG),
     "generatedColumns": (metadata(), with_field(delta__generationExpression="1")),
     "columnMapping": (metadata(delta__columnMapping__mode="name"), LONG),
     "identityColumns": (metadata(), with_field(delta__identity__step=1)),
@@ -261,7 +260,6 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("schema", "configuration", "name"),
     [
-        (LONG, {"delta__enableChangeDataFeed": "true"}, "changeDataFeed"),
         (LONG, {"delta__columnMapping__mode": "name"}, "columnMapping"),
         (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         (with_field(delta__identity__step=1), {}, "identityColumns"),

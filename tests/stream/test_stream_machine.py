@@ -20,7 +20,6 @@ from txlog.changes.plan import CHANGE_COLUMNS
 from txlog.changes.read import read_changes
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
-from txlog.protocol import access
 from txlog.scan.read import read_fragment
 from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import UNDECIDED, Limits
@@ -53,13 +52,6 @@ class Clock(Effects):
 
     def monotonic_s(self) -> float:
         return self.now_s
-
-
-@pytest.fixture(autouse=True)
-def _written_with_feed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let txlog write tables with the feed: adds and removes alone tell their changes (FED-2)."""
-    known = access._active
-    monkeypatch.setattr(access, "_active", lambda *about: {*known(*about)} - {"changeDataFeed"})
 
 
 class Streaming(History, RuleBasedStateMachine):

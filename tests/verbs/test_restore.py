@@ -422,14 +422,14 @@ def test_a_version_that_could_not_be_written_is_not_restored(tmp_path: Path) -> 
     now = table.metadata
     for line in lines:
         if "protocol" in line:
-            line["protocol"]["writerFeatures"].append("changeDataFeed")
+            line["protocol"]["writerFeatures"].append("icebergCompatV2")
         if "metaData" in line:
-            line["metaData"]["configuration"]["delta.enableChangeDataFeed"] = "true"
+            line["metaData"]["configuration"]["delta.enableIcebergCompatV2"] = "true"
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b"\n")
     table = txlog.Table(tmp_path)
     changed(table, metadata=now)
     table.append(xs(2))
-    with pytest.raises(UnsupportedFeatureError, match="changeDataFeed"):
+    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
         table.restore(0)
     assert table.refresh().version == 2
 

@@ -18,6 +18,7 @@ from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_keys
 from txlog.scan.files import as_fragments
 from txlog.schema.types import (
+    CHANGE_TYPE,
     ArrayType,
     DataType,
     MapType,
@@ -29,7 +30,6 @@ from txlog.schema.types import (
 from txlog.schema.widening import is_widening
 from txlog.snapshot.commits import Commit, file_rows
 
-CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 CHANGE_COLUMNS = StructType(

@@ -160,6 +160,7 @@ def encode_commit(
             actions.append(mark_domain(last_row_id))
     actions.extend(intent.removes)
     actions.extend(adds)
+    actions.extend(intent.cdc)
     rows = as_rows(actions)
     data = sealed(encode_rows(rows), COMMIT_MARK)
     rows[0]["commitInfo"]["txlogCrc32"] = seal_of(data, COMMIT_MARK)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from txlog.actions.file import Add, Remove
+from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.expressions.tree import Expression
 
@@ -55,6 +55,7 @@ class Intent:
     kind: Kind
     adds: tuple[Add, ...] = ()
     removes: tuple[Remove, ...] = ()
+    cdc: tuple[Cdc, ...] = ()  # If there are some, they tell all that rows went through.
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     txn: Txn | None = None

@@ -9,9 +9,16 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
+from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.stats_text import StatsText
 from txlog.commit.context import Context
+from txlog.data_files.change_files import (
+    RowsOf,
+    deleted_rows,
+    discard_changes,
+    records_changes,
+    write_rows_of,
+)
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import RewritePlan, RewrittenPart, plan_rewrite, rewrite
 from txlog.data_files.write import discard_files
@@ -222,6 +229,7 @@ class RowDeletes:
     rows: int = 0
     files_removed: int = 0
     files: tuple[FileDeletes, ...] = ()  # Those that got vectors.
+    cdc: tuple[Cdc, ...] = ()  # What was deleted, if adds and removes do not tell it.
 
 
 def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
@@ -229,6 +237,7 @@ def discard_deletes(context: Context, deletes: RowDeletes | None) -> None:
     if deletes is not None:
         discard_files(context.store, deletes.written)
         context.store.delete(list(deletes.vector_files))
+        discard_changes(context, deletes.cdc)
 
 
 def delete_rows(
@@ -286,8 +295,37 @@ def apply_deletes(
     whole: Sequence[Fragment],
     deletes: Sequence[FileDeletes],
     options: WriteOptions,
+    *,
+    records: bool = True,
 ) -> RowDeletes:
-    """Write the vectors or files that leave out some rows of files, and remove whole fragments."""
+    """Write the vectors or files that leave out some rows of files, and remove whole fragments.
+
+    Parameters
+    ----------
+    records
+        Record the deleted rows as changes, if the table's writers must.
+    """
+    if not records or not records_changes(snapshot) or all(one.is_whole for one in deletes):
+        return _applied(context, snapshot, plan, files, whole, deletes, options)
+    parts = [RowsOf("delete", one.fragment, one.rows) for one in deletes]
+    cdc = write_rows_of(context, snapshot, [*parts, *deleted_rows(whole)])
+    try:
+        applied = _applied(context, snapshot, plan, files, whole, deletes, options)
+    except BaseException:
+        discard_changes(context, cdc)
+        raise
+    return replace(applied, cdc=tuple(cdc))
+
+
+def _applied(
+    context: Context,
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    files: pa.Table,
+    whole: Sequence[Fragment],
+    deletes: Sequence[FileDeletes],
+    options: WriteOptions,
+) -> RowDeletes:
     now_ms = context.effects.now_ms()
     emptied = [one for one in deletes if one.is_whole]
     partial_ones = tuple(one for one in deletes if not one.is_whole)

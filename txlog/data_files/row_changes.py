@@ -13,9 +13,19 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.file import Add
+from txlog.actions.file import Add, Cdc
 from txlog.arrow import pc
 from txlog.commit.context import Context
+from txlog.data_files.change_files import (
+    RowsOf,
+    as_changes,
+    change_layout,
+    discard_changes,
+    inserted_rows,
+    records_changes,
+    write_changes,
+    write_rows_of,
+)
 from txlog.data_files.deletions import (
     FileDeletes,
     RowDeletes,
@@ -25,7 +35,7 @@ from txlog.data_files.deletions import (
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import WritePlan, plan_write
 from txlog.data_files.rewrite import plan_rewrite
-from txlog.data_files.write import discard_files, write_data_files
+from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.engine import map_all
@@ -66,6 +76,7 @@ class RowChanges:
 
     deletes: RowDeletes
     written: tuple[Add, ...] = ()  # New data files.
+    cdc: tuple[Cdc, ...] = ()
     copied_rows: int = 0  # That did not change, but are in new files.
 
     @property
@@ -77,6 +88,7 @@ class RowChanges:
         """Delete the files: no commit refers to them."""
         discard_deletes(context, self.deletes)
         discard_files(context.store, self.written)
+        discard_changes(context, self.cdc)
 
 
 @dataclass(frozen=True)
@@ -141,14 +153,25 @@ def change_rows(
     groups = _groups(moving, _GROUP_BYTES if keeps else _REWRITTEN_BYTES)
     written = map_all(context.engine, partial(_write_group, context, steps), groups, undo=undo)
     adds = [add for group in written for add in group]
+    cdc: list[Cdc] = []
     try:
-        adds += _write_inserted(context, writing, inserted)
+        new = _write_inserted(context, writing, inserted)
+        adds += new
+        if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
+            cdc += _write_images(context, snapshot, steps, changes)
+            cdc += write_rows_of(context, snapshot, inserted_rows(new), schema=writing.schema)
         deletes = _leave_out(context, snapshot, plan, files, changes, options, keeps=keeps)
     except BaseException:
         discard_files(context.store, adds)
+        discard_changes(context, cdc)
         raise
     copied = 0 if keeps else sum(_left(one) for one in changes)
-    return RowChanges(deletes, tuple(adds), copied)
+    return RowChanges(deletes, tuple(adds), tuple(cdc), copied)
+
+
+def _is_gone(change: FileChange) -> bool:
+    """Return whether a whole file goes, so that its remove tells what became of its rows."""
+    return change.deletes.is_whole and not change.updated
 
 
 def _left(change: FileChange) -> int:
@@ -172,9 +195,9 @@ def _leave_out(
 ) -> RowDeletes:
     deletes = [one.deletes for one in changes]
     if keeps:
-        return apply_deletes(context, snapshot, plan, files, [], deletes, options)
+        return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=False)
     fragments = [one.fragment for one in deletes]  # The rows that stay are written already.
-    left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options)
+    left_out = apply_deletes(context, snapshot, plan, files, fragments, [], options, records=False)
     return replace(left_out, rows=sum(len(one.rows) for one in deletes))
 
 
@@ -264,6 +287,47 @@ def _as_written(steps: _ChangePlan, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _with_ids(steps: _ChangePlan, rows: pa.RecordBatch, ids: Sequence[pa.Array]) -> pa.RecordBatch:
     schema = arrow_schema(steps.write.layout.row_schema)
     return pa.RecordBatch.from_arrays([*rows.columns, *ids], schema=schema)
+
+
+def _write_images(
+    context: Context, snapshot: Snapshot, steps: _ChangePlan, changes: Sequence[FileChange]
+) -> list[Cdc]:
+    """Write what changed rows were, and what they become, as changes."""
+    parts = [
+        part
+        for one in changes
+        for part in (
+            RowsOf("delete", one.fragment, one.deletes.rows - one.updated),
+            RowsOf("update_preimage", one.fragment, one.updated),
+        )
+        if part.rows
+    ]
+    schema = steps.write.schema
+    before = write_rows_of(context, snapshot, parts, schema=schema)
+    write = partial(_write_postimages, context, steps, change_layout(snapshot, schema))
+
+    def undo(written: list[list[Cdc]]) -> None:
+        discard_changes(context, [file for files in written for file in files])
+
+    try:
+        groups = _groups([one for one in changes if one.updated], _GROUP_BYTES)
+        after = map_all(context.engine, write, groups, undo=undo)
+    except BaseException:
+        discard_changes(context, before)
+        raise
+    return [*before, *(file for files in after for file in files)]
+
+
+def _write_postimages(
+    context: Context, steps: _ChangePlan, layout: FileLayout, group: Sequence[FileChange]
+) -> list[Cdc]:
+    keeping = replace(steps, keeps=True)  # Only the rows that change are wanted.
+    batches = (
+        as_changes(rows, "update_postimage", layout)
+        for change in group
+        for rows in _rows(context, keeping, change)
+    )
+    return write_changes(context, batches, layout)
 
 
 def _write_inserted(

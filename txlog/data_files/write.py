@@ -99,6 +99,8 @@ class FileLayout:
     max_rows_per_file: int | None = None
     # After the table's columns: the ids and versions of moved rows. They have no statistics.
     moved: tuple[StructField, ...] = ()
+    folder: str = ""  # Below the table's root, for the folders of partitions.
+    prefix: str = "part"  # Of the names of files.
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -299,9 +301,8 @@ class _Writer:
             self._close(next(iter(self._open)))
         partition = dict(zip(self._layout.partition_by, values, strict=True))
         codec = self._layout.properties.get("delta.parquet.compression.codec")
-        name = f"part-{self._effects.uuid()}.{codec}.parquet"
-        folder = partition_folder(partition)
-        path = f"{folder}/{name}" if folder else name
+        name = f"{self._layout.prefix}-{self._effects.uuid()}.{codec}.parquet"
+        path = "/".join(filter(None, (self._layout.folder, partition_folder(partition), name)))
         stack = ExitStack()
         sink = stack.enter_context(self._open_output(path))
         only = self._layout.stats_columns

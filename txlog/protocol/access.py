@@ -11,6 +11,7 @@ from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureE
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
 from txlog.protocol.properties import Properties
 from txlog.schema.types import (
+    CHANGE_TYPE,
     CURRENT_DEFAULT,
     ArrayType,
     DataType,
@@ -171,8 +172,6 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
     """Yield the features that properties or columns use."""
     properties = Properties(metadata.configuration)
-    if properties.get("delta.enableChangeDataFeed"):
-        yield "changeDataFeed"
     if properties.get("delta.columnMapping.mode") != "none":
         yield "columnMapping"
     for compat in ("icebergCompatV1", "icebergCompatV2"):
@@ -244,10 +243,10 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         A property turns on a feature that txlog cannot write yet.
     """
     needed = needed_features(schema, properties)
-    if needed <= {"appendOnly", "invariants", "checkConstraints"}:
-        return Protocol(
-            min_reader_version=1, min_writer_version=3 if "checkConstraints" in needed else 2
-        )
+    versions = [FEATURES[name].legacy_writer for name in needed]
+    if all(version is not None and version <= 4 for version in versions):
+        least = max((version for version in versions if version is not None), default=2)
+        return Protocol(min_reader_version=1, min_writer_version=max(2, least))
     readers = sorted(name for name in needed if FEATURES[name].kind == "reader-writer")
     return Protocol(
         min_reader_version=3 if readers else 1,
@@ -296,6 +295,9 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
             )
         readers.add("txlog.fragments")
     _refuse_unwritable(properties, schema)
+    if properties.get("delta.enableChangeDataFeed"):
+        _require_no_change_columns(schema)
+        writers.add("changeDataFeed")
     if properties.get("delta.appendOnly"):
         writers.add("appendOnly")
     if any(name.startswith("delta.constraints.") for name in properties.raw):
@@ -303,6 +305,22 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
     if any("delta.invariants" in field.metadata for field in schema.fields):
         writers.add("invariants")
     return frozenset(readers | writers)
+
+
+_CHANGE_COLUMNS = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")
+
+
+def _require_no_change_columns(schema: StructType) -> None:
+    """Refuse to record changes of a table with a column that the feed needs for itself."""
+    for name in _CHANGE_COLUMNS:
+        if schema.get(name) is not None:
+            raise InvalidInputError(
+                argument="properties",
+                field=name,
+                reason=f"the table has a column {name}, which the change data feed needs for "
+                "itself",
+                remedy="Rename the column, or leave out delta.enableChangeDataFeed",
+            )
 
 
 def merged_protocol(now: Protocol, other: Protocol) -> Protocol:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
+CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 

@@ -63,6 +63,7 @@ class Delete(Operation):
             read_version=base.version,
             removes=deletes.removes,
             adds=deletes.adds,
+            cdc=deletes.cdc,
             reads=self._reads(deletes),
             row_deletes=frozenset(file.fragment.path for file in deletes.files),
             parameters={"predicate": [] if text is None else [text]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
+from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.column_files import with_dropped
 from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
 from txlog.data_files.incoming import SchemaMode
@@ -96,6 +98,10 @@ class Overwrite(Operation):
         self._discard_deletes()
         schema = self._files.fit(base)
         deletes = self._deletes = self._rows_replaced(base)
+        if deletes.cdc:  # Then they must tell of the new rows, too.
+            rows = inserted_rows(self._files.adds)
+            cdc = write_rows_of(self.context, base, rows, schema=schema)
+            deletes = self._deletes = replace(deletes, cdc=(*deletes.cdc, *cdc))
         return Intent(
             operation=self.name,
             read_version=base.version,
@@ -104,6 +110,7 @@ class Overwrite(Operation):
             kind="overwrite" if self._where is None else "replace",
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
+            cdc=deletes.cdc,
             metadata=_metadata(base, schema, self._files.schema_mode),
             reads=Reads(everything=self._where is None, where=deletes.where),
             parameters={

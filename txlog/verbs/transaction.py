@@ -8,19 +8,29 @@ Rules: spec/commit.md, CON-21.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from txlog.actions.file import Add, Remove
+from txlog.actions.file import Add, Cdc, Remove
 from txlog.commit.attempt import prepare
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation, require_table_writable
+from txlog.data_files.change_files import (
+    RowsOf,
+    deleted_rows,
+    discard_changes,
+    inserted_rows,
+    write_rows_of,
+)
 from txlog.data_files.deletions import deletion_path
 from txlog.data_files.write import discard_files
 from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.tree import Or
 from txlog.fragments.ids import ID_TAG
+from txlog.scan.files import as_fragments, files_at
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 
 Value = TypeVar("Value")
@@ -37,6 +47,8 @@ class Transaction(Operation):
         self._state = base
         self._operations: list[Operation] = []
         self._intents: list[Intent] = []
+        self._states: list[Snapshot] = []  # That each intent was decided on.
+        self._cdc: list[Cdc] = []
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -67,12 +79,32 @@ class Transaction(Operation):
         """
         if base is not self._first:
             self._first = self._state = base
-            self._intents = []
+            self._intents, self._states = [], []
             for operation in self._operations:
                 if not operation.keeps_files:
                     operation.discard()
                 self._decide(operation)
-        return merged(self._intents, base) if self._intents else None
+        if not self._intents:
+            return None
+        return merged(self._with_changes(), base)
+
+    def _with_changes(self) -> list[Intent]:
+        """Return the intents; if one records changes, all of them do."""
+        if len(self._intents) == 1 or not any(intent.cdc for intent in self._intents):
+            return self._intents
+        intents = []
+        self._discard_changes()
+        for state, intent in zip(self._states, self._intents, strict=True):
+            if not intent.cdc:
+                cdc = write_rows_of(self.context, state, _rows_told(self.context, state, intent))
+                self._cdc += cdc
+                intent = replace(intent, cdc=tuple(cdc))
+            intents.append(intent)
+        return intents
+
+    def _discard_changes(self) -> None:
+        cdc, self._cdc = self._cdc, []
+        discard_changes(self.context, cdc)
 
     def _decide(self, operation: Operation) -> None:
         require_table_writable(self._state, removes_rows=operation.removes_rows)
@@ -90,12 +122,14 @@ class Transaction(Operation):
             now_ms=now_ms,
         )
         self._intents.append(intent)
+        self._states.append(self._state)
         self._state = attempt.after
 
     def discard(self) -> None:
         """Delete what all operations wrote."""
         for operation in self._operations:
             operation.discard()
+        self._discard_changes()
 
     def landed(self, intent: Intent) -> None:
         """Delete files that one operation wrote, and a later one of them took out again."""
@@ -108,6 +142,16 @@ class Transaction(Operation):
         unused = [add for add in written if add.path not in committed | removed]
         discard_files(self.context.store, unused)
         self.context.store.delete(sorted(_vector_paths(written) - vectors))
+
+
+def _rows_told(context: Context, state: Snapshot, intent: Intent) -> list[RowsOf]:
+    """Return the rows that an intent's adds and removes tell to have come or gone."""
+    added = {add.path for add in intent.adds}
+    removed = {remove.path for remove in intent.removes if remove.data_change}
+    new = [add for add in intent.adds if add.data_change and add.path not in removed]
+    files = load_files(context.store, state).live
+    gone = as_fragments(files_at(files, removed - added))
+    return [*inserted_rows(new), *deleted_rows(gone)]
 
 
 def _vector_paths(adds: Sequence[Add]) -> set[str]:
@@ -131,6 +175,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         kind=_merged_kind(intents),
         adds=tuple(adds.values()),
         removes=tuple(removes.values()),
+        cdc=tuple(chain.from_iterable(intent.cdc for intent in intents)),
         protocol=_last([intent.protocol for intent in intents]),
         metadata=_last([intent.metadata for intent in intents]),
         domains=tuple(

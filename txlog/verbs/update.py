@@ -76,6 +76,7 @@ class Update(Operation):
             read_version=base.version,
             removes=changes.deletes.removes,
             adds=changes.adds,
+            cdc=changes.cdc,
             reads=Reads(everything=plan.where is None, where=plan.where),
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
             parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},

@@ -142,6 +142,7 @@ class Merge(Operation):
             read_version=base.version,
             removes=changes.deletes.removes,
             adds=changes.adds,
+            cdc=changes.cdc,
             metadata=None if schema == base.schema else evolved(base, schema),
             reads=Reads(everything=plan.where is None, where=plan.where),
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),

@@ -1,0 +1,185 @@
+"""Change data files: what a commit did to rows, where its adds and removes do not tell it.
+
+Without them, readers take the rows of new files for inserted and those of removed files for
+deleted. A commit that has some must have all its changes in them.
+Rules: the Delta protocol, "Change Data Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add, Cdc
+from txlog.arrow import arrow_scalar, pc
+from txlog.commit.context import Context
+from txlog.data_files.write import FileLayout, write_data_files
+from txlog.fragments.deletion_vector import alive_mask
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.log.paths import decode_path
+from txlog.protocol.properties import Properties
+from txlog.scan.engine import map_all
+from txlog.scan.plan import ReadPlan, plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
+
+FOLDER = "_change_data"
+
+ChangeType = Literal["insert", "delete", "update_preimage", "update_postimage"]
+
+_GROUP_BYTES = 256 * 1024 * 1024  # Of files whose changes one worker writes.
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Rows of a fragment, all of which changed in one way."""
+
+    change: ChangeType
+    fragment: Fragment
+    rows: BitMap64 | None  # Positions; None: all that are not deleted.
+
+
+def records_changes(snapshot: Snapshot) -> bool:
+    """Return whether writers of a table must record changes."""
+    return snapshot.is_active("changeDataFeed")
+
+
+def change_layout(snapshot: Snapshot, schema: StructType) -> FileLayout:
+    """Return the layout of change data files: the table's columns, and the type of change."""
+    raw = {
+        name: text
+        for name, text in snapshot.metadata.configuration.items()
+        if name != "delta.dataSkippingStatsColumns"
+    }
+    kind = StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False)
+    return FileLayout(
+        StructType((*schema.fields, kind)),
+        tuple(snapshot.partition_columns),
+        Properties({**raw, "delta.dataSkippingNumIndexedCols": "0"}),
+        folder=FOLDER,
+        prefix="cdc",
+    )
+
+
+def as_changes(rows: pa.RecordBatch, change: ChangeType, layout: FileLayout) -> pa.RecordBatch:
+    """Return rows of the table, in its columns, as rows of a change data file."""
+    schema = arrow_schema(layout.schema)
+    known = set(rows.schema.names)
+    arrays = [
+        rows.column(field.name) if field.name in known else pa.nulls(rows.num_rows, field.type)
+        for field in list(schema)[:-1]
+    ]
+    arrays.append(pa.repeat(arrow_scalar(change), rows.num_rows))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def write_changes(
+    context: Context, batches: Iterable[pa.RecordBatch], layout: FileLayout
+) -> list[Cdc]:
+    """Write rows of changes; if it fails, no file is left."""
+    adds = write_data_files(context.store, batches, layout, effects=context.effects)
+    return [
+        Cdc(path=add.path, partition_values=add.partition_values, size=add.size) for add in adds
+    ]
+
+
+def discard_changes(context: Context, files: Sequence[Cdc]) -> None:
+    """Delete change data files of a commit that certainly failed."""
+    context.store.delete([decode_path(file.path) for file in files])
+
+
+def write_rows_of(
+    context: Context,
+    snapshot: Snapshot,
+    parts: Sequence[RowsOf],
+    *,
+    schema: StructType | None = None,
+) -> list[Cdc]:
+    """Write rows of fragments as changes.
+
+    Parameters
+    ----------
+    schema
+        The table's after the commit. Default: as it is.
+    """
+    layout = change_layout(snapshot, schema or snapshot.schema)
+    plan = plan_scan(snapshot, empty_rows()).reading
+    if schema is not None:
+        plan = replace(plan, columns=schema.fields, needed=schema.fields)
+    write = partial(_write_group, context, plan, layout)
+
+    def undo(written: list[list[Cdc]]) -> None:
+        discard_changes(context, [file for files in written for file in files])
+
+    groups = map_all(context.engine, write, _groups(parts), undo=undo)
+    return [file for files in groups for file in files]
+
+
+def _groups(parts: Sequence[RowsOf]) -> list[list[RowsOf]]:
+    groups: list[list[RowsOf]] = []
+    size = 0
+    for part in parts:
+        more = sum(file.size for file in part.fragment.files)
+        if not groups or size + more > _GROUP_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(part)
+        size += more
+    return groups
+
+
+def _write_group(
+    context: Context, plan: ReadPlan, layout: FileLayout, group: Sequence[RowsOf]
+) -> list[Cdc]:
+    batches = (
+        as_changes(rows, part.change, layout)
+        for part in group
+        for rows in _rows(context, plan, part)
+    )
+    return write_changes(context, batches, layout)
+
+
+def _rows(context: Context, plan: ReadPlan, part: RowsOf) -> Iterator[pa.RecordBatch]:
+    reader = FragmentReader(context.store, plan, part.fragment)
+    deleted = reader.deletions() if part.rows is None else None
+    for start, batch in reader.batches(
+        plan.columns, prune=False, batch_rows=BATCH_ROWS, threads=True, only=part.rows
+    ):
+        if part.rows is None:
+            alive = alive_mask(deleted, start, batch.num_rows)
+            yield batch if alive is None else batch.filter(alive)
+            continue
+        chosen = chosen_rows(part.rows, start, batch)
+        if chosen is not None:
+            yield chosen
+
+
+def chosen_rows(rows: BitMap64, start: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    """Return the rows of a batch that are at some positions; None: there are none."""
+    others = alive_mask(rows, start, batch.num_rows)
+    return None if others is None else batch.filter(pc.invert(others))
+
+
+def inserted_rows(adds: Sequence[Add]) -> list[RowsOf]:
+    """Return the rows of new files as inserted ones."""
+    return [
+        RowsOf(
+            "insert",
+            Fragment(0, (DataFile(add.path, add.size),), partition_values=add.partition_values),
+            None,
+        )
+        for add in adds
+    ]
+
+
+def deleted_rows(fragments: Iterable[Fragment]) -> list[RowsOf]:
+    """Return all rows of fragments as deleted ones."""
+    return [RowsOf("delete", fragment, None) for fragment in fragments]
