@@ -344,3 +344,17 @@ def test_commands_that_change_metadata(path: str, capsys: pytest.CaptureFixture[
     assert as_json(capsys, "constraint", path, "small", "a < 100")["version"] == 5
     assert as_json(capsys, "constraint", path, "small", "--drop")["version"] == 6
     assert run(["constraint", path, "small"]) == 2
+
+
+def test_vacuum(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    txlog.Table(path).overwrite(pa.table({"a": [9], "p": ["x"]}))
+    for file in Path(path).rglob("*.parquet"):
+        os.utime(file, (1, 1))
+    arguments = ("vacuum", path, "--retention-hours", "0", "--no-enforce")
+    listed = as_json(capsys, *arguments)
+    assert (listed["deleted"], len(listed["files"])) == (False, 3)
+    assert run([*arguments]) == 0
+    assert "would delete" in capsys.readouterr().out
+    assert as_json(capsys, *arguments, "--delete")["deleted"] is True
+    assert as_json(capsys, *arguments)["files"] == []
+    assert run(["vacuum", path, "--retention-hours", "0"]) == 1

@@ -125,6 +125,7 @@ def test_upkeep(table: txlog.Table) -> None:
     assert numbers(table) == [1, 1, 2, 2, 3, 3]
     assert table.optimize.compute_statistics(recompute=True).version is None  # The log is right.
     assert table.maintenance.checkpoint() == 3
+    assert set(table.vacuum()["decision"].to_pylist()) == {"keep"}
     assert txlog.Table(table.uri).count() == 6
     assert table.restore(version=0).version == 4
     assert numbers(table) == [1, 2, 3, 4]

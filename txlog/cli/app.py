@@ -388,6 +388,34 @@ def restore(
 
 
 @app.command()
+def vacuum(
+    table: Where,
+    retention_hours: Annotated[
+        float | None, typer.Option(help="Default: the table's own retention, or 7 days.")
+    ] = None,
+    delete_files: Annotated[
+        bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")
+    ] = False,
+    no_enforce: Annotated[
+        bool, typer.Option("--no-enforce", help="Allow a retention below the table's.")
+    ] = False,
+    lite: Annotated[bool, typer.Option(help="Only files that the log says were removed.")] = False,
+    json: Json = False,
+) -> None:
+    """List or delete files that no version within the retention needs."""
+    decided = Table(table).vacuum(retention_hours, not delete_files, not no_enforce, lite=lite)
+    gone = [row for row in decided.to_pylist() if row["decision"] == "delete"]
+    if json:
+        print_json({"deleted": delete_files, "files": [row["file"] for row in gone]})
+        return
+    for row in gone:
+        print_text(row["file"])
+    size = sum(row["bytes"] for row in gone)
+    done = "deleted" if delete_files else "would delete (pass --delete)"
+    print_text(f"{done}: {len(gone)} files, {size} bytes; {decided.num_rows - len(gone)} are kept")
+
+
+@app.command()
 def checkpoint(table: Where, json: Json = False) -> None:
     """Write a checkpoint of the latest version, so that opening is faster."""
     version = Table(table).maintenance.checkpoint()

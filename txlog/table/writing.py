@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
@@ -302,6 +304,57 @@ class Writing(Handle):
             raise
         changes.outcome = self._finish(
             execute(changes.operation, latest, txn=txn, user_metadata=user_metadata)
+        )
+
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = True,
+        enforce_retention_duration: bool = True,
+        *,
+        lite: bool = False,
+    ) -> pa.Table:
+        """Delete files that no version within the retention refers to; by default, only list them.
+
+        Older versions can no longer be read then. Files that a version within the retention needs
+        stay whatever the arguments: data files, deletion vectors, column files. So do files of
+        the log, and files and folders whose names begin with `_` or `.`, apart from change data.
+
+        Parameters
+        ----------
+        retention_hours
+            How long files are kept that no version needs. Default: the table's
+            `delta.deletedFileRetentionDuration`, 7 days if it has none.
+        dry_run
+            Delete nothing.
+        enforce_retention_duration
+            Refuse a retention that is below the table's.
+        lite
+            Look only at files that the log says were removed: quick, but files of writers that
+            failed stay.
+
+        Returns
+        -------
+        pyarrow.Table
+            Each file that was looked at: `file`, `bytes`, `modified_ms`, `decision` (`keep` or
+            `delete`) and `reason`.
+
+        Raises
+        ------
+        InvalidInputError
+            The retention is below the table's.
+        UnsupportedFeatureError
+            The table, or the store, may not be written by txlog.
+        """
+        from txlog.verbs.vacuum import vacuum
+
+        return vacuum(
+            self._context,
+            self._latest(),
+            hours=retention_hours,
+            dry_run=dry_run,
+            enforce=enforce_retention_duration,
+            lite=lite,
         )
 
     def restore(

@@ -1,0 +1,235 @@
+"""What a vacuum deletes and what versions need never meet."""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.effects import Effects
+from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.testing import unsealed
+
+HOUR_MS = 3_600_000
+SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string())])
+
+
+def rows(*ks: int) -> pa.Table:
+    return pa.table({"k": list(ks), "g": ["a b" if k % 2 else "_b" for k in ks]}, SCHEMA)
+
+
+@dataclass
+class Clock:
+    now_ms: int = 1_800_000_000_000
+
+
+@dataclass(frozen=True)
+class Faked(Effects):
+    clock: Clock = field(default_factory=Clock)
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms
+
+
+class World:
+    """A table in a folder whose clock is turned by hand, and what each version held."""
+
+    def __init__(self, root: Path, properties: dict[str, str], partition_by: tuple[str, ...]):
+        self.root, self.clock = root, Clock()
+        self.seen: set[Path] = set()
+        txlog.Table.create(root, SCHEMA, partition_by, properties)
+        self.held: list[tuple[int, list[Any]]] = []  # When each version was made, and its rows.
+        self.note()
+
+    def table(self) -> txlog.Table:
+        table = txlog.Table(self.root)
+        table._context = replace(table._context, effects=Faked(self.clock))
+        return table
+
+    def note(self) -> None:
+        for path in set(self.root.rglob("*")) - self.seen:
+            if path.is_file():
+                seconds = self.clock.now_ms / 1000
+                os.utime(path, (seconds, seconds))
+                self.seen.add(path)
+        for version in range(len(self.held), txlog.Table(self.root).version + 1):
+            table = txlog.Table(self.root, version=version)
+            self.held.append((self.clock.now_ms, content(table)))
+
+    def check(self, hours: float) -> None:
+        """Read all versions that were the latest at a moment within the retention."""
+        since = self.clock.now_ms - hours * HOUR_MS
+        for version, (_, expected) in enumerate(self.held):
+            last = version == len(self.held) - 1
+            if last or self.held[version + 1][0] >= since:
+                assert content(txlog.Table(self.root, version=version)) == expected
+
+
+def content(table: txlog.Table) -> list[Any]:
+    return sorted(map(repr, table.to_arrow().to_pylist()))
+
+
+STEPS: dict[str, Any] = {
+    "append": lambda table: table.append(rows(*range(6))),
+    "append again": lambda table: table.append(rows(7, 8)),
+    "delete": lambda table: table.delete("k % 3 = 1"),
+    "delete more": lambda table: table.delete("k > 4"),
+    "update": lambda table: table.update({"k": "k + 1"}, "k % 2 = 0"),
+    "overwrite": lambda table: table.overwrite(rows(1, 2)),
+    "compact": lambda table: table.optimize.compact(),
+    "checkpoint": lambda table: table.maintenance.checkpoint(),
+    "restore": lambda table: restored(table),
+}
+FORMS = [
+    {},
+    {"delta.enableDeletionVectors": "false"},
+    {"delta.enableChangeDataFeed": "true"},
+    {"txlog.deletionFormat": "lance", "delta.feature.txlog.fragments": "supported"},
+    {"delta.deletedFileRetentionDuration": "interval 30 hours"},
+]
+
+
+def restored(table: txlog.Table) -> None:
+    with suppress(txlog.DataFileError):  # A vacuum took what the version needs.
+        table.restore(max(0, table.version - 2))
+
+
+@pytest.mark.spec("VAC-1", "VAC-2")
+@settings(max_examples=examples(90), deadline=None)
+@given(
+    form=st.sampled_from(FORMS),
+    partition_by=st.sampled_from([(), ("g",)]),
+    steps=st.lists(
+        st.one_of(
+            st.sampled_from(list(STEPS)),
+            st.integers(1, 40),
+            st.tuples(st.sampled_from([0, 10, 24, 60]), st.booleans()),
+        ),
+        min_size=3,
+        max_size=12,
+    ),
+)
+def test_versions_within_the_retention_stay_whole(
+    form: dict[str, str], partition_by: tuple[str, ...], steps: list[Any]
+) -> None:
+    with TemporaryDirectory() as folder:
+        world = World(Path(folder) / "t t", form, partition_by)
+        for step in [*steps, (0, False)]:
+            if isinstance(step, int):
+                world.clock.now_ms += step * HOUR_MS
+            elif isinstance(step, str):
+                world.clock.now_ms += 1000
+                STEPS[step](world.table())
+                world.note()
+            else:
+                hours, lite = step
+                world.clock.now_ms += 1000
+                table = world.table()
+                listed = table.vacuum(hours, True, False, lite=lite)
+                done = table.vacuum(hours, False, False, lite=lite)
+                assert done == listed
+                gone = done.filter(pa.compute.equal(done["decision"], "delete"))["file"]
+                assert not any((world.root / name).exists() for name in gone.to_pylist())
+                world.check(hours)
+        left = {
+            path.relative_to(world.root).as_posix()
+            for path in world.root.rglob("*")
+            if path.is_file() and "_delta_log" not in path.parts
+        }
+        listed = txlog.Table(world.root).vacuum(0, True, False)
+        assert set(listed["file"].to_pylist()) == left
+
+
+@pytest.mark.spec("VAC-1", "VAC-2", "VAC-3")
+def test_deltalake_would_delete_the_same_files(tmp_path: Path) -> None:
+    table = txlog.Table.create(
+        tmp_path / "t", SCHEMA, ("g",), {"delta.enableDeletionVectors": "false"}
+    )
+    table.append(rows(*range(10)))
+    table.delete("k = 3")
+    table.overwrite(rows(1, 2))
+    for name in (
+        "orphan.parquet",
+        "_hidden.parquet",
+        "_temp/x.parquet",
+        ".dot/x",
+        "g=_b/y.parquet",
+    ):
+        path = tmp_path / "t" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    for path in (tmp_path / "t").rglob("*"):
+        os.utime(path, (1, 1))
+    other = deltalake.DeltaTable(tmp_path / "t")
+    theirs = other.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    ours = table.vacuum(0, enforce_retention_duration=False)
+    gone = ours.filter(pa.compute.equal(ours["decision"], "delete"))["file"].to_pylist()
+    assert sorted(gone) == sorted(theirs)
+    assert {"orphan.parquet", "g=_b/y.parquet"} < set(gone)
+    before = content(table)
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False) == ours
+    assert content(txlog.Table(table.uri)) == before
+    assert (tmp_path / "t" / "_hidden.parquet").exists()
+    assert (tmp_path / "t" / "_temp" / "x.parquet").exists()
+
+
+@pytest.mark.spec("VAC-4")
+def test_a_short_retention_is_refused(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", rows(1))
+    with pytest.raises(InvalidInputError, match="168 hours"):
+        table.vacuum(167)
+    with pytest.raises(InvalidInputError, match="from 0"):
+        table.vacuum(-1, enforce_retention_duration=False)
+    with pytest.raises(InvalidTypeError, match="a number"):
+        table.vacuum("7 days")  # type: ignore[arg-type]
+    assert table.vacuum(168)["decision"].to_pylist() == ["keep"]
+    table.alter.set_properties({"delta.deletedFileRetentionDuration": "interval 1 hour"})
+    assert table.vacuum(1).num_rows == 1
+
+
+@pytest.mark.spec("VAC-5")
+def test_files_that_a_restore_brings_back_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = txlog.write(tmp_path / "t", rows(1, 2, 3))
+    table.overwrite(rows(4))
+    for path in (tmp_path / "t").rglob("*.parquet"):
+        os.utime(path, (1, 1))
+    from txlog.verbs import vacuum as module
+
+    found, calls = module.decide, []
+
+    def decide(*given: Any) -> pa.Table:
+        calls.append(given)
+        if len(calls) == 1:
+            txlog.Table(table.uri).restore(0)
+        return found(*given)
+
+    monkeypatch.setattr(module, "decide", decide)
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(calls) == 2
+    assert sorted(txlog.Table(table.uri).to_arrow()["k"].to_pylist()) == [1, 2, 3]
+
+
+def test_absolute_paths_below_the_table(tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    table = txlog.write(root, rows(1))
+    (name,) = [path.name for path in root.glob("*.parquet")]
+    commit = root / "_delta_log" / f"{0:020d}.json"
+    text = commit.read_bytes().replace(
+        b'"path":"' + name.encode(), f'"path":"file://{root}/{name}'.encode()
+    )
+    commit.write_bytes(unsealed(text))
+    os.utime(root / name, (1, 1))
+    table = txlog.Table(root)
+    assert table.count() == 1
+    assert table.vacuum(0, enforce_retention_duration=False)["decision"].to_pylist() == ["keep"]
