@@ -85,7 +85,7 @@ def test_a_default_holds_for_fragments_of_workers_and_merges(tmp_path: Path) -> 
     ("kind", "default"),
     [
         ("timestamp", "current_timestamp()"),
-        ("string", "upper('a')"),
+        ("string", "soundex('a')"),
         ("long", "'no number'"),
         ("byte", "300"),
         ("long", "x + 1"),

@@ -10,9 +10,12 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 from txlog.errors import InvalidInputError
+from txlog.expressions.functions import bound_call
 from txlog.expressions.tree import (
     And,
     Arithmetic,
+    Call,
+    Case,
     Cast,
     Column,
     Comparator,
@@ -33,6 +36,7 @@ from txlog.expressions.types import (
     TIMESTAMPS,
     VOID,
     arithmetic_type,
+    common_type,
     is_castable,
     is_number,
     primitive_name,
@@ -92,6 +96,10 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (operand,)
         case In(operand, values):
             return (operand, *values)
+        case Call(_, args):
+            return args
+        case Case(branches, default):
+            return (*(part for branch in branches for part in branch), default)
     return ()
 
 
@@ -137,7 +145,27 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))
         case Cast(operand, kind):
             return _cast(_bound(operand, schema), kind)
+        case Call(name, args):
+            typed = [_bound(arg, schema) for arg in args]
+            kind = bound_call(name, typed)
+            return Call(name, tuple(one for one, _ in typed), kind), kind
+        case Case(branches, default):
+            return _case(branches, default, schema)
     raise _bad(f"{type(node).__name__} is no expression")
+
+
+def _case(
+    branches: tuple[tuple[Expression, Expression], ...], default: Expression, schema: StructType
+) -> tuple[Case, DataType]:
+    """Return a CASE whose values are of one type."""
+    conditions = [_truth(condition, schema) for condition, _ in branches]
+    values = [_bound(value, schema) for _, value in branches]
+    last, last_kind = _bound(default, schema)
+    kind = common_type([*(kind for _, kind in values), last_kind])
+    if kind is None:
+        raise _bad("the values of CASE are not of one type")
+    pairs = tuple(zip(conditions, (value for value, _ in values), strict=True))
+    return Case(pairs, last, kind), kind
 
 
 def _truth(node: Expression, schema: StructType) -> Expression:

@@ -6,13 +6,17 @@ import re
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import InvalidInputError
+from txlog.expressions.functions import call, cast_number
 from txlog.expressions.tree import (
     And,
     Arithmetic,
+    Call,
+    Case,
     Cast,
     Column,
     Comparison,
@@ -90,7 +94,46 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
             return _arithmetic(op, _value(left, data), _value(right, data))
         case Cast(operand, kind):
             return _cast(_value(operand, data), arrow_type(kind))
+        case Call(name, args, kind):
+            assert kind is not None
+            return call(name, [_value(arg, data) for arg in args], arrow_type(kind))
+        case Case(branches, default, kind):
+            assert kind is not None
+            return _case(branches, default, arrow_type(kind), data)
     raise TypeError(f"{type(node).__name__} cannot be evaluated")
+
+
+def _case(
+    branches: tuple[tuple[Expression, Expression], ...],
+    default: Expression,
+    kind: pa.DataType,
+    data: pa.RecordBatch | pa.Table,
+) -> Any:
+    """Compute each value for the rows that it is taken of alone: for others it may not exist."""
+    left = arrow_array(np.arange(data.num_rows))
+    rows, places, parts = data, [], []
+    for condition, value in branches:
+        true = is_true(condition, rows)
+        if isinstance(true, pa.Scalar):
+            true = pa.repeat(true, rows.num_rows)
+        others = pc.invert(true)
+        places.append(left.filter(_one_array(true)))
+        parts.append(_of_rows(value, kind, rows.filter(true)))
+        rows, left = rows.filter(others), left.filter(_one_array(others))
+    places.append(left)
+    parts.append(_of_rows(default, kind, rows))
+    return pa.concat_arrays(parts).take(pc.sort_indices(pa.concat_arrays(places)))
+
+
+def _one_array(values: Any) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+
+
+def _of_rows(node: Expression, kind: pa.DataType, data: pa.RecordBatch | pa.Table) -> pa.Array:
+    value = _value(node, data)
+    if isinstance(value, pa.Scalar):
+        value = pa.repeat(value, data.num_rows)
+    return cast_number(_one_array(value), kind)
 
 
 def _cast(value: Any, kind: pa.DataType) -> Any:

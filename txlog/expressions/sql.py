@@ -9,9 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.expressions.calls import converted_call
 from txlog.expressions.tree import (
     And,
     Arithmetic,
+    Call,
+    Case,
     Cast,
     Column,
     Comparison,
@@ -178,7 +181,10 @@ def _converted(node: Any, depth: int) -> Expression:
         return _cast(node, sub)
     if kind in (exp.Column, exp.Dot, exp.Identifier):
         return Column(tuple(_names(node)))
-    return _literal(node)
+    if kind is exp.Concat and all(part.is_string for part in node.expressions):
+        return _literal(node)
+    called = converted_call(node, sub)
+    return _literal(node) if called is None else called
 
 
 def _chain(node: Any, kind: type[Any]) -> list[Any]:
@@ -367,7 +373,24 @@ def _sql(node: Expression) -> str:
             return f"({_sql(operand)} LIKE {_quoted(pattern)})"
         case Cast(operand, kind):
             return f"CAST({_sql(operand)} AS {_type(kind)})"
+        case Call() | Case():
+            return _call_text(node)
     raise TypeError(f"{type(node).__name__} has no SQL text")
+
+
+def _call_text(node: Call | Case) -> str:
+    if isinstance(node, Case):
+        branches = " ".join(f"WHEN {_sql(when)} THEN {_sql(then)}" for when, then in node.branches)
+        return f"CASE {branches} ELSE {_sql(node.default)} END"
+    args = [_sql(arg) for arg in node.args]
+    match node.name:
+        case "div":
+            return f"({args[0]} div {args[1]})"
+        case "map_value":
+            return f"{args[0]}[{args[1]}]"
+        case "date_trunc":
+            return f"date_trunc({args[1]}, {args[0]})"
+    return f"{node.name}({', '.join(args)})"
 
 
 def quote_name(name: str) -> str:

@@ -203,6 +203,24 @@ class Cast(Expression):
     type: DataType
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Call(Expression):
+    """A function of values; `txlog.expressions.functions` has them by name."""
+
+    name: str
+    args: tuple[Expression, ...]
+    type: DataType | None = None  # Known once bound.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Case(Expression):
+    """The value of the first branch whose condition is true."""
+
+    branches: tuple[tuple[Expression, Expression], ...]  # Conditions, and values.
+    default: Expression
+    type: DataType | None = None  # Known once bound.
+
+
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 

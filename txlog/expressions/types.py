@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 BOOLEAN = PrimitiveType("boolean")
@@ -46,6 +48,40 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
     if isinstance(kind, DecimalType):
         return kind
     return DecimalType(19, 0) if primitive_name(kind) in INTEGERS else None
+
+
+def common_type(kinds: Sequence[DataType]) -> DataType | None:
+    """Return the type that holds values of all types without loss of kind; None: there is none.
+
+    Whole numbers together with others are as in sums.
+    """
+    known = [kind for kind in kinds if kind != VOID]
+    if not known:
+        return VOID
+    result = known[0]
+    for kind in known[1:]:
+        if kind == result:
+            continue
+        if not (is_number(kind) and is_number(result)):
+            return None
+        names = {primitive_name(kind), primitive_name(result)}
+        if names <= INTEGERS:
+            order = list(WHOLE_NUMBERS)
+            result = max(kind, result, key=lambda one: order.index(primitive_name(one)))
+        elif names & FLOATS:
+            result = DOUBLE
+        else:
+            result = _common_decimal(kind, result)
+    return result
+
+
+def _common_decimal(one: DataType, other: DataType) -> DataType:
+    a, b = _as_decimal(one), _as_decimal(other)
+    assert a is not None
+    assert b is not None
+    scale = max(a.scale, b.scale)
+    precision = max(a.precision - a.scale, b.precision - b.scale) + scale
+    return DecimalType(precision, scale) if precision <= 38 else DOUBLE
 
 
 def is_castable(have: DataType, kind: DataType) -> bool:
