@@ -219,7 +219,20 @@ def change_statistics(held: txlog.Table) -> None:
     held.optimize.compute_statistics(["x", "g"])
 
 
+def change_rows(held: txlog.Table) -> None:
+    held.update({"x": "x + 1000"}, "x % 3 = 0")
+    source = held.to_arrow(where="x < 20").append_column("new", pa.array([1.5] * 13))
+    more = source.slice(0, 1).set_column(0, "x", pa.array([5000], source["x"].type))
+    merger = held.merge(
+        pa.concat_tables([source, more]), "target.x = source.x", schema_mode="merge"
+    )
+    merger.when_matched_delete("source.x < 5").when_matched_update_all()
+    merger.when_not_matched_insert_all().execute()
+
+
 CHANGES = {
+    "update and merge": (change_rows, {"delta.enableChangeDataFeed": "true"}),
+    "update and merge by rewriting": (change_rows, {"delta.enableDeletionVectors": "false"}),
     "delete": (change_delete, {}),
     "delete by rewriting": (change_delete, {"delta.enableDeletionVectors": "false"}),
     "columns": (change_columns, {}),

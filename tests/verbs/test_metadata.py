@@ -341,3 +341,20 @@ def test_one_field_changes_and_no_other(kinds: list[Any], data: st.DataObject) -
     if isinstance(field.type, StructType):
         wider = with_new_field(schema, path, StructField("new", PrimitiveType("long")))
         assert set(paths_of(wider)) == {*paths_of(schema), (*path, "new")}
+
+
+def test_a_commit_notes_fields_of_ones_own(table: txlog.Table) -> None:
+    table.append(rows(4), user_metadata={"job": "nightly", "run id": "7"})
+    (entry,) = table.history(1)
+    assert (entry["job"], entry["run id"], entry.get("userMetadata")) == ("nightly", "7", None)
+    theirs = deltalake.DeltaTable(table.uri).history(1)[0]
+    assert (theirs["job"], theirs["run id"]) == ("nightly", "7")
+    with table.transaction(user_metadata={"job": "two"}) as tx:
+        tx.delete("x = 4")
+        tx.append(rows(5))
+    assert table.history(1)[0]["job"] == "two"
+    for name in ("operation", "readVersion", "read_version", "txlogCrc32", "model_extra"):
+        with pytest.raises(InvalidInputError, match="commits note"):
+            table.append(rows(4), user_metadata={name: "x"})
+    with pytest.raises(InvalidInputError, match="mapping of text to text"):
+        table.append(rows(4), user_metadata={"job": 1})  # type: ignore[dict-item]

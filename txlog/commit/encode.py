@@ -5,7 +5,7 @@ Rules: the Delta protocol, "Row Tracking"; spec/fragments.md, FRG-30 and FRG-31.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,11 +179,21 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
     return given, highest
 
 
+COMMIT_INFO_NAMES = frozenset(
+    {"userId", "userName", "version", "model_extra"}
+    | {name for field in CommitInfo.fields for name in (field.name, field.alias)}
+)
+"""Fields of `commitInfo` that have a meaning."""
+
+
 def _commit_info(
     intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str, row_ids: RowIds | None
 ) -> CommitInfo:
     tracked = row_ids is not None and row_ids.enabled
+    noted = intent.user_metadata
+    own = dict(noted) if isinstance(noted, Mapping) else {}
     return CommitInfo(
+        **own,
         timestamp=timestamp_ms,
         operation=intent.operation,
         operation_parameters={
@@ -196,7 +206,7 @@ def _commit_info(
         isolation_level=intent.isolation,
         is_blind_append=intent.is_blind_append,
         engine_info=f"txlog/{__version__}",
-        user_metadata=intent.user_metadata,
+        user_metadata=noted if isinstance(noted, str) else None,
         tags={PRESERVED_TAG: "true"} if tracked else None,
         txn_id=txn_id,
         in_commit_timestamp=timestamp_ms if stamped else None,

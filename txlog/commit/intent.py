@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.expressions.tree import Expression
+
+UserMetadata: TypeAlias = "str | Mapping[str, str]"
+"""What a caller lets a commit note: text, or texts by names of their own."""
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
@@ -71,7 +74,7 @@ class Intent:
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
-    user_metadata: str | None = None
+    user_metadata: UserMetadata | None = None
 
     @property
     def is_blind_append(self) -> bool:

@@ -22,10 +22,12 @@ from txlog.commit.app_versions import (
     txn_action,
 )
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent
+from txlog.commit.encode import COMMIT_INFO_NAMES
+from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.errors import (
     CommitConflictError,
+    InvalidInputError,
     InvalidTypeError,
     OutcomeUnknownError,
     RetriesExhaustedError,
@@ -104,7 +106,7 @@ def execute(
     snapshot: Snapshot,
     *,
     txn: AnyAppVersion | None = None,
-    user_metadata: str | None = None,
+    user_metadata: UserMetadata | None = None,
 ) -> Done:
     """Commit an operation on top of a snapshot, or of a later version if the winners permit.
 
@@ -116,7 +118,7 @@ def execute(
         An application's version. If the table records it already, nothing is done. Otherwise it is
         recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
-        Text that the commit notes.
+        Text that the commit notes; or texts by names, which become fields of `commitInfo`.
 
     Raises
     ------
@@ -160,7 +162,7 @@ class _Attempts:
 
     operation: Operation
     txn: AnyAppVersion | None
-    user_metadata: str | None
+    user_metadata: UserMetadata | None
 
     def until_done(self, base: Snapshot) -> Done | Committed:
         """Return the commit; or what was done, if nothing was committed."""
@@ -249,18 +251,32 @@ def skip_recorded(
     return Done(Outcome(name, None, skipped=True), snapshot) if is_recorded(snapshot, txn) else None
 
 
-def require_user_metadata(text: object) -> None:
-    """Raise unless the text that a commit is to note is text, or None.
+def require_user_metadata(given: object) -> None:
+    """Raise unless what a commit is to note is text, a mapping of texts, or None.
 
     Raises
     ------
     InvalidTypeError
         It is something else.
+    InvalidInputError
+        A name of the mapping has a meaning in `commitInfo`.
     """
-    if text is not None and not isinstance(text, str):
+    if isinstance(given, Mapping) and all(
+        isinstance(part, str) for item in given.items() for part in item
+    ):
+        taken = sorted(COMMIT_INFO_NAMES & given.keys())
+        if taken:
+            raise InvalidInputError(
+                argument="user_metadata",
+                field=taken[0],
+                reason=f"commits note {taken[0]} themselves",
+                remedy="Choose another name",
+            )
+        return
+    if given is not None and not isinstance(given, str):
         raise InvalidTypeError(
             argument="user_metadata",
-            reason=f"text was expected, not {type(text).__name__}",
+            reason=f"text, or a mapping of text to text, was expected, not {type(given).__name__}",
             remedy="Pass text, such as json.dumps(value)",
         )
 

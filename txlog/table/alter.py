@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
     from txlog.schema.types import DataType
@@ -27,7 +28,7 @@ class TableAlter:
         *,
         read_columns: Sequence[str] | None = None,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Add columns, with values for all rows or null, in one commit that rewrites no data file.
 
@@ -72,7 +73,7 @@ class TableAlter:
         *,
         read_columns: Sequence[str] | None = None,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give columns other values in all rows; as `add_columns` otherwise.
 
@@ -93,7 +94,7 @@ class TableAlter:
         columns: Sequence[str] | str,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Take columns out of the table, in one commit that rewrites no data file.
 
@@ -116,7 +117,7 @@ class TableAlter:
         properties: Mapping[str, str],
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Set table properties; the protocol gets the features that they turn on.
 
@@ -140,7 +141,7 @@ class TableAlter:
         *,
         if_exists: bool = False,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Take table properties away, so that they have their defaults.
 
@@ -162,7 +163,7 @@ class TableAlter:
         constraints: Mapping[str, str | Expression],
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Add CHECK constraints, such as `{"positive": "x > 0"}`, that all rows must satisfy.
 
@@ -188,7 +189,7 @@ class TableAlter:
         *,
         raise_if_not_exists: bool = True,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Drop a CHECK constraint.
 
@@ -207,7 +208,7 @@ class TableAlter:
         description: str | None,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give the table another description; None takes it away."""
         from txlog.verbs.metadata import Describe
@@ -220,7 +221,7 @@ class TableAlter:
         name: str | None,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give the table another name in its metadata; None takes it away."""
         from txlog.verbs.metadata import Describe
@@ -233,7 +234,7 @@ class TableAlter:
         metadata: Mapping[str, str | None],
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Set texts of a column's metadata, such as `{"comment": "in minutes"}`.
 
@@ -257,7 +258,7 @@ class TableAlter:
         nullable: bool = True,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Let a column be null, or forbid it; then the rows that are there are checked first.
 
@@ -276,7 +277,7 @@ class TableAlter:
         type: pa.DataType | DataType,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give a column a wider type, such as int64 for int32; data files stay as they are.
 
@@ -298,7 +299,7 @@ class TableAlter:
         *,
         first: bool = False,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Move a column, or a field of a struct, among those beside it. Default: to the end.
 
@@ -328,7 +329,7 @@ class TableAlter:
         self,
         column: str,
         txn: AppVersion | None,
-        user_metadata: str | None,
+        user_metadata: UserMetadata | None,
         **changes: Any,
     ) -> Outcome:
         from txlog.verbs.metadata import ChangeColumn
@@ -340,7 +341,7 @@ class TableAlter:
         self,
         *features: str,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """List table features in the protocol, in one commit; engines without them are shut out.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.context import Context
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Operation, Outcome
     from txlog.fragments.sequence import FragmentSequence
     from txlog.reconcile.files import FileState
@@ -91,7 +92,7 @@ class Handle:
         return refresh(self._context.store, self._snapshot)
 
     def _run(
-        self, operation: Operation, txn: AppVersion | None, user_metadata: str | None
+        self, operation: Operation, txn: AppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:
         """Execute an operation on the latest version, and move to the version that it made."""
         from txlog.commit.operation import execute

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.table.handle import Handle
     from txlog.table.reading import Where
@@ -28,7 +29,7 @@ class TableOptimize:
         max_deleted_fraction: float = 0.05,
         max_column_files: int = 8,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Rewrite small files, and files with many deleted rows, into fewer; no row changes.
 
@@ -78,7 +79,7 @@ class TableOptimize:
         where: Where = None,
         recompute: bool = False,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give files the statistics that their writers left out; no row changes.
 

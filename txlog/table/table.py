@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Outcome
     from txlog.log.catalog import CatalogCommits
     from txlog.schema.types import StructType
@@ -133,7 +134,7 @@ class Table(About, Reading, Writing):
         name: str | None = None,
         description: str | None = None,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> Table:

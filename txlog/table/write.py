@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.commit.app_versions import AppVersion, require_app_version
 from txlog.commit.context import Context
+from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_names, write_options
@@ -47,7 +48,7 @@ def write(
     description: str | None = None,
     target_file_bytes: int | None = None,
     max_rows_per_file: int | None = None,
-    user_metadata: str | None = None,
+    user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
 ) -> Table:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
@@ -38,7 +39,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Add rows, in one commit.
 
@@ -52,7 +53,8 @@ class Writing(Handle):
             `(app_id, version)`: if the table records that version of the application, or a later
             one, nothing is written and the outcome says `skipped`. Else the commit records it.
         user_metadata
-            Text to note in the commit.
+            Text to note in the commit; or a mapping of names to texts, such as
+            `{"job": "nightly"}`, which become fields of the commit's `commitInfo`.
 
         Raises
         ------
@@ -78,7 +80,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Replace all rows, those of a predicate, or those of the data's partitions.
 
@@ -112,7 +114,7 @@ class Writing(Handle):
         where: Where,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Delete the rows that a predicate is true of; None deletes all rows.
 
@@ -141,7 +143,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give rows other values, in one commit::
 
@@ -194,7 +196,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> TableMerger:
         """Update, delete and insert rows by the rows of a source, in one commit::
 
@@ -246,7 +248,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Update the rows whose key the source has, and insert its other rows.
 
@@ -273,7 +275,7 @@ class Writing(Handle):
 
     @contextmanager
     def transaction(
-        self, *, txn: AppVersion | None = None, user_metadata: str | None = None
+        self, *, txn: AppVersion | None = None, user_metadata: UserMetadata | None = None
     ) -> Iterator[TableTransaction]:
         """Put several changes into one version::
 
@@ -363,7 +365,7 @@ class Writing(Handle):
         timestamp: str | datetime | int | None = None,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Make a new version that is what an older one was: rows, schema, properties.
 
@@ -393,7 +395,7 @@ class Writing(Handle):
         operation: Operation.Base,
         *,
         txn: AppVersion | None = None,
-        user_metadata: str | None = None,
+        user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Commit fragments that workers wrote (`txlog.write_fragments`, `TableFragment`).
 

@@ -16,7 +16,7 @@ from txlog.commit.app_versions import (
     txn_action,
 )
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent
+from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
 from txlog.data_files.constraints import constraints_of
@@ -163,7 +163,7 @@ def create(
     name: str | None = None,
     description: str | None = None,
     txn: AnyAppVersion | None = None,
-    user_metadata: str | None = None,
+    user_metadata: UserMetadata | None = None,
 ) -> Done:
     """Make an empty table: its version 0.
 
@@ -210,7 +210,7 @@ def write_new_table(
     allow_existing: bool,
     where: Expression | None = None,
     txn: AnyAppVersion | None = None,
-    user_metadata: str | None = None,
+    user_metadata: UserMetadata | None = None,
 ) -> Done | None:
     """Create a table that holds data in its version 0.
 
@@ -255,7 +255,7 @@ def commit_new_table(
     adds: Sequence[Add],
     *,
     txn: AnyAppVersion | None,
-    user_metadata: str | None,
+    user_metadata: UserMetadata | None,
     allow_existing: bool,
     stated: Callable[[Intent], Intent] = lambda intent: intent,
 ) -> Done | None:
