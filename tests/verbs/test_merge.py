@@ -326,6 +326,16 @@ def test_keys_of_two_types(tmp_path: Path) -> None:
     assert outcome.metrics["numTargetRowsDeleted"] == 1
 
 
+def test_days_and_moments_as_keys(tmp_path: Path) -> None:
+    days = [date(2024, 1, day) for day in (1, 2, 3)]
+    table = txlog.write(tmp_path / "t", pa.table({"day": days, "v": [0, 0, 0]}))
+    moments = [datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 3, 12, tzinfo=UTC)]
+    source = pa.table({"at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    outcome = table.merge(source, "target.day = source.at").when_matched_delete().execute()
+    assert outcome.metrics["numTargetRowsDeleted"] == 1
+    assert sorted(table.to_arrow()["day"].to_pylist()) == [days[0], days[2]]
+
+
 def test_many_keys_of_many_columns(tmp_path: Path) -> None:
     """More combinations than a number can count are renumbered."""
     names = [f"c{n}" for n in range(8)]

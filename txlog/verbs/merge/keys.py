@@ -14,6 +14,7 @@ from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.expressions.types import is_number
 from txlog.schema.arrow import arrow_type
 from txlog.verbs.merge.condition import Condition, Key, Sides, by_own_names
 from txlog.verbs.merge.source import MergeSource
@@ -191,6 +192,9 @@ def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expre
             continue
         if column.distinct.null_count or pa.types.is_floating(column.kind):
             continue  # A null or NaN is in no range.
+        own_kind = target.type
+        if own_kind is None or not (is_number(own_kind) or arrow_type(own_kind) == column.kind):
+            continue  # A moment of a day is no constant of a date.
         own = by_own_names(target, sides)
         parts.append(_within(own, column.distinct))
     if not parts:
