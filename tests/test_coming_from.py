@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
@@ -34,8 +35,11 @@ def names(folder: Path) -> dict[str, Any]:
     wide = txlog.write(
         folder / "wide", ROWS, properties={"delta.feature.txlog.fragments": "supported"}
     )
+    (folder / "plain").mkdir()
+    pq.write_table(ROWS, folder / "plain" / "a.parquet")
     return {
         "txlog": txlog,
+        "folder": folder / "plain",
         "t": table,
         "wide": wide,
         "uri": table.uri,

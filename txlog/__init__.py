@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment
     from txlog.table.table import Table
-    from txlog.table.write import write, write_fragments
+    from txlog.table.write import convert_to_delta, write, write_fragments
     from txlog.variant.arrays import variant_to_json, variant_to_python
     from txlog.verbs.capabilities import Capability
     from txlog.verbs.fragments.operations import Operation
@@ -91,6 +91,7 @@ __all__ = [
     "UnsupportedFeatureError",
     "__version__",
     "col",
+    "convert_to_delta",
     "lit",
     "variant_to_json",
     "variant_to_python",
@@ -132,6 +133,7 @@ _HOMES = {
     "TxlogWarning": "errors",
     "UnsupportedFeatureError": "errors",
     "col": "expressions.tree",
+    "convert_to_delta": "table.write",
     "lit": "expressions.tree",
     "variant_to_json": "variant.arrays",
     "variant_to_python": "variant.arrays",

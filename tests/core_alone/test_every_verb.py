@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import txlog
@@ -86,6 +87,13 @@ def test_scans(table: txlog.Table) -> None:
     explanation = scan.explain()
     assert isinstance(explanation, txlog.Explanation)
     assert "1 of 3" in str(explanation) or explanation.files_to_read == 1
+
+
+def test_converting(tmp_path: Path) -> None:
+    (tmp_path / "p=1").mkdir()
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "p=1" / "a.parquet")
+    table = txlog.convert_to_delta(tmp_path)
+    assert table.to_arrow().to_pylist() == [{"n": 1, "p": 1}, {"n": 2, "p": 1}]
 
 
 def test_changing_rows(table: txlog.Table) -> None:

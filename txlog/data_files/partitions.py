@@ -14,7 +14,7 @@ from txlog.stats.partition import code_partition_values
 
 Values = tuple[str | None, ...]
 
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 255  # Longest name of a folder on common file systems.
 
@@ -28,7 +28,7 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
     The root is used if the name would be too long, or would make the folder a hidden one.
     """
     steps = [
-        f"{_escaped(name)}={_NULL if value is None else _escaped(value)}"
+        f"{_escaped(name)}={NULL_FOLDER if value is None else _escaped(value)}"
         for name, value in values.items()
     ]
     if any(step.startswith(("_", ".")) or len(step.encode()) > _NAME_BYTES for step in steps):

@@ -13,7 +13,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import as_names, write_options
+from txlog.data_files.options import as_names, as_schema, write_options
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.fragments.metadata import FragmentMetadata
@@ -179,6 +179,77 @@ def require_same(
             reason=f"the table has other values of {', '.join(other)}",
             remedy="Leave them out; only a new table can be given properties",
         )
+
+
+def convert_to_delta(
+    uri: str | os.PathLike[str],
+    partition_by: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    mode: Literal["error", "ignore"] = "error",
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    collect_stats: bool = True,
+    txn: AppVersion | None = None,
+    user_metadata: UserMetadata | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
+) -> Table:
+    """Make a table of the Parquet files below a folder, and return it; no data is written.
+
+    Files may lack columns that others have; a column has one type in all of them. Folders such as
+    `day=2024-01-01` are partitions. Files and folders that begin with `_` or `.` are left out.
+
+    Parameters
+    ----------
+    partition_by
+        The partition columns with their types. Default: those that the folders name, as whole
+        numbers, dates or text.
+    mode
+        `ignore` returns a table that is there already.
+    collect_stats
+        Give the files statistics, in a second commit.
+
+    The other arguments are those of `write`.
+
+    Raises
+    ------
+    AlreadyExistsError
+        There is a table already.
+    NotFoundError
+        There is no Parquet file.
+    SchemaMismatchError
+        A column has two types; both files are named. Nothing was committed.
+    InvalidInputError
+        The folders name other partition columns, or a value is not of the type.
+    """
+    from txlog.verbs.convert import convert
+
+    if mode not in ("error", "ignore"):
+        raise InvalidInputError(
+            argument="mode", reason=f"{mode!r} is not error or ignore", remedy="Choose one of them"
+        )
+    store = open_store(uri, storage_options)
+    context = Context(store, engine=engine or threads_for(store))
+    if mode == "ignore" and Table.exists(uri, storage_options):
+        return Table(uri, storage_options=storage_options, engine=engine)
+    schema = None
+    if partition_by is not None:
+        arrow = partition_by if isinstance(partition_by, pa.Schema) else pa.schema(partition_by)
+        schema = as_schema(arrow)
+    done = convert(
+        context,
+        partition_by=schema,
+        properties=properties,
+        name=name,
+        description=description,
+        txn=txn,
+        user_metadata=user_metadata,
+    )
+    table = Table._made(context, done)
+    if collect_stats:
+        table.optimize.compute_statistics()
+    return table
 
 
 def write_fragments(

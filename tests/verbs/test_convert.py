@@ -1,0 +1,137 @@
+"""Folders of Parquet files become tables, held against what another engine makes of them."""
+
+import shutil
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+from txlog.errors import (
+    AlreadyExistsError,
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+)
+
+
+def put(folder: Path, name: str, **columns: Any) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def rows(table: Any) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in table.to_pylist())
+
+
+def test_a_plain_folder(tmp_path: Path) -> None:
+    put(tmp_path, "a.parquet", x=[1, 2], t=["a", None])
+    put(tmp_path, "deep/er/b c%.parquet", x=[3], new=[1.5])
+    put(tmp_path, "_hidden/c.parquet", x=["other"])
+    put(tmp_path, ".d.parquet", x=["other"])
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "note.txt").write_text("x")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
+    table = txlog.convert_to_delta(tmp_path, name="n", properties={"owner": "me"})
+    assert rows(table.to_arrow()) == rows(
+        pa.table({"x": [1, 2, 3], "t": ["a", None, None], "new": [None, None, 1.5]})
+    )
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == before
+    assert (table.metadata.name, table.properties["owner"]) == ("n", "me")
+    assert table.scan(where="x > 2").explain().files_to_read == 1
+    assert table.history()[-1]["operation"] == "CONVERT"
+    with pytest.raises(AlreadyExistsError):
+        txlog.convert_to_delta(tmp_path)
+    assert txlog.convert_to_delta(tmp_path, mode="ignore").version == table.version
+
+
+KINDS = pa.schema([("day", pa.date32()), ("p", pa.string()), ("k", pa.int64())])
+
+
+def hive(folder: Path, texts: list[str | None]) -> pa.Table:
+    """Write a hive-partitioned folder with pyarrow, and return its rows."""
+    data = pa.table(
+        {
+            "x": range(8),
+            "day": [date(2024, 1, 1 + n % 2) for n in range(8)],
+            "p": [texts[n % 4] for n in range(8)],
+            "k": [n % 3 for n in range(8)],
+        }
+    )
+    partitioning = ds.partitioning(KINDS, flavor="hive")
+    ds.write_dataset(data, folder, format="parquet", partitioning=partitioning)
+    return data
+
+
+@pytest.mark.parametrize("given", [None, KINDS])
+def test_hive_partitions_with_odd_values(tmp_path: Path, given: pa.Schema | None) -> None:
+    data = hive(tmp_path, ["a b", "ü/%", None, "="])
+    table = txlog.convert_to_delta(tmp_path, given)
+    assert table.partition_columns == ["day", "p", "k"]
+    assert rows(table.to_arrow()) == rows(data)
+    assert table.to_arrow(where="p = 'ü/%' AND k = 1").num_rows == 1
+
+
+def test_deltalake_converts_the_same(tmp_path: Path) -> None:
+    hive(tmp_path / "ours", ["a", "b", "c", "d"])
+    shutil.copytree(tmp_path / "ours", tmp_path / "theirs")
+    table = txlog.convert_to_delta(
+        tmp_path / "ours", KINDS, properties={"delta.enableDeletionVectors": "false"}
+    )
+    deltalake.convert_to_deltalake(
+        str(tmp_path / "theirs"),
+        partition_by=deltalake.Schema.from_arrow(KINDS),
+        partition_strategy="hive",
+    )
+    theirs = deltalake.DeltaTable(tmp_path / "theirs").to_pyarrow_table()
+    assert rows(theirs) == rows(table.to_arrow())
+    assert rows(deltalake.DeltaTable(table.uri).to_pyarrow_table()) == rows(theirs)
+
+
+def test_what_does_not_fit_is_refused_and_nothing_lost(tmp_path: Path) -> None:
+    put(tmp_path, "a.parquet", x=[1])
+    put(tmp_path, "b.parquet", x=["text"])
+    with pytest.raises(SchemaMismatchError, match=r"string in b\.parquet, and long in a\.parquet"):
+        txlog.convert_to_delta(tmp_path)
+    (tmp_path / "b.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(DataFileError, match=r"b\.parquet"):
+        txlog.convert_to_delta(tmp_path)
+    (tmp_path / "b.parquet").unlink()
+    put(tmp_path, "p=1/c.parquet", x=[2])
+    with pytest.raises(InvalidInputError, match="partition columns"):
+        txlog.convert_to_delta(tmp_path)
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(InvalidInputError, match="the folders name the columns"):
+        txlog.convert_to_delta(tmp_path, {"q": pa.int64()})
+    put(tmp_path, "p=z/d.parquet", x=[2])
+    with pytest.raises(InvalidInputError, match="is no long"):
+        txlog.convert_to_delta(tmp_path, {"p": pa.int64()})
+    with pytest.raises(InvalidInputError, match="error or ignore"):
+        txlog.convert_to_delta(tmp_path, mode="overwrite")  # type: ignore[arg-type]
+    put(tmp_path, "p=z/e.parquet", x=[2], p=["z"])
+    with pytest.raises(SchemaMismatchError, match="partition column"):
+        txlog.convert_to_delta(tmp_path)
+    with pytest.raises(NotFoundError, match="no Parquet file"):
+        txlog.convert_to_delta(tmp_path / "nothing")
+    assert not (tmp_path / "_delta_log").exists()
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3
+
+
+def test_a_table_that_another_writer_makes_meanwhile_keeps_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, "a.parquet", x=[1])
+    monkeypatch.setattr("txlog.verbs.convert.existing", lambda _: None)
+    deltalake.convert_to_deltalake(str(tmp_path))
+    with pytest.raises(AlreadyExistsError):
+        txlog.convert_to_delta(tmp_path)
+    assert (tmp_path / "a.parquet").exists()
+    assert txlog.Table(tmp_path).count() == 1

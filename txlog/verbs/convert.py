@@ -1,0 +1,263 @@
+"""Making a table of Parquet files that are there: they stay where and as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from txlog.actions.file import Add
+from txlog.actions.stats_text import stats_json
+from txlog.arrow import arrow_array, pq
+from txlog.commit.app_versions import AnyAppVersion, query_actions, require_app_version, txn_action
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.loop import Committed, commit
+from txlog.commit.operation import Done, Outcome, require_user_metadata
+from txlog.data_files.partitions import NULL_FOLDER
+from txlog.errors import (
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    SchemaMismatchError,
+    TxlogError,
+)
+from txlog.log.paths import encode_path
+from txlog.schema.arrow import from_arrow
+from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
+from txlog.stats.partition import parse_partition_values
+from txlog.store.base import ObjectInfo, Store
+from txlog.verbs.create import already_exists, create_intent, existing, new_metadata
+
+_WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A Parquet file below the folder, and the partition that its folders tell."""
+
+    info: ObjectInfo
+    partition: tuple[tuple[str, str | None], ...]
+
+
+def convert(
+    context: Context,
+    *,
+    partition_by: StructType | None,
+    properties: Mapping[str, str] | None,
+    name: str | None,
+    description: str | None,
+    txn: AnyAppVersion | None,
+    user_metadata: UserMetadata | None,
+) -> Done:
+    """Commit version 0 of a table whose files are those below the store's root.
+
+    Parameters
+    ----------
+    partition_by
+        The partition columns with their types. Default: those that folders such as `day=1` name,
+        as whole numbers, dates or text.
+
+    Raises
+    ------
+    AlreadyExistsError
+        There is a table already.
+    NotFoundError
+        There is no Parquet file.
+    InvalidInputError
+        Folders name other partition columns than are given, or each other.
+    SchemaMismatchError
+        A column has two types; both files are named.
+    DataFileError
+        A file is not Parquet.
+    """
+    context.store.require_writable()
+    require_app_version(txn)
+    require_user_metadata(user_metadata)
+    if existing(context.store) is not None:
+        raise already_exists(context.store)
+    files = found_files(context.store.list_tree(""), context.store.root)
+    partitions = _partition_columns(files, partition_by)
+    footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
+    schema = _schema(files, [schema for schema, _ in footers], partitions)
+    metadata = new_metadata(
+        schema,
+        partition_by=partitions.names(),
+        properties=properties or {},
+        name=name,
+        description=description,
+        effects=context.effects,
+    )
+    now_ms = context.effects.now_ms()
+    adds = [
+        Add(
+            path=encode_path(file.info.name),
+            partition_values=dict(file.partition),
+            size=file.info.size,
+            modification_time=file.info.modified_ms or now_ms,
+            data_change=True,
+            stats=stats_json({"numRecords": rows}),
+        )
+        for file, (_, rows) in zip(files, footers, strict=True)
+    ]
+    intent = replace(
+        _converting(create_intent(metadata, schema, adds=adds), len(files)),
+        txn=txn_action(txn, context.effects),
+        query_txns=query_actions(txn, context.effects),
+        user_metadata=user_metadata,
+    )
+    # Whatever comes of it, the files are the caller's: none is deleted.
+    result = commit(context.store, None, intent, effects=context.effects)
+    if not isinstance(result, Committed):
+        raise already_exists(context.store)
+    return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
+
+
+def _converting(intent: Intent, files: int) -> Intent:
+    return replace(
+        intent,
+        operation="CONVERT",
+        parameters={
+            "numFiles": files,
+            "partitionedBy": intent.parameters["partitionBy"],
+            "collectStats": True,
+        },
+        metrics={"numConvertedFiles": files},
+    )
+
+
+def found_files(infos: Iterable[ObjectInfo], root: str) -> list[FoundFile]:
+    """Return the Parquet files below a folder, with their partitions. Pure.
+
+    Files and folders whose names begin with `_` or `.` are left out, but for partitions.
+
+    Raises
+    ------
+    NotFoundError
+        There is none.
+    """
+    found = []
+    for info in infos:
+        *folders, file = info.name.split("/")
+        hidden = file[0] in "_." or any(step[0] in "_." and "=" not in step for step in folders)
+        if info.size and not hidden and file.endswith((".parquet", ".parq", ".pq")):
+            found.append(FoundFile(info, tuple(_pairs(folders))))
+    if not found:
+        raise NotFoundError(
+            path=root,
+            reason="there is no Parquet file below the folder",
+            remedy="Check the path; files end in .parquet",
+        )
+    return found
+
+
+def _pairs(folders: Sequence[str]) -> Iterable[tuple[str, str | None]]:
+    for step in folders:
+        column, equals, text = step.partition("=")
+        if equals:
+            value = unquote(text)
+            yield unquote(column), None if value in (NULL_FOLDER, "") else value
+
+
+def _partition_columns(files: Sequence[FoundFile], given: StructType | None) -> StructType:
+    """Return the partition columns with their types; every value must be of the type."""
+    names = [column for column, _ in files[0].partition]
+    for file in files:
+        own = [column for column, _ in file.partition]
+        if own != names or len(set(own)) < len(own):
+            raise InvalidInputError(
+                argument="partition_by",
+                field=file.info.name,
+                reason=f"its folders name the partition columns {own}, those of "
+                f"{files[0].info.name} {names}",
+                remedy="Convert a folder in which all files are partitioned alike",
+            )
+    if given is not None and sorted(given.names()) != sorted(names):
+        raise InvalidInputError(
+            argument="partition_by",
+            reason=f"the folders name the columns {names}, not {given.names()}",
+            remedy="Leave it out to take the columns that the folders name",
+        )
+    fields = []
+    for place, name in enumerate(names):
+        texts = list(dict.fromkeys(file.partition[place][1] for file in files))
+        known = None if given is None else given.get(name)
+        kind = _kind_of(texts) if known is None else known.type
+        _require_parsed(name, texts, kind)
+        fields.append(StructField(name, kind))
+    return StructType(tuple(fields))
+
+
+def _kind_of(texts: Sequence[str | None]) -> DataType:
+    """Return the type that all values of a partition column have."""
+    known = [text for text in texts if text is not None]
+    if known and all(_WHOLE.fullmatch(text) for text in known):
+        return PrimitiveType("long")
+    if known and all(_DATE.fullmatch(text) for text in known):
+        return PrimitiveType("date")
+    return PrimitiveType("string")
+
+
+def _require_parsed(name: str, texts: Sequence[str | None], kind: DataType) -> None:
+    try:
+        parse_partition_values(arrow_array(texts, pa.string()), kind)
+    except (TxlogError, pa.ArrowException, ValueError) as error:
+        raise InvalidInputError(
+            argument="partition_by",
+            field=name,
+            reason=f"a folder's value of {name} is no {type_name(kind)}: {error}",
+            remedy="Give the column another type",
+        ) from error
+
+
+def _footer(store: Store, info: ObjectInfo) -> tuple[pa.Schema, int]:
+    """Return the schema and the number of rows of a Parquet file."""
+    try:
+        with store.open_input(info.name, size=info.size) as source, pq.ParquetFile(source) as file:
+            return file.schema_arrow, int(file.metadata.num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise DataFileError(
+            path=info.name,
+            version=0,
+            reason=f"no readable Parquet: {error}",
+            remedy="Nothing was committed; move the file away, or write it again",
+        ) from error
+
+
+def _schema(
+    files: Sequence[FoundFile], schemas: Sequence[pa.Schema], partitions: StructType
+) -> StructType:
+    """Return the columns of all files, then those of the partitions.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column has two types, or is a partition column too.
+    """
+    columns: dict[str, tuple[StructField, str]] = {}
+    seen: set[pa.Schema] = set()
+    for file, arrow in zip(files, schemas, strict=True):
+        plain = arrow.remove_metadata()
+        if plain in seen:
+            continue
+        seen.add(plain)
+        for field in from_arrow(arrow).fields:
+            known, first = columns.setdefault(
+                field.name.lower(), (replace(field, nullable=True), file.info.name)
+            )
+            if known.type != field.type or partitions.get(field.name) is not None:
+                other = f"{type_name(known.type)} in {first}"
+                raise SchemaMismatchError(
+                    argument="data",
+                    path=file.info.name,
+                    field=field.name,
+                    reason=f"column {field.name} is {type_name(field.type)} in {file.info.name}, "
+                    f"and {'a partition column' if known.type == field.type else other}",
+                    remedy="Nothing was committed; write one of the files again",
+                )
+    return StructType((*(field for field, _ in columns.values()), *partitions.fields))
