@@ -329,3 +329,36 @@ def test_a_column_that_hides_addresses(spark: "SparkSession", tmp_path: Path) ->
         table.delete("abs(_rowaddr) = 1")
     table.delete("_rowaddr = 1")
     assert txlog.Table(made.uri).to_arrow()["_rowaddr"].to_pylist() == [2, 3]
+
+
+def test_vacuum(spark: "SparkSession", tmp_path: Path) -> None:
+    held = txlog.write(tmp_path / "t", pa.table({"x": [1, 2]}))
+    held.overwrite(pa.table({"x": [3]}))
+    for path in (tmp_path / "t").glob("*.parquet"):
+        os.utime(path, (1, 1))
+    table = DeltaTable.forPath(spark, str(tmp_path / "t"))
+    with pytest.raises(InvalidInputError, match="168 hours"):
+        table.vacuum(0)
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(check, "false")
+    try:
+        assert table.vacuum(0).count() == 0
+    finally:
+        spark.conf.unset(check)
+    assert len(list((tmp_path / "t").glob("*.parquet"))) == 1
+    assert txlog.Table(tmp_path / "t").to_arrow()["x"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize("given", [None, "p STRING, q BIGINT"])
+def test_parquet_files_are_converted(
+    spark: "SparkSession", tmp_path: Path, given: str | None
+) -> None:
+    frame = spark.range(20).selectExpr("id", "id % 3 AS q", "concat('v ', id % 2) AS p")
+    frame.write.partitionBy("p", "q").parquet(str(tmp_path / "t"))
+    table = DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path / 't'}`", given)
+    rows = sorted(tuple(row) for row in table.toDF().select("id", "p", "q").collect())
+    assert rows == [(n, f"v {n % 2}", n % 3) for n in range(20)]
+    with pytest.raises(txlog.AlreadyExistsError):
+        DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path / 't'}`")
+    with pytest.raises(InvalidInputError, match="was expected"):
+        DeltaTable.convertToDelta(spark, str(tmp_path / "t"))

@@ -109,9 +109,7 @@ def table(tmp_path: Path) -> DeltaTable:
     [
         ("update", ("a = 1", {"a": "2"})),
         ("merge", (None, "a = b")),
-        ("vacuum", ()),
         ("generate", ("symlink_format_manifest",)),
-        ("convertToDelta", (None, "parquet.`/p`")),
         ("upgradeTableProtocol", (4, 8)),
         ("dropFeatureSupport", ("deletionVectors", True)),
         ("clone", ("/p",)),

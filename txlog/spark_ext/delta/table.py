@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import pyarrow as pa
 
 from txlog.commit.context import Context
 from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
+from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
@@ -24,20 +28,20 @@ from txlog.spark_ext.delta.frames import (
     restore_row,
 )
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
-from txlog.spark_ext.engine import table
+from txlog.spark_ext.engine import SparkEngine, table
 from txlog.spark_ext.native import read
-from txlog.spark_ext.types import moment_text
+from txlog.spark_ext.types import frame_schema, moment_text
 from txlog.table.table import Table
+from txlog.table.write import convert_to_delta
 from txlog.verbs.delete import DeleteFound
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_OVERWRITE = (
-    "overwrite the rows that change: "
-    "frame.write.format('txlog').mode('overwrite').option('replaceWhere', …).save(path)"
-)
+_PARQUET = re.compile(r"parquet\.`([^`]+)`", re.IGNORECASE)
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+_NOTHING = pa.schema([("path", pa.string())])
 _COPY = "copy the rows: spark.read.format('txlog').load(path), written to the other path"
 
 
@@ -117,13 +121,40 @@ class DeltaTable:
         sparkSession: SparkSession,
         identifier: str,
         partitionSchema: str | StructType | None = None,
-    ) -> NoReturn:
-        """Raise: txlog takes over no Parquet files where they are."""
-        raise missing(
-            "convertToDelta",
-            "write the rows to a new table: "
-            "spark.read.parquet(path).write.format('txlog').mode('append').save(other)",
-        )
+    ) -> DeltaTable:
+        """Make a table of the Parquet files at ``parquet.`/path` ``; no data is written.
+
+        Parameters
+        ----------
+        partitionSchema
+            The partition columns with their types. Default: those that the folders name, as whole
+            numbers, dates or text.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a table already.
+        SchemaMismatchError
+            A column has two types; both files are named. Nothing was committed.
+        InvalidInputError
+            The identifier is not of this form, or the folders name other partition columns.
+        """
+        of_type(str, identifier, "identifier")
+        path = _PARQUET.fullmatch(identifier.strip())
+        if path is None:
+            raise InvalidInputError(
+                argument="identifier",
+                reason=f"parquet.`/path` was expected, not {identifier!r}",
+            )
+        columns = None
+        if partitionSchema is not None:
+            from pyspark.sql.types import StructType
+
+            given: Any = partitionSchema
+            given = StructType.fromDDL(given) if isinstance(given, str) else given
+            columns = arrow_schema(frame_schema(given))
+        convert_to_delta(path[1], columns, engine=SparkEngine(sparkSession))
+        return cls.forPath(sparkSession, path[1])
 
     @classmethod
     def create(cls, sparkSession: SparkSession | None = None) -> DeltaTableBuilder[Self]:
@@ -198,16 +229,33 @@ class DeltaTable:
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,
     ) -> NoReturn:
-        """Raise: txlog does not update rows in place yet."""
-        raise missing("update", _OVERWRITE)
+        """Raise: updates have txlog's own arguments, as Spark's expressions are not SQL text."""
+        raise missing("update", "txlog.spark_ext.table(spark, path).update({'x': 'x + 1'}, where)")
 
     def merge(self, source: DataFrame, condition: str | Column) -> NoReturn:
-        """Raise: txlog does not merge yet."""
-        raise missing("merge", _OVERWRITE)
+        """Raise: merges have txlog's own arguments, and take Arrow data."""
+        raise missing(
+            "merge",
+            "txlog.spark_ext.table(spark, path).merge(source.toArrow(), 'target.id = source.id')",
+        )
 
-    def vacuum(self, retentionHours: float | None = None) -> NoReturn:
-        """Raise: txlog deletes no files that versions no longer need."""
-        raise missing("vacuum", "leave the files; they do no harm but for the space")
+    def vacuum(self, retentionHours: float | None = None) -> DataFrame:
+        """Delete files that no version within the retention needs, and return an empty frame.
+
+        A retention below the table's is refused, unless the session has
+        `spark.databricks.delta.retentionDurationCheck.enabled=false`. `Table.vacuum` lists the
+        files first.
+
+        Raises
+        ------
+        InvalidInputError
+            The retention is below the table's.
+        """
+        checked = self._spark.conf.get(_RETENTION_CHECK, "true")
+        self._table.refresh().vacuum(
+            retentionHours, dry_run=False, enforce_retention_duration=checked != "false"
+        )
+        return as_frame(self._spark, [], _NOTHING)
 
     def generate(self, mode: str) -> NoReturn:
         """Raise: txlog writes no manifests of symbolic links."""
