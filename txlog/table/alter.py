@@ -58,7 +58,7 @@ class TableAlter:
         from txlog.data_files.options import new_fields
         from txlog.fragments.rows import FEATURE
         from txlog.verbs.columns import GiveValues
-        from txlog.verbs.metadata import AddFields
+        from txlog.verbs.schema import AddFields
 
         context, fields = self._table._context, new_fields(columns)
         nested = any(path for path, _ in fields or ())
@@ -332,7 +332,7 @@ class TableAlter:
         user_metadata: UserMetadata | None,
         **changes: Any,
     ) -> Outcome:
-        from txlog.verbs.metadata import ChangeColumn
+        from txlog.verbs.schema import ChangeColumn
 
         operation = ChangeColumn(self._table._context, column, **changes)
         return self._table._run(operation, txn, user_metadata)
