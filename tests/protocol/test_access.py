@@ -101,7 +101,6 @@ def with_field(**field_metadata: object) -> StructType:
 
 
 ACTIVE = {
-    "generatedColumns": (metadata(), with_field(delta__generationExpression="1")),
     "columnMapping": (metadata(delta__columnMapping__mode="name"), LONG),
     "identityColumns": (metadata(), with_field(delta__identity__step=1)),
     "icebergCompatV1": (metadata(delta__enableIcebergCompatV1="true"), LONG),
@@ -263,7 +262,6 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
         (LONG, {"delta__columnMapping__mode": "name"}, "columnMapping"),
         (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         (with_field(delta__identity__step=1), {}, "identityColumns"),
-        (with_field(delta__generationExpression="1"), {}, "generatedColumns"),
     ],
 )
 def test_what_txlog_cannot_write_makes_no_new_table(

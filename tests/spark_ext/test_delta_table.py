@@ -362,3 +362,16 @@ def test_parquet_files_are_converted(
         DeltaTable.convertToDelta(spark, f"parquet.`{tmp_path / 't'}`")
     with pytest.raises(InvalidInputError, match="was expected"):
         DeltaTable.convertToDelta(spark, str(tmp_path / "t"))
+
+
+def test_generated_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    builder = DeltaTable.create(spark).location(str(tmp_path / "t")).addColumn("x", "BIGINT")
+    builder.addColumn("double_x", "BIGINT", generatedAlwaysAs="x * 2").execute()
+    frame = spark.range(4).withColumnRenamed("id", "x")
+    frame.write.format("txlog").mode("append").save(str(tmp_path / "t"))
+    rows = txlog.Table(tmp_path / "t").to_arrow().sort_by("x").to_pylist()
+    assert rows == [{"x": n, "double_x": 2 * n} for n in range(4)]
+    wrong = frame.selectExpr("x", "x AS double_x").where("x = 1")
+    with pytest.raises(Exception, match="double_x"):
+        wrong.write.format("txlog").mode("append").save(str(tmp_path / "t"))
+    assert txlog.Table(tmp_path / "t").count() == 4

@@ -48,6 +48,7 @@ class World:
         self.seen: set[Path] = set()
         txlog.Table.create(root, SCHEMA, partition_by, properties)
         self.held: list[tuple[int, list[Any]]] = []  # When each version was made, and its rows.
+        self.given_up_ms = 0.0  # Versions before it need not be whole any more.
         self.note()
 
     def table(self) -> txlog.Table:
@@ -67,7 +68,8 @@ class World:
 
     def check(self, hours: float) -> None:
         """Read all versions that were the latest at a moment within the retention."""
-        since = self.clock.now_ms - hours * HOUR_MS
+        since = max(self.given_up_ms, self.clock.now_ms - hours * HOUR_MS)
+        self.given_up_ms = since
         for version, (_, expected) in enumerate(self.held):
             last = version == len(self.held) - 1
             if last or self.held[version + 1][0] >= since:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.arrow import pc
+from txlog.data_files.constraints import is_generated
 from txlog.data_files.incoming import fit_column, is_storable
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
@@ -51,6 +52,8 @@ class Assignments:
     def of(self, rows: pa.RecordBatch, source: pa.RecordBatch | None = None) -> pa.RecordBatch:
         """Return rows with the new values, in the columns of the table.
 
+        Generated columns that are given no value are left out, to be computed.
+
         Parameters
         ----------
         rows
@@ -68,10 +71,16 @@ class Assignments:
         data = rows if source is None else source
         given = {one.path: self._value(one, data) for one in self.values}
         arrays = [
-            _assigned(_column(rows, field), (field.name,), field, given)
-            for field in self.schema.fields
+            _assigned(_column(rows, field), (field.name,), field, given) for field in self._written
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(self.schema))
+        schema = arrow_schema(StructType(self._written))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    @property
+    def _written(self) -> tuple[StructField, ...]:
+        """The columns but generated ones that are given no value: they are computed anew."""
+        given = {one.path[0] for one in self.values}
+        return tuple(f for f in self.schema.fields if f.name in given or not is_generated(f))
 
     def alone(self, data: pa.RecordBatch) -> pa.RecordBatch:
         """Return the values alone, as columns: for new rows. Errors as for `of`."""
@@ -83,7 +92,7 @@ class Assignments:
     def keeps(self) -> frozenset[str]:
         """The columns that rows keep, in whole or in part."""
         given = {one.path[0] for one in self.values if len(one.path) == 1}
-        return frozenset(self.schema.names()) - given
+        return frozenset(field.name for field in self._written) - given
 
     @staticmethod
     def _value(one: Assignment, data: pa.RecordBatch) -> pa.Array:

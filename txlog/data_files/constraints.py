@@ -1,6 +1,7 @@
 """The rules that rows of a table keep, and the values of columns that the data leaves out.
 
-Rules: the Delta protocol, "Column Invariants", "CHECK Constraints" and "Default Columns".
+Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated Columns" and
+"Default Columns".
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Expression, Literal
+from txlog.expressions.sql import parse_sql, quote_name, to_sql
+from txlog.expressions.tree import Cast, Expression, Literal
 from txlog.schema.arrow import arrow_type
 from txlog.schema.cast import cast_array
-from txlog.schema.types import CURRENT_DEFAULT, StructField, StructType, type_name
+from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name
 
 CHECK_PREFIX = "delta.constraints."  # Of the properties that hold CHECK constraints.
 _INVARIANT = "delta.invariants"
@@ -54,7 +55,45 @@ def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
         for field in schema.fields
         if _INVARIANT in field.metadata
     )
-    return [_parsed(name, text, schema) for name, text in texts]
+    rules = [_parsed(name, text, schema) for name, text in texts]
+    for name, expression in generated_columns(schema).items():
+        text = f"{quote_name(name)} <=> {to_sql(expression)}"
+        rules.append(Constraint(name, text, bind(parse_sql(text), schema)))
+    return rules
+
+
+def is_generated(field: StructField) -> bool:
+    """Return whether the values of a column are computed from others."""
+    return field.metadata.get(GENERATION) is not None
+
+
+def generated_columns(schema: StructType) -> dict[str, Expression]:
+    """Return the expressions of generated columns, bound, and of the columns' types.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        txlog cannot evaluate an expression, or store its values in the column.
+    """
+    found = {}
+    for field in schema.fields:
+        if not is_generated(field):
+            continue
+        text = str(field.metadata[GENERATION])
+        try:
+            bound, kind = bind_value(parse_sql(text), schema)
+            if kind != field.type:
+                bound, _ = bind_value(Cast(bound, field.type), schema)
+        except InvalidInputError as error:
+            raise UnsupportedFeatureError(
+                features=("generatedColumns",),
+                field=field.name,
+                reason=f"the values of column {field.name} ({text}) cannot be computed: "
+                f"{error.reason}",
+                remedy="Write with an engine that can, such as Spark",
+            ) from error
+        found[field.name] = bound
+    return found
 
 
 def _invariant_text(value: Any) -> str:
@@ -101,8 +140,8 @@ def checked(
 
 
 def has_default(field: StructField) -> bool:
-    """Return whether a column has a default value, of whatever form."""
-    return field.metadata.get(CURRENT_DEFAULT) is not None
+    """Return whether a column has values where data leaves it out: a default, or computed ones."""
+    return field.metadata.get(CURRENT_DEFAULT) is not None or is_generated(field)
 
 
 def default_value(field: StructField) -> pa.Scalar:

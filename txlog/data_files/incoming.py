@@ -8,8 +8,15 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from txlog.data_files.constraints import default_value, has_default
+from txlog.actions.columns import flat
+from txlog.data_files.constraints import (
+    default_value,
+    generated_columns,
+    has_default,
+    is_generated,
+)
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
+from txlog.expressions.evaluate import evaluate
 from txlog.schema.arrow import arrow_field, arrow_schema, from_arrow
 from txlog.schema.cast import cast_array
 from txlog.schema.types import (
@@ -263,7 +270,8 @@ def is_storable(have: DataType, want: DataType) -> bool:
 def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.RecordBatch]:
     """Yield batches in the table's columns and types.
 
-    Columns that the data lacks have their default value, null without one.
+    Columns that the data lacks have their default value, null without one; generated ones are
+    computed.
 
     Raises
     ------
@@ -274,17 +282,28 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
     """
     target = arrow_schema(table)
     positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
-    defaults = {f.name: default_value(f) for f in table.fields if f.name.lower() not in positions}
+    missing = [field for field in table.fields if field.name.lower() not in positions]
+    defaults = {f.name: default_value(f) for f in missing if not is_generated(f)}
+    computed = {f.name: f for f in missing if is_generated(f)}
+    expressions = generated_columns(table) if computed else {}
     for batch in reader:
         arrays = []
         for field in table.fields:
+            if field.name in computed:
+                arrays.append(pa.nulls(batch.num_rows, target.field(field.name).type))
+                continue
             if field.name in defaults:
                 array = pa.repeat(defaults[field.name], batch.num_rows)
             else:
                 array = batch.column(positions[field.name.lower()])
             arrays.append(fit_column(array, field))
-        if batch.num_rows:
-            yield pa.RecordBatch.from_arrays(arrays, schema=target)
+        if not batch.num_rows:
+            continue
+        rows = pa.RecordBatch.from_arrays(arrays, schema=target)
+        for name, field in computed.items():
+            values = fit_column(flat(evaluate(expressions[name], rows)), field)
+            arrays[table.names().index(name)] = values
+        yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
 
 
 def fit_column(array: pa.Array, field: StructField) -> pa.Array:

@@ -13,6 +13,7 @@ from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import col
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
+    GENERATION,
     ArrayType,
     DataType,
     DecimalType,
@@ -62,6 +63,35 @@ def as_schema(schema: pa.Schema | StructType) -> StructType:
         argument="schema",
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
         remedy="Pass pa.schema([(name, type), …])",
+    )
+
+
+def with_generated(schema: StructType, generated: Mapping[str, str] | None) -> StructType:
+    """Return a schema in which columns have the expressions of their values.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column, or an expression is not text.
+    """
+    for name, text in (generated or {}).items():
+        if schema.get(name) is None or not isinstance(text, str):
+            raise InvalidInputError(
+                argument="generated",
+                field=str(name),
+                reason="the schema has no such column"
+                if isinstance(text, str)
+                else f"SQL text was expected, not {type(text).__name__}",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+    texts = {name.lower(): text for name, text in (generated or {}).items()}
+    return StructType(
+        tuple(
+            replace(field, metadata={**field.metadata, GENERATION: texts[field.name.lower()]})
+            if field.name.lower() in texts
+            else field
+            for field in schema.fields
+        )
     )
 
 

@@ -13,6 +13,7 @@ from txlog.protocol.properties import Properties
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
+    GENERATION,
     ArrayType,
     DataType,
     MapType,
@@ -179,8 +180,6 @@ def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
         if (text or "").lower() == "true":
             yield compat
     for field in schema.fields:
-        if "delta.generationExpression" in field.metadata:
-            yield "generatedColumns"
         if "delta.identity.step" in field.metadata:
             yield "identityColumns"
 
@@ -302,6 +301,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         writers.add("appendOnly")
     if any(name.startswith("delta.constraints.") for name in properties.raw):
         writers.add("checkConstraints")
+    if any(GENERATION in field.metadata for field in schema.fields):
+        writers.add("generatedColumns")
     if any("delta.invariants" in field.metadata for field in schema.fields):
         writers.add("invariants")
     return frozenset(readers | writers)

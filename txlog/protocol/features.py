@@ -29,7 +29,7 @@ _ROWS = (
     Feature("invariants", "writer", "yes", legacy_writer=2),
     Feature("checkConstraints", "writer", "yes", legacy_writer=3),
     Feature("changeDataFeed", "writer", "yes", legacy_writer=4),
-    Feature("generatedColumns", "writer", "inactive", legacy_writer=4),
+    Feature("generatedColumns", "writer", "yes", legacy_writer=4),
     Feature(
         "columnMapping", "reader-writer", "inactive", legacy_reader=2, legacy_writer=5
     ),

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
 CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
+GENERATION = "delta.generationExpression"  # The same, of the expression of all its values.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 
 PRIMITIVES = frozenset(

@@ -131,6 +131,7 @@ class Table(About, Reading, Writing):
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         *,
+        generated: Mapping[str, str] | None = None,
         name: str | None = None,
         description: str | None = None,
         txn: AppVersion | None = None,
@@ -140,6 +141,14 @@ class Table(About, Reading, Writing):
     ) -> Table:
         """Make an empty table.
 
+        Parameters
+        ----------
+        generated
+            Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
+            Data may leave them out; values that it has must be the computed ones.
+
+        Notes
+        -----
         Deletion vectors are enabled unless `properties` has
         `delta.enableDeletionVectors=false`; the protocol lists only what the table uses. The
         engine is that of the table that is returned. If the table is there and records `txn`, it
@@ -152,14 +161,14 @@ class Table(About, Reading, Writing):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
-        from txlog.data_files.options import as_names, as_schema
+        from txlog.data_files.options import as_names, as_schema, with_generated
         from txlog.verbs.create import create
 
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
         done = create(
             context,
-            as_schema(schema),
+            with_generated(as_schema(schema), generated),
             partition_by=as_names(partition_by),
             properties=properties,
             name=name,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from txlog.commit.context import Context
-from txlog.data_files.constraints import constraints_of
+from txlog.data_files.constraints import constraints_of, has_default
 from txlog.data_files.incoming import require_columns
 from txlog.data_files.write import require_storable
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
@@ -73,6 +73,13 @@ class AddFields(ChangeSchema):
         """Take the fields, each with the path of the struct that it is added to."""
         super().__init__(context)
         for path, field in fields:
+            if has_default(field):
+                raise InvalidInputError(
+                    argument="columns",
+                    field=".".join((*path, field.name)),
+                    reason="a default or generated column cannot be added to rows that are there",
+                    remedy="Define it when the table is created",
+                )
             if not field.nullable:
                 raise InvalidInputError(
                     argument="columns",

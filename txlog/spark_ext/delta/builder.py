@@ -19,6 +19,7 @@ from txlog.errors import (
 )
 from txlog.expressions.sql import quote_name
 from txlog.schema.json import parse_schema
+from txlog.schema.types import GENERATION
 from txlog.spark_ext.catalog import (
     keeps_case,
     path_in,
@@ -115,17 +116,18 @@ class DeltaTableBuilder(Generic[Handle]):
         InvalidInputError
             The text is no type of Spark SQL, or more than one.
         UnsupportedFeatureError
-            Its values are to be generated.
+            Its values are to be those of an identity column.
         """
         from pyspark.sql.types import DataType, StructField
 
         of_type(str, colName, "colName")
         of_type(bool, nullable, "nullable")
-        if generatedAlwaysAs is not None or generatedByDefaultAs is not None:
+        identity = generatedAlwaysAs is not None and not isinstance(generatedAlwaysAs, str)
+        if identity or generatedByDefaultAs is not None:
             raise missing(
                 f"generating the values of column {colName}",
                 "compute the column in the frame that is written",
-                "generatedColumns" if isinstance(generatedAlwaysAs, str) else "identityColumns",
+                "identityColumns",
             )
         metadata = {}
         if isinstance(dataType, str):
@@ -134,6 +136,8 @@ class DeltaTableBuilder(Generic[Handle]):
             metadata = dict(field.metadata)
         elif not isinstance(dataType, DataType):
             of_type(str, dataType, "dataType")
+        if isinstance(generatedAlwaysAs, str):
+            metadata[GENERATION] = generatedAlwaysAs
         if comment is not None:
             metadata["comment"] = of_type(str, comment, "comment")
         self._fields.append(StructField(colName, dataType, nullable, metadata))

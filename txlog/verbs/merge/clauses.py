@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from txlog.arrow import numpy_array
 from txlog.data_files.assignments import Assignments, assignments
-from txlog.data_files.constraints import has_default
+from txlog.data_files.constraints import has_default, is_generated
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
@@ -173,7 +173,11 @@ def _all_columns(
         if source is not None:
             quoted = "`" + field.name.replace("`", "``") + "`"
             given[quoted] = Column((f"{sides.source_alias}.{source.name}",))
-        elif not (merges_schema or (clause.action == "insert" and has_default(field))):
+        elif not (
+            merges_schema
+            or is_generated(field)
+            or (clause.action == "insert" and has_default(field))
+        ):
             raise InvalidInputError(
                 argument="source",
                 field=field.name,

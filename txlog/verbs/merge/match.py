@@ -263,5 +263,7 @@ def merged_rows(
     if len(parts) == 1:
         return parts[0]
     back = pc.sort_indices(arrow_array(np.concatenate(order)))
-    both_parts = pa.Table.from_batches(parts).take(back).combine_chunks()
+    shared = [name for name in parts[0].schema.names if all(name in p.schema.names for p in parts)]
+    alike = [part.select(shared) for part in parts]  # A generated column may be given by one.
+    both_parts = pa.Table.from_batches(alike).take(back).combine_chunks()
     return both_parts.to_batches()[0]

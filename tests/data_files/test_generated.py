@@ -1,0 +1,174 @@
+"""Generated columns: computed where the data leaves them out, checked where it has them."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.schema.types import PrimitiveType, StructField, StructType
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("double_n", pa.int64()),
+        ("day", pa.date32()),
+        ("label", pa.string()),
+    ]
+)
+GENERATED = {
+    "double_n": "n * 2",
+    "day": "CAST(at AS DATE)",
+    "label": "CASE WHEN n > 2 THEN upper('big') ELSE NULL END",
+}
+PLAIN = {"delta.enableDeletionVectors": "false"}
+
+
+def moment(day: int) -> datetime:
+    return datetime(2024, 1, day, 23, 30, tzinfo=UTC)
+
+
+def data(*ns: int | None) -> pa.Table:
+    return pa.table(
+        {"n": list(ns), "at": [None if n is None else moment(n % 28 + 1) for n in ns]},
+        pa.schema([SCHEMA.field("n"), SCHEMA.field("at")]),
+    )
+
+
+def make(path: Path, partition_by: tuple[str, ...] = (), **properties: str) -> txlog.Table:
+    return txlog.Table.create(
+        path, SCHEMA, partition_by, {**PLAIN, **properties}, generated=GENERATED
+    )
+
+
+def check(table: txlog.Table) -> list[dict[str, Any]]:
+    rows = txlog.Table(table.uri).to_arrow().to_pylist()
+    for row in rows:
+        n, at = row["n"], row["at"]
+        assert row["double_n"] == (None if n is None else 2 * n)
+        assert row["day"] == (None if at is None else at.date())
+        assert row["label"] == ("BIG" if n is not None and n > 2 else None)
+    return rows
+
+
+@pytest.mark.parametrize("partition_by", [(), ("day",)])
+def test_columns_that_the_data_leaves_out_are_computed(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    table = make(tmp_path / "t", partition_by)
+    assert (table.protocol.min_reader_version, table.protocol.min_writer_version) == (1, 4)
+    table.append(data(1, 2, None))
+    whole = data(5).append_column("day", pa.array([date(2024, 1, 6)]))
+    table.append(whole)
+    assert len(check(table)) == 4
+    theirs = deltalake.DeltaTable(table.uri).to_pyarrow_table().select(SCHEMA.names)
+    assert sorted(map(repr, theirs.to_pylist())) == sorted(map(repr, check(table)))
+
+
+def test_values_that_are_given_are_checked(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    table.append(data(1))
+    for name, value in (("double_n", 3), ("label", "small")):
+        wrong = data(1).append_column(
+            SCHEMA.field(name), pa.array([value], SCHEMA.field(name).type)
+        )
+        with pytest.raises(SchemaMismatchError, match=f"{name}.*<=>"):
+            table.append(wrong)
+    with pytest.raises(SchemaMismatchError, match="double_n"):
+        table.update({"double_n": "7"})
+    assert txlog.Table(table.uri).version == 1
+
+
+def test_deltalake_keeps_the_rule_too(tmp_path: Path) -> None:
+    table = make(tmp_path / "t")
+    table.append(data(1))
+    rows = table.to_arrow()
+    wrong = rows.set_column(2, SCHEMA.field("double_n"), pa.array([9]))
+    with pytest.raises(Exception, match=r"(?i)generat|check|invariant|valid"):
+        deltalake.write_deltalake(table.uri, wrong, mode="append")
+
+
+STEPS: dict[str, Any] = {
+    "append": lambda t: t.append(data(1, 3, None)),
+    "update": lambda t: t.update({"n": "n + 1"}, "n % 2 = 1"),
+    "move": lambda t: t.update(new_values={"at": moment(20)}, where="n > 2"),
+    "upsert": lambda t: t.upsert(data(3, 4), on="n"),
+    "clauses": lambda t: (
+        t.merge(data(2, 9), "target.n = source.n")
+        .when_matched_update(
+            {"n": "target.n + 10", "double_n": "(target.n + 10) * 2"}, "target.n > 3"
+        )
+        .when_matched_update({"n": "source.n + 5"})
+        .when_not_matched_insert({"n": "source.n"})
+        .execute()
+    ),
+    "overwrite": lambda t: t.overwrite(data(7)),
+    "delete": lambda t: t.delete("n = 3"),
+    "compact": lambda t: t.optimize.compact(),
+}
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    steps=st.lists(st.sampled_from(list(STEPS)), min_size=1, max_size=5),
+    vectors=st.sampled_from(["true", "false"]),
+    partition_by=st.sampled_from([(), ("day",)]),
+)
+def test_every_verb_keeps_generated_columns(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[str],
+    vectors: str,
+    partition_by: tuple[str, ...],
+) -> None:
+    folder = tmp_path_factory.mktemp("generated")
+    table = make(folder / "t", partition_by, **{"delta.enableDeletionVectors": vectors})
+    table.append(data(2, 5))
+    for step in steps:
+        STEPS[step](table)
+        check(table)
+
+
+def test_fragments_of_workers(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
+    fragments = txlog.write_fragments(data(1, 2), table)
+    table.commit(txlog.Operation.Append(fragments))
+    assert len(check(table)) == 2
+
+
+def test_wrong_definitions_are_refused(tmp_path: Path) -> None:
+    for generated, message in [
+        ({"z": "n"}, "no such column"),
+        ({"day": 5}, "SQL text was expected"),
+        ({"day": "my_udf(n)"}, "MY_UDF"),
+        ({"day": "n"}, "cannot be computed"),
+    ]:
+        with pytest.raises(InvalidInputError, match=message):
+            txlog.Table.create(tmp_path / "t", SCHEMA, generated=generated)  # type: ignore[arg-type]
+    table = txlog.write(tmp_path / "o", pa.table({"x": [1]}))
+    field = StructField("y", PrimitiveType("long"), True, {"delta.generationExpression": "x"})
+    with pytest.raises(InvalidInputError, match="rows that are there"):
+        table.alter.add_columns(field)
+
+
+def test_an_expression_that_cannot_be_computed_hinders_writes_alone(tmp_path: Path) -> None:
+    schema = StructType((StructField("x", PrimitiveType("long")),))
+    table = txlog.Table.create(tmp_path / "t", schema)
+    log = tmp_path / "t" / "_delta_log" / f"{0:020d}.json"
+    from txlog.testing import unsealed
+
+    text = unsealed(log.read_bytes()).replace(
+        b'\\"metadata\\":{}', b'\\"metadata\\":{\\"delta.generationExpression\\":\\"udf(1)\\"}'
+    )
+    log.write_bytes(text)
+    table = txlog.Table(table.uri)
+    assert table.count() == 0
+    with pytest.raises(UnsupportedFeatureError, match=r"udf\(1\)"):
+        table.append(pa.table({"x": [1]}))
