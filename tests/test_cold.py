@@ -104,7 +104,7 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
     assert table.count("id = 9") == 1
 
 
-OPENED = {"actions", "arrow", "cached", "checkpoint", "commit.context", "effects", "errors",
+OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
           "fragments", "log", "protocol", "reconcile", "scan.engine", "schema",
           "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}

@@ -1,4 +1,4 @@
-"""Calls that run in a bounded number of threads, ahead of whoever wants their results."""
+"""Calls in a bounded number of threads, and properties that survive threads and forks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,47 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+Value = TypeVar("Value")
+
+
+class cached_property(Generic[Value]):  # noqa: N801  # The name that everybody knows.
+    """A property that is found when it is first asked for, and kept in the object's `__dict__`.
+
+    Before Python 3.12, `functools.cached_property` holds a lock, one for all objects of a class,
+    while a value is found. A process that is forked meanwhile inherits the lock as it is, and
+    nobody there ever releases it. This one has no lock: two threads may both find the value, with
+    the same result.
+    """
+
+    def __init__(self, find: Callable[[Any], Value]) -> None:
+        self._find = find
+        self._name = find.__name__
+        self.__doc__ = find.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> cached_property[Value]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> Value: ...
+
+    def __get__(
+        self, instance: object | None, owner: type | None = None
+    ) -> cached_property[Value] | Value:
+        """Return the value; an error is not kept."""
+        if instance is None:
+            return self
+        # Not a data descriptor: from now on Python finds the value without coming here.
+        value = instance.__dict__[self._name] = self._find(instance)
+        return value
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

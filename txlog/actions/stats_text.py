@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from txlog.cached import cached_property
+from txlog.threads import cached_property
 
 SECTIONS = ("minValues", "maxValues", "nullCount")
 """The objects in statistics; each has a value for each of some columns."""

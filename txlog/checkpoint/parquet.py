@@ -12,8 +12,7 @@ import pyarrow as pa
 from txlog.arrow import pq
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log.seal import FOOTER_MARK, is_broken
-from txlog.store.base import Store
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 from txlog.store.ranged import TAIL_BYTES, open_ranged
 

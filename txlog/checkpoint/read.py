@@ -16,8 +16,7 @@ from txlog.checkpoint.parquet import Footers, Opened, named, opened
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import decode_path
 from txlog.reconcile.files import distinct_rows
-from txlog.store.base import Store
-from txlog.store.many import is_far, map_many
+from txlog.store.base import Store, is_far, map_many
 
 _ROW_BYTES = 100  # About, of one file action.
 

@@ -16,8 +16,7 @@ from txlog.actions.table import Metadata, Protocol
 from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile
-from txlog.store.base import Store
-from txlog.store.many import map_many
+from txlog.store.base import Store, map_many
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata", "sidecar")
 _ROWS_AT_ONCE = 16_384

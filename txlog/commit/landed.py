@@ -32,8 +32,7 @@ from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import Store
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far
 
 
 def require_landed(store: Store, data: bytes, txn_id: str, version: int) -> int | None:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pc, pq
-from txlog.cached import cached_property
 from txlog.data_files.partitions import by_partition, partition_folder
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
@@ -24,6 +23,7 @@ from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
 from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.store.base import OpenOutput, Store
+from txlog.threads import cached_property
 
 _SAMPLED_ROWS = 16 * 1024
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, arrow_scalar, pq
-from txlog.cached import cached_property
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import DataFile
@@ -22,10 +21,10 @@ from txlog.schema.arrow import arrow_type
 from txlog.stats.bounds import Bounds, merged
 from txlog.stats.read import row_group_bounds
 from txlog.stats.skip import keep
-from txlog.store.base import Store, naming
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far, naming
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
+from txlog.threads import cached_property
 
 
 @contextmanager

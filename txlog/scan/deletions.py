@@ -16,8 +16,7 @@ from txlog.fragments.deletion_vector import (
 )
 from txlog.fragments.fragment import Fragment
 from txlog.log.paths import decode_path, require_inside
-from txlog.store.base import Store
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 from txlog.store.ranged import TAIL_BYTES
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
-from txlog.store.base import Store
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far
 from txlog.threads import map_ahead
 
 Item = TypeVar("Item")

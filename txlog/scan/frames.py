@@ -36,8 +36,7 @@ from txlog.scan.polars_sources import (
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
-from txlog.store.base import Store
-from txlog.store.many import map_many
+from txlog.store.base import Store, map_many
 from txlog.store.open import locate
 
 _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a call has its price.

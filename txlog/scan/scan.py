@@ -20,9 +20,7 @@ from txlog.scan.narrow import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited, packed
-from txlog.store.base import Store
-from txlog.store.many import is_far, map_many
-from txlog.store.uri import without_secrets
+from txlog.store.base import Store, is_far, map_many, without_secrets
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,15 +14,14 @@ from txlog.actions.base import Action
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import decode_action, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
-from txlog.cached import cached_property
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.log.names import LogFile
 from txlog.log.seal import COMMIT_MARK, is_broken
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.process import collector_paused
-from txlog.store.base import Store, naming
-from txlog.store.many import map_many
+from txlog.store.base import Store, map_many, naming
+from txlog.threads import cached_property
 
 _CONTROLS = ("protocol", "metaData", "txn", "domainMetadata")
 _ANY_CONTROL = frozenset(_CONTROLS)

@@ -11,8 +11,7 @@ from txlog.log.names import LogFile, commit_name, log_path
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot, advance
-from txlog.store.base import Store, naming
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far, naming
 
 
 def refresh(store: Store, snapshot: Snapshot) -> Snapshot:

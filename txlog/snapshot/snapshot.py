@@ -12,7 +12,6 @@ import pyarrow as pa
 from txlog.actions.columns import empty_rows
 from txlog.actions.file import Sidecar
 from txlog.actions.table import Metadata, Protocol
-from txlog.cached import cached_property
 from txlog.checkpoint.parquet import Footers
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.rows import FEATURE
@@ -28,7 +27,8 @@ from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.snapshot.tail import Tail
-from txlog.store.uri import without_secrets
+from txlog.store.base import without_secrets
+from txlog.threads import cached_property
 
 _Found = TypeVar("_Found")
 

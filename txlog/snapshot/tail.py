@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.fields import texts_of
-from txlog.cached import cached_property
 from txlog.fragments.ids import ID_TAG, highest_id, valid_id
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.snapshot.commits import Commit, file_rows
+from txlog.threads import cached_property
 
 _UNFOLDED = 512  # Parts, before they are made one: each asking then costs little more.
 

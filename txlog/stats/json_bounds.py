@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
 from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.cached import cached_property
 from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
@@ -35,6 +34,7 @@ from txlog.stats.read import (
     without_contradictions,
     without_cut,
 )
+from txlog.threads import cached_property
 
 _FEW = 64
 """So few texts are parsed at once."""

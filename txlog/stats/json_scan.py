@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from txlog.actions.stats_text import SECTIONS
 from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
 from txlog.arrow import arrow_array, numpy_array
-from txlog.cached import cached_property
+from txlog.threads import cached_property
 
 Places = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -1,14 +1,83 @@
-"""What a store must do for a table."""
+"""What a store must do for a table, the forms of paths, and work on many files of a store."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from urllib.parse import unquote
 
-from txlog.errors import naming_table
-from txlog.store.uri import without_secrets
+from txlog.errors import InvalidInputError, naming_table
 from txlog.threads import map_ahead
+
+# One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
+_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
+_FILE = re.compile(r"file:", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+_QUERY = re.compile(r"(?<=[?&])([^=&]+)=[^&]*")
+
+# Names for one and the same store.
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+
+
+def scheme_of(path: str) -> str | None:
+    """Return the scheme of a URI in lower case; `file` for an absolute path; else None."""
+    if _FILE.match(path) or os.path.isabs(path):
+        return "file"
+    uri = _URI.match(path)
+    return uri[1].lower() if uri else None
+
+
+def same_store(scheme: str, other: str) -> bool:
+    """Return whether two schemes mean the same store, as `s3` and `s3a` do."""
+    return _ALIASES.get(scheme, scheme) == _ALIASES.get(other, other)
+
+
+def is_file_uri(path: str) -> bool:
+    """Return whether a text is a URI of a local file, as against a plain path."""
+    return path[:5].lower() == "file:"
+
+
+def file_path(uri: str, *, decode: bool) -> str:
+    """Return the absolute path that a `file:` URI means: `file:/x`, `file:///x`, or of localhost.
+
+    Parameters
+    ----------
+    decode
+        Whether `%20` is a space: so in a URI as such, not in one taken out of a log, whose paths
+        are decoded once already.
+
+    Raises
+    ------
+    InvalidInputError
+        It names another host, or is not absolute.
+    """
+    plain = uri[len("file:") :]
+    if plain.startswith("//"):
+        host, slash, rest = plain[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise InvalidInputError(
+                argument="uri",
+                reason=f"{uri!r} names the host {host!r}",
+                remedy="A local file has three slashes: file:///folder",
+            )
+        plain = slash + rest
+    if not plain.startswith("/"):
+        raise InvalidInputError(
+            argument="uri",
+            reason=f"{uri!r} is not absolute",
+            remedy="Use a plain path for one that is relative to the working folder",
+        )
+    # Bytes that are no UTF-8 come out as the operating system's own stand-ins for them.
+    return unquote(plain, errors="surrogateescape") if decode else plain
+
+
+def without_secrets(uri: str) -> str:
+    """Return a URI for messages: no user, password, or values of its query."""
+    return _QUERY.sub(r"\1=…", _CREDENTIALS.sub("…@", uri))
+
 
 Put = Literal["created", "exists"]
 PutIfAbsent: TypeAlias = Callable[[str, bytes], Put]
@@ -233,3 +302,40 @@ class BasicStore:
     def local_path(self, path: str) -> str | None:
         """Return None: the store is no local disk, or hides it."""
         return None
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_AHEAD_BYTES = 64 << 20  # Of what is read before its turn.
+
+
+def is_far(store: Store) -> bool:
+    """Return whether a request to a store takes long, however little is asked for."""
+    return store.reads_at_once > 1
+
+
+def map_many(
+    store: Store,
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    size: Callable[[Item], int] = lambda _: 0,
+) -> Iterator[Result]:
+    """Yield `function(item)` for each item, in order; an error is raised when its turn comes.
+
+    Parameters
+    ----------
+    store
+        What the function reads from. If it is far away, several calls run at a time.
+    size
+        About how many bytes a result holds: of results that wait for their turn, a bounded number
+        is held, besides the next one.
+    """
+    workers = store.reads_at_once
+    if workers < 2 or len(items) < 2:
+        yield from map(function, items)
+        return
+    yield from map_ahead(
+        function, items, workers=workers, ahead=2 * workers, size=size, ahead_size=_AHEAD_BYTES
+    )

@@ -12,10 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, NotFoundError
-from txlog.store.base import BasicStore, ObjectInfo, Put
-from txlog.store.local.oserrors import os_errors
-from txlog.store.uri import without_secrets
+from txlog.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.store.base import BasicStore, ObjectInfo, Put, without_secrets
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.
 _lock = threading.RLock()

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
-from txlog.store.base import Store
+from txlog.store.base import Store, file_path, is_file_uri, same_store, scheme_of, without_secrets
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.store.remote import FsspecStore
-from txlog.store.uri import file_path, is_file_uri, same_store, scheme_of, without_secrets
 
 OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
 ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"  # Those that a log may refer to, with commas.

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from io import RawIOBase
 from typing import Any
 
-from txlog.store.base import Store
-from txlog.store.many import is_far
+from txlog.store.base import Store, is_far
 
 TAIL_BYTES = 65_536
 """Of a file far away, so much of its end is read at once: most footers, and small files whole."""

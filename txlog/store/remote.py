@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any, ClassVar, NoReturn
 
 from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
-from txlog.store.base import BasicStore, ObjectInfo, Put
+from txlog.store.base import BasicStore, ObjectInfo, Put, scheme_of, without_secrets
 from txlog.store.ranged import RangedFile
-from txlog.store.uri import scheme_of, without_secrets
 
 
 @dataclass(frozen=True)

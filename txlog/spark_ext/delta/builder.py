@@ -29,8 +29,8 @@ from txlog.spark_ext.catalog import (
 )
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
 from txlog.spark_ext.engine import table
+from txlog.store.base import file_path, is_file_uri, without_secrets
 from txlog.store.open import open_store
-from txlog.store.uri import file_path, is_file_uri, without_secrets
 from txlog.table.table import Table
 from txlog.verbs.replace import ReplaceTable
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.errors import InvalidInputError, StoreError
-from txlog.store.uri import file_path, is_file_uri, scheme_of, without_secrets
+from txlog.store.base import file_path, is_file_uri, scheme_of, without_secrets
 
 _REST = (
     ',"isDir":false,"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'

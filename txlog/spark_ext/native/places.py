@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 from txlog.errors import UnsupportedFeatureError
 from txlog.log.paths import decode_path
 from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
-from txlog.store.base import Store
+from txlog.store.base import Store, without_secrets
 from txlog.store.open import require_allowed
-from txlog.store.uri import without_secrets
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
 

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.cached import cached_property
 from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
@@ -21,6 +20,7 @@ from txlog.scan.engine import Engine
 from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader
 from txlog.store.base import Store
+from txlog.threads import cached_property
 
 WORD = 64
 WORD_BYTES = 8

@@ -16,15 +16,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, TxlogError
-from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put, PutIfAbsent
-from txlog.store.local.disk import Disk
-from txlog.store.local.folders import Folders
-from txlog.store.local.listing import list_below, list_files, list_names
+from txlog.errors import InvalidInputError, TxlogError, os_errors
+from txlog.store.base import (
+    BasicStore,
+    ObjectInfo,
+    OpenOutput,
+    Put,
+    PutIfAbsent,
+    file_path,
+    is_file_uri,
+)
+from txlog.store.local.disk import Disk, Folders, list_below, list_files, list_names
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
-from txlog.store.local.oserrors import os_errors
 from txlog.store.local.put import Staging, forget, temporary, write_whole
-from txlog.store.uri import file_path, is_file_uri
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024

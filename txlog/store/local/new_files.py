@@ -11,10 +11,8 @@ from functools import partial
 from io import BufferedWriter, RawIOBase
 from typing import Any
 
-from txlog.errors import TxlogError
-from txlog.store.local.disk import Disk
-from txlog.store.local.folders import Folders, parents_of
-from txlog.store.local.oserrors import os_errors
+from txlog.errors import TxlogError, os_errors
+from txlog.store.local.disk import Disk, Folders, parents_of
 from txlog.store.local.put import forget
 from txlog.threads import Call, Workers
 

@@ -13,11 +13,9 @@ from contextlib import suppress
 from types import TracebackType
 
 from txlog.effects import REAL
-from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError
+from txlog.errors import OutcomeUnknownError, UnsupportedFeatureError, os_errors
 from txlog.store.base import Put
-from txlog.store.local.disk import Disk
-from txlog.store.local.folders import Folders
-from txlog.store.local.oserrors import os_errors
+from txlog.store.local.disk import Disk, Folders
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
