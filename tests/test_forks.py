@@ -33,12 +33,12 @@ def fork(work):
 """
 
 FOUND_MEANWHILE = """
-from txlog.snapshot import tail
+from txlog.snapshot import snapshot
 
 shared = txlog.write(root, xs(10))
 shared.append(xs(20))
 began, forked = threading.Event(), threading.Event()
-file_rows = tail.file_rows
+file_rows = snapshot.file_rows
 
 def slow(commits):
     if threading.current_thread() is thread:
@@ -46,7 +46,7 @@ def slow(commits):
         forked.wait()
     return file_rows(commits)
 
-tail.file_rows = slow
+snapshot.file_rows = slow
 thread = threading.Thread(target=shared.files)
 thread.start()
 began.wait()

@@ -16,8 +16,7 @@ from txlog.data_files.options import as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
 from txlog.scan.engine import Threads
-from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.refresh import refresh
+from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore

@@ -1,4 +1,4 @@
-"""The state that opening a table makes, held against the protocol's own words as a loop."""
+"""The state that opening a table makes, held against the protocol's own words as a loop; keys."""
 
 import random
 from itertools import count
@@ -15,8 +15,16 @@ import txlog
 from txlog.actions.columns import decode_rows, empty_rows
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
-from txlog.reconcile.files import FileState, reconcile_files
-from txlog.reconcile.overlay import overlay
+from txlog.log.paths import canonical_key
+from txlog.reconcile.files import (
+    FileState,
+    are_distinct,
+    newer_of,
+    overlay,
+    reconcile_files,
+    text_hashes,
+    untouched,
+)
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
@@ -213,3 +221,74 @@ def test_two_different_actions_of_one_key_are_an_error(field: str, first: Commit
         load_snapshot(stored([FIRST, [*first, *pair]]))
     assert (caught.value.version, caught.value.field) == (1, field)
     load_snapshot(stored([FIRST, [*first, pair[0], pair[0]]]))
+
+
+texts = st.text(alphabet="ab/é", max_size=5) | st.text(alphabet="ab", min_size=30, max_size=45)
+
+
+@given(st.lists(texts | st.none(), max_size=6), st.integers(0, 3))
+def test_a_text_has_one_number_wherever_it_is(found: list[str | None], cut: int) -> None:
+    cut = min(cut, len(found))
+    together = text_hashes(pa.array(found, pa.string()).slice(cut)).tolist()
+    alone = [text_hashes(pa.array([text], pa.string()))[0] for text in found[cut:]]
+    assert together == alone
+    by_number = dict(zip(together, found[cut:], strict=True))
+    if are_distinct(text_hashes(pa.array(found[cut:], pa.string()))):
+        assert len(set(found[cut:])) == len(found[cut:]) == len(by_number)
+
+
+NAMES = (
+    "part-00000-aaaa-c000.snappy.parquet",
+    "part-00001-aaaa-c000.snappy.parquet",
+    "part-00001-bbbb-c000.snappy.parquet",
+    "x.parquet",
+    "a.b",
+    "é-part-00001",
+    "p.",
+)
+FOLDERS = ("", "a/", "p=1/q=2/", "./", "a//", "a/./", "a/b/../", "/t/", "file:/t/", "file:///t//",
+           "s3://b/t/", "p=%20/", "p= /")  # fmt: skip
+ENDS = ("", "", "", "/", "/.", "/c/..")
+
+
+def spelled(name: str) -> str:
+    """Return a name with a letter of it encoded."""
+    return name.replace("a", "%61", 1)
+
+
+paths = st.builds(
+    lambda folder, name, end: folder + name + end,
+    st.sampled_from(FOLDERS),
+    st.sampled_from(NAMES) | st.sampled_from(NAMES).map(spelled),
+    st.sampled_from(ENDS),
+)
+files = st.lists(st.tuples(paths, st.sampled_from([None, None, "uab", "uab@1"])), max_size=12)
+
+
+def table(rows: list[tuple[str, Any]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [(), ()]
+    return pa.table(
+        {"path": pa.array(columns[0], pa.string()), "dv_id": pa.array(columns[1], pa.string())}
+    )
+
+
+@given(files, files, st.integers(0, 3), st.integers(0, 3))
+def test_what_is_left_is_of_no_newer_file(
+    base: list[tuple[str, Any]], tail: list[tuple[str, Any]], cut: int, split: int
+) -> None:
+    gone = {(canonical_key(path), vector) for path, vector in tail}
+    whole = table(base)
+    rows = pa.concat_tables([whole.slice(cut, split), whole.slice(cut + split)])
+    held = base[cut:]
+    wanted = [(path, vector) for path, vector in held if (canonical_key(path), vector) not in gone]
+    found = untouched(rows, newer_of(table(tail)))
+    assert list(zip(*found.to_pydict().values(), strict=True)) == wanted
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 300])
+def test_many_newer_files(count: int) -> None:
+    base = [(f"part-{at:05}-abcdefgh.parquet", None) for at in range(1_000)]
+    found = untouched(table(base), newer_of(table(base[:count])))
+    assert found["path"].to_pylist() == [path for path, _ in base[count:]]
+    plain = newer_of(table(base[:count])).words is not None
+    assert plain == (count <= 64), "few are told by eight bytes"

@@ -19,8 +19,7 @@ from txlog.errors import (
 )
 from txlog.snapshot.commits import read_commits
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import list_log, load_snapshot
-from txlog.snapshot.refresh import refresh
+from txlog.snapshot.load import list_log, load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot, advance
 from txlog.store.open import open_store
 from txlog.testing import unsealed

@@ -34,8 +34,7 @@ from txlog.checkpoint.sidecars import (
 from txlog.commit.context import Context
 from txlog.effects import Effects
 from txlog.log.names import commit_name, log_path
-from txlog.reconcile.distinct import file_keys
-from txlog.reconcile.files import reconcile_files
+from txlog.reconcile.files import file_keys, reconcile_files
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot

@@ -26,8 +26,7 @@ from txlog.errors import (
     TxlogError,
 )
 from txlog.log.names import LogFile, commit_name, log_path
-from txlog.reconcile.distinct import file_keys
-from txlog.reconcile.files import FileState
+from txlog.reconcile.files import FileState, file_keys
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log, load_snapshot

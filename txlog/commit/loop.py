@@ -18,8 +18,7 @@ from txlog.errors import (
 )
 from txlog.log.names import commit_name, log_path
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows, read_commit
-from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.refresh import newer_commits
+from txlog.snapshot.load import load_snapshot, newer_commits
 from txlog.snapshot.snapshot import Snapshot, advance, advance_lazily, moved
 from txlog.store.base import PutIfAbsent, Store
 

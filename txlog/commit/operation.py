@@ -37,7 +37,7 @@ from txlog.errors import (
 )
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
-from txlog.snapshot.refresh import refresh
+from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot
 
 

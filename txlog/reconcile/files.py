@@ -1,11 +1,17 @@
 """Reconciliation of `add` and `remove`: of every logical file, the newest action counts.
 
 A logical file is a path together with a deletion vector's id, so that the same path can be live
-with one vector and a tombstone with another.
+with one vector and a tombstone with another. Hashes of the ends of texts show quickly that all keys
+are different; only if two hashes are equal are the texts compared.
+
+The files of a checkpoint are reconciled already, and newer commits touch few of them. They are laid
+over it (`overlay`); eight bytes near the end of each path show for most of the files that newer
+commits do not touch them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +19,95 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txlog.actions.columns import flat
+from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
-from txlog.reconcile.distinct import are_different, file_keys
+from txlog.log.paths import canonical_keys
+
+_WORDS = 4
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+Hashes = NDArray[np.uint64]
+
+
+def text_hashes(texts: pa.Array) -> Hashes:
+    """Return a hash of each text, of its length and its last 32 bytes.
+
+    Names of files differ at their ends. Of a shorter text, whole groups of eight bytes count. A
+    null counts as the empty text.
+
+    Parameters
+    ----------
+    texts
+        A `string` array, of any offset.
+    """
+    places = text_bytes(texts)
+    hashes = (places.ends - places.starts).astype(np.uint64) * _PRIME
+    for word in _last_words(places):
+        hashes = (hashes ^ word) * _PRIME
+        hashes ^= hashes >> _SHIFT
+    return hashes
+
+
+def _last_words(texts: TextBytes) -> Iterator[NDArray[np.uint64]]:
+    """Yield groups of eight bytes of each text, the last group first; 0 if a text is shorter."""
+    starts, ends = texts.starts, texts.ends
+    if (ends - starts >= WORD_BYTES * _WORDS).all():
+        pairs = words_of(texts.held, "<c16")
+        for back in range(2, _WORDS + 1, 2):
+            pair = pairs[ends - WORD_BYTES * back].view("<u8").reshape(-1, 2)
+            yield from (pair[:, 1], pair[:, 0])
+        return
+    words = words_of(texts.held)
+    for back in range(1, _WORDS + 1):
+        places = ends - WORD_BYTES * back
+        yield np.where(places >= starts, words[np.maximum(places, 0)], 0)
+
+
+def are_distinct(hashes: Hashes) -> bool:
+    """Return whether all hashes are different."""
+    ordered = np.sort(hashes)
+    return not bool((ordered[1:] == ordered[:-1]).any())
+
+
+_NOTHING = np.zeros(0, np.uint64)
+_VECTOR_SHIFT = np.uint64(7)
+
+
+def file_keys(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the key of each row's logical file: one text. `rows` are `FILE_ROWS`."""
+    paths = canonical_keys(rows["path"])
+    if rows["dv_id"].null_count == rows.num_rows:
+        return paths
+    # No path that a store can hold has a NUL, so none can look like a path with a vector.
+    with_vector = pc.binary_join_element_wise(paths, rows["dv_id"], "\0")
+    return pc.coalesce(with_vector, paths)
+
+
+def key_hashes(rows: pa.Table) -> Hashes:
+    """Return a hash of each row's logical file. `rows` are `FILE_ROWS`.
+
+    Only the columns `path` and `dv_id` are needed.
+    """
+    hashes = _hashes(canonical_keys(rows["path"]))
+    if rows["dv_id"].null_count < rows.num_rows:
+        hashes ^= _hashes(rows["dv_id"]) << _VECTOR_SHIFT
+    return hashes
+
+
+def _hashes(texts: pa.ChunkedArray) -> Hashes:
+    parts = [text_hashes(part) for part in texts.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([_NOTHING, *parts])
+
+
+def are_different(keys: pa.ChunkedArray) -> bool:
+    """Return whether all keys are different."""
+    if are_distinct(_hashes(keys)):
+        return True
+    return bool(pc.count_distinct(keys, mode="all").as_py() == len(keys))
 
 
 @dataclass(frozen=True)
@@ -141,3 +232,104 @@ def state_of(rows: pa.Table) -> FileState:
 def reconcile_files(rows: pa.Table) -> FileState:
     """Return the files of the newest version, from `FILE_ROWS` of any number of versions."""
     return state_of(newest(rows))
+
+
+_ODD_ENDS = np.frombuffer(b"/.", np.uint8)
+_MOST_WORDS = 64  # More of them take longer to look for than all paths take to compare.
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Newer:
+    """The logical files that newer commits touch."""
+
+    keys: pa.Array
+    words: NDArray[np.uint64] | None  # Eight bytes of each path. None: they are no help.
+    back: int  # So many bytes are between those and the end of the path.
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def newer_of(rows: pa.Table) -> Newer:
+    """Return the logical files of `FILE_ROWS`; only the columns `path` and `dv_id` are needed."""
+    keys = flat(file_keys(rows))
+    if rows.num_rows > _MOST_WORDS:
+        return Newer(keys, None, 0)
+    paths = canonical_keys(rows["path"]).to_pylist()
+    return Newer(keys, *_words({path.rpartition("/")[2].encode() for path in paths}))
+
+
+def _words(names: Collection[bytes]) -> tuple[NDArray[np.uint64] | None, int]:
+    """Return eight bytes of each name, where the names differ, and their distance from the end.
+
+    None if a name is too short.
+    """
+    backwards = [name[::-1] for name in names]
+    shortest = min(map(len, names), default=0)
+    if shortest < WORD_BYTES:
+        return None, 0
+    least, greatest = min(backwards), max(backwards)
+    alike = next((place for place in range(shortest) if least[place] != greatest[place]), shortest)
+    back = min(alike, shortest - WORD_BYTES)
+    chosen = {name[len(name) - back - WORD_BYTES : len(name) - back] for name in names}
+    return np.array([int.from_bytes(word, "little") for word in chosen], np.uint64), back
+
+
+def untouched(rows: pa.Table, newer: Newer) -> pa.Table:
+    """Return the rows of `FILE_ROWS` whose logical files no newer commit touches."""
+    if not len(newer) or not rows.num_rows:
+        return rows
+    maybe = np.flatnonzero(_maybe_touched(rows["path"], newer))
+    if not len(maybe):
+        return rows
+    some = rows.select(["path", "dv_id"]).take(arrow_array(maybe))
+    touched = pc.is_in(flat(file_keys(some)), value_set=newer.keys)
+    if not pc.any(touched).as_py():
+        return rows
+    left = np.ones(rows.num_rows, np.bool_)
+    left[maybe[numpy_array(touched)]] = False
+    return rows.filter(arrow_array(left))
+
+
+def _maybe_touched(paths: pa.ChunkedArray, newer: Newer) -> Mask:
+    masks = [_maybe_one_of(part, newer) for part in paths.chunks]
+    return masks[0] if len(masks) == 1 else np.concatenate([np.zeros(0, np.bool_), *masks])
+
+
+def _maybe_one_of(paths: pa.Array, newer: Newer) -> Mask:
+    """Return which paths may be those of newer files, whichever way they are spelled.
+
+    Without a percent sign, every spelling of a path ends with its last name, except those that end
+    with `/` or `/.`.
+    """
+    texts = text_bytes(paths)
+    everything = np.ones(len(paths), np.bool_)
+    if newer.words is None or b"%" in texts.used.tobytes():
+        return everything
+    words = words_of(texts.held)
+    places = texts.ends - newer.back - WORD_BYTES
+    inside = places >= texts.starts
+    mask: Mask = np.isin(words[np.maximum(places, 0)], newer.words) & inside
+    ends = texts.held[np.maximum(texts.ends - 1, 0)]
+    mask |= np.isin(ends, _ODD_ENDS) & (texts.ends > texts.starts)
+    return mask
+
+
+def overlay(base: pa.Table, tail: pa.Table) -> FileState:
+    """Return the state of an already reconciled base under the newer rows of `tail`.
+
+    The same as `reconcile_files` over both, at the cost of a look-up instead of a grouping:
+    a checkpoint has each logical file once, and its versions are all below those of the tail.
+    """
+    tail = newest(tail)
+    if tail.num_rows == 0:
+        return state_of(base)
+    rows = [untouched(base, newer_of(tail)), tail]
+    return state_of(pa.concat_tables(rows, promote_options="default"))
+
+
+def left_of(base: pa.Table, newer: Newer) -> FileState:
+    """Return the part of a base, or of some of its rows, that stays under newer commits."""
+    return state_of(untouched(base, newer))

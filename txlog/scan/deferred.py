@@ -18,7 +18,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, single_files
-from txlog.reconcile.distinct import are_different, file_keys
+from txlog.reconcile.files import are_different, file_keys
 from txlog.scan.narrow import Explanation
 from txlog.scan.plan import (
     FilePlan,

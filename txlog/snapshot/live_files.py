@@ -15,9 +15,18 @@ from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
-from txlog.reconcile.distinct import Hashes, are_distinct, key_hashes
-from txlog.reconcile.files import FileState, newest, state_of
-from txlog.reconcile.overlay import Newer, left_of, newer_of, overlay
+from txlog.reconcile.files import (
+    FileState,
+    Hashes,
+    Newer,
+    are_distinct,
+    key_hashes,
+    left_of,
+    newer_of,
+    newest,
+    overlay,
+    state_of,
+)
 from txlog.snapshot.commits import DamagedError
 from txlog.snapshot.load import load_snapshot, warn_of_damage
 from txlog.snapshot.process import keep_freed_memory

@@ -15,8 +15,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows, fragment_rows
-from txlog.reconcile.distinct import file_keys
-from txlog.reconcile.files import FileState, reconcile_files
+from txlog.reconcile.files import FileState, file_keys, reconcile_files
 from txlog.stats.files import physical_rows
 
 

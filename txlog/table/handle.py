@@ -87,7 +87,7 @@ class Handle:
             self._stand_at(snapshot)
 
     def _latest(self) -> Snapshot:
-        from txlog.snapshot.refresh import refresh
+        from txlog.snapshot.load import refresh
 
         return refresh(self._context.store, self._snapshot)
 

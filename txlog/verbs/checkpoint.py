@@ -44,8 +44,7 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
-from txlog.reconcile.files import FileState, reconcile_files
-from txlog.reconcile.overlay import left_of, newer_of, overlay
+from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
 from txlog.scan.engine import map_all
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import fold_states, has_large_checkpoint, load_files, require_sound

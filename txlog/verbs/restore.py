@@ -24,7 +24,7 @@ from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
 from txlog.protocol.access import merged_protocol, require_writable
-from txlog.reconcile.distinct import file_keys
+from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot

@@ -24,7 +24,7 @@ from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys, encode_path
 from txlog.reconcile.files import FileState
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.refresh import refresh
+from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo
 

@@ -18,9 +18,9 @@ from txlog.actions.ndjson import encode
 from txlog.fragments.ids import ID_TAG, highest_id
 from txlog.log.names import LogFile, commit_name
 from txlog.log.paths import canonical_key, canonical_keys
-from txlog.snapshot import tail as tail_module
+from txlog.snapshot import snapshot as snapshot_module
 from txlog.snapshot.commits import Commit, file_rows, parse_commit
-from txlog.snapshot.tail import Tail
+from txlog.snapshot.snapshot import Tail
 
 paths = st.sampled_from(["a", "b", "b%20c", "b c", "./a", "file:/x", "/x", "é"])
 tags = st.sampled_from([None, {}, {ID_TAG: "7"}, {ID_TAG: "12"}, {ID_TAG: "012"}, {"other": "99"}])
@@ -63,7 +63,7 @@ def test_lazily_is_as_at_once(
 ) -> None:
     commits = [commit(version, held) for version, (held, _, _) in enumerate(log)]
     held = Tail(pa.concat_tables([empty_rows(), file_rows(commits[:folded_at_first])]))
-    with patch.object(tail_module, "_UNFOLDED", unfolded):
+    with patch.object(snapshot_module, "_UNFOLDED", unfolded):
         for version, (_, as_rows, asked) in list(enumerate(log))[folded_at_first:]:
             mine = commits[version]
             held = held.plus(file_rows([mine]) if as_rows else mine)
