@@ -66,6 +66,7 @@ def change_layout(snapshot: Snapshot, schema: StructType) -> FileLayout:
         Properties({**raw, "delta.dataSkippingNumIndexedCols": "0"}),
         folder=FOLDER,
         prefix="cdc",
+        mapping_mode=snapshot.mapping_mode,
     )
 
 
@@ -111,9 +112,7 @@ def write_rows_of(
         The table's after the commit. Default: as it is.
     """
     layout = change_layout(snapshot, schema or snapshot.schema)
-    plan = plan_scan(snapshot, empty_rows()).reading
-    if schema is not None:
-        plan = replace(plan, columns=schema.fields, needed=schema.fields)
+    plan = _read_plan(snapshot, schema or snapshot.schema)
     write = partial(_write_group, context, plan, layout)
 
     def undo(written: list[list[Cdc]]) -> None:
@@ -121,6 +120,20 @@ def write_rows_of(
 
     groups = map_all(context.engine, write, _groups(parts), undo=undo)
     return [file for files in groups for file in files]
+
+
+def _read_plan(snapshot: Snapshot, schema: StructType) -> ReadPlan:
+    plan = plan_scan(snapshot, empty_rows()).reading
+    return replace(plan, columns=schema.fields, needed=schema.fields)
+
+
+def rows_of_files(
+    context: Context, snapshot: Snapshot, schema: StructType, adds: Sequence[Add]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of new files, which were written for a version, in the columns of a schema."""
+    plan = _read_plan(snapshot, schema)
+    for part in inserted_rows(adds):
+        yield from _rows(context, plan, part)
 
 
 def _groups(parts: Sequence[RowsOf]) -> list[list[RowsOf]]:

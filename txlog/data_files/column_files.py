@@ -55,7 +55,13 @@ class ColumnWriter:
         if fragment.physical_rows == 0:
             return None
         _require_addressable(fragment)
-        layout = FileLayout(self._in_file(), (), self.properties, _ONE_FILE)
+        layout = FileLayout(
+            self._in_file(),
+            (),
+            self.properties,
+            _ONE_FILE,
+            mapping_mode=self.plan.mapping_mode,
+        )
         batches = self._batches(fragment)
         (add,) = write_data_files(self.context.store, batches, layout, effects=self.context.effects)
         if add.num_records != fragment.physical_rows:

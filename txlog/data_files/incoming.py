@@ -430,8 +430,7 @@ def require_columns(schema: StructType) -> None:
     Raises
     ------
     InvalidInputError
-        There are no columns, a name is empty or holds a character that Parquet columns of a
-        Delta table cannot have, or two names differ by no more than case.
+        There are no columns, a name is empty, or two names differ by no more than case.
     """
     if not schema.fields:
         raise InvalidInputError(
@@ -449,14 +448,10 @@ def require_columns(schema: StructType) -> None:
                 remedy="Rename one of them",
             )
         folded.add(field.name.lower())
-        odd = sorted({character for character in field.name if character in " ,;{}()\n\t="})
-        if odd or not field.name:
+        if not field.name:
             raise InvalidInputError(
                 argument="schema",
                 field=field.name,
-                reason=f"a column name must not hold {', '.join(map(repr, odd))} without column "
-                "mapping"
-                if odd
-                else "a column name must not be empty",
+                reason="a column name must not be empty",
                 remedy="Rename the column in the data",
             )

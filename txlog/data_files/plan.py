@@ -15,8 +15,9 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.arrow import pc
 from txlog.commit.context import Context
+from txlog.data_files.change_files import rows_of_files
 from txlog.data_files.constraints import Constraint, checked, constraints_of
-from txlog.data_files.incoming import SchemaMode, fitted, incoming
+from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import (
     FileLayout,
@@ -30,7 +31,9 @@ from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
+from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, unmapped
 from txlog.protocol.properties import Properties
+from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -83,9 +86,10 @@ def plan_write(
     schema: StructType,
     options: WriteOptions,
     *,
+    mapping_mode: str,
     replaced: Expression | None = None,
 ) -> WritePlan:
-    """Return the plan to write rows of a schema to a table of this metadata.
+    """Return the plan to write rows of a schema to a table of this metadata and column mapping.
 
     Raises
     ------
@@ -102,6 +106,7 @@ def plan_write(
         Properties(metadata.configuration),
         options.target_file_bytes,
         options.max_rows_per_file,
+        mapping_mode=mapping_mode,
     )
     bound = None if replaced is None else bind(replaced, schema)
     return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
@@ -113,7 +118,7 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     For rows of the table's own schema the plan is kept with the snapshot.
     """
     if schema is not snapshot.schema:
-        return plan_write(snapshot.metadata, schema, options)
+        return plan_write(snapshot.metadata, schema, options, mapping_mode=snapshot.mapping_mode)
     plan = snapshot.memo(_usual_plan)
     sizes = (options.target_file_bytes, options.max_rows_per_file)
     if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
@@ -124,7 +129,43 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
 
 
 def _usual_plan(snapshot: Snapshot) -> WritePlan:
-    return plan_write(snapshot.metadata, snapshot.schema, WriteOptions())
+    return plan_write(
+        snapshot.metadata, snapshot.schema, WriteOptions(), mapping_mode=snapshot.mapping_mode
+    )
+
+
+def settled(base: Snapshot, schema: StructType) -> StructType:
+    """Return a schema that a table is to get, with ids and names in files for its new columns.
+
+    Raises
+    ------
+    InvalidInputError
+        The name of a new column needs column mapping, and the table has none.
+    """
+    if schema == base.schema:
+        return base.schema
+    if base.mapping_mode != "none":
+        return mapped(schema, base.metadata, before=base.schema)
+    require_plain_names(schema, base.schema)
+    return schema
+
+
+def require_same_mapping(base: Snapshot, written: StructType, schema: StructType) -> None:
+    """Raise if columns of written files go by other ids or names in the schema of a table.
+
+    Raises
+    ------
+    CommitConflictError
+        Another writer added other columns, which got these ids.
+    """
+    if base.mapping_mode != "none" and not same_in_files(written, schema):
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-2",
+            reason="another writer added columns, so the new columns of this write go by other "
+            "ids in data files",
+            remedy="Nothing was committed; write again",
+        )
 
 
 RequireFit = Callable[[Snapshot], None]
@@ -213,6 +254,7 @@ class AddedFiles:
         self._replaced = replaced
         self._owned = True
         self._require_fit: RequireFit | None = None
+        self._written_for: Snapshot | None = None  # By this object; None: by others.
 
     @classmethod
     def written(
@@ -244,6 +286,8 @@ class AddedFiles:
     def fit(self, base: Snapshot) -> StructType:
         """Write the files if that is still to be done; return the schema that the table gets.
 
+        They are written again if another writer's columns took the ids of new ones.
+
         Raises
         ------
         SchemaMismatchError
@@ -253,18 +297,45 @@ class AddedFiles:
         """
         if self.schema is None or self._require_fit is None:
             rows = incoming(self._data, base.schema, self.schema_mode)
-            if self._replaced is None:
-                plan = plan_append(base, rows.schema, self._options)
-            else:
-                plan = plan_write(
-                    base.metadata, rows.schema, self._options, replaced=self._replaced
-                )
-            self.adds = plan.write(self._context, rows.reader)
-            self.schema = rows.schema
-            self._require_fit = partial(require_still_fits, written_for=base)
+            self._write(base, settled(base, rows.schema), rows.reader)
             self._data = None
+        assert self._require_fit is not None
         self._require_fit(base)
+        if self._written_for is not None and base.metadata != self._written_for.metadata:
+            self._write_again(base, self._written_for)
+        assert self.schema is not None
         return self.schema
+
+    def _write(self, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader) -> None:
+        if self._replaced is None:
+            plan = plan_append(base, schema, self._options)
+        else:
+            plan = plan_write(
+                base.metadata,
+                schema,
+                self._options,
+                mapping_mode=base.mapping_mode,
+                replaced=self._replaced,
+            )
+        self.adds = plan.write(self._context, reader)
+        self.schema = schema
+        self._written_for = base
+        self._require_fit = partial(require_still_fits, written_for=base)
+
+    def _write_again(self, base: Snapshot, before: Snapshot) -> None:
+        """Write the rows of the files again, if their columns go by other names in files by now."""
+        assert self.schema is not None
+        schema = unmapped(self.schema)
+        if self.schema_mode != "overwrite":
+            schema = merged_schema(base.schema, schema)
+        schema = settled(base, schema)
+        if same_in_files(self.schema, schema):
+            return
+        adds = self.adds
+        rows = rows_of_files(self._context, before, self.schema, adds)
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(self.schema), rows)
+        self._write(base, schema, reader)
+        discard_files(self._context.store, adds)
 
     def discard(self) -> None:
         """Delete the files: no commit refers to them."""

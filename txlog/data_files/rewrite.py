@@ -56,6 +56,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         options.target_file_bytes,
         options.max_rows_per_file,
         moved,
+        mapping_mode=snapshot.mapping_mode,
     )
     return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns).reading, layout)
 

@@ -140,7 +140,12 @@ def change_rows(
     """
     keeps = snapshot.is_active("deletionVectors")
     rewriting = plan_rewrite(snapshot, options)
-    writing = plan_write(snapshot.metadata, schema or snapshot.schema, options)
+    writing = plan_write(
+        snapshot.metadata,
+        schema or snapshot.schema,
+        options,
+        mapping_mode=snapshot.mapping_mode,
+    )
     moved = rewriting.layout.moved
     writing = replace(writing, layout=replace(writing.layout, moved=moved))
     columns = rewriting.read.columns

@@ -17,11 +17,13 @@ from txlog.data_files.partitions import by_partition, partition_folder
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.log.paths import decode_path, encode_path
+from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema, gathered
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
 from txlog.stats.collect import StatsCollector, stats_leaves
+from txlog.stats.files import physical_path
 from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
 
@@ -101,6 +103,7 @@ class FileLayout:
     moved: tuple[StructField, ...] = ()
     folder: str = ""  # Below the table's root, for the folders of partitions.
     prefix: str = "part"  # Of the names of files.
+    mapping_mode: str = "none"  # The column mapping; the columns above have logical names.
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -108,27 +111,44 @@ class FileLayout:
         return StructType((*self.schema.fields, *self.moved))
 
     @cached_property
-    def stored_schema(self) -> StructType:
-        """All columns that are in the files."""
-        return StructType((*self.file_schema.fields, *self.moved))
+    def named_schema(self) -> pa.Schema:
+        """The columns of `row_schema` that are stored, by their names in files."""
+        fields = StructType(stored_fields(self.row_schema.fields))
+        return self._parquet_schema(in_files(fields, self.mapping_mode))
+
+    @cached_property
+    def parquet_schema(self) -> pa.Schema:
+        """All columns that are in the files, as they are there."""
+        return self._parquet_schema(StructType((*self.file_schema.fields, *self.moved)))
+
+    def _parquet_schema(self, schema: StructType) -> pa.Schema:
+        return arrow_schema(schema) if self.mapping_mode == "none" else parquet_schema(schema)
 
     @cached_property
     def partition_kinds(self) -> dict[str, DataType]:
-        """The partition columns, in their order, with their types."""
-        kinds = {field.name: field.type for field in self.schema.fields}
-        return {name: kinds[name] for name in self.partition_by}
+        """The partition columns by their names in the log, in their order, with their types."""
+        columns = {field.name: field for field in self.schema.fields}
+        return {
+            columns[name].name_in_files(self.mapping_mode): columns[name].type
+            for name in self.partition_by
+        }
 
     @cached_property
     def file_schema(self) -> StructType:
-        """The table's columns that are in the files: no partition columns, nor any of void."""
+        """The table's columns in the files, as named there: no partition columns, none of void."""
+        return in_files(self._held, self.mapping_mode)
+
+    @cached_property
+    def _held(self) -> StructType:
         return StructType(
             stored_fields([f for f in self.schema.fields if f.name not in self.partition_by])
         )
 
     @cached_property
     def stats_columns(self) -> frozenset[tuple[str, ...]]:
-        """The leaf columns that get bounds and null counts, by their paths."""
-        return frozenset(stats_leaves(self.file_schema, self.properties))
+        """The leaf columns that get bounds and null counts, by their paths in files."""
+        leaves = stats_leaves(self._held, self.properties)
+        return frozenset(physical_path(self._held, path, self.mapping_mode) for path in leaves)
 
     @cached_property
     def required_partitions(self) -> tuple[bool, ...]:
@@ -258,7 +278,7 @@ class _Writer:
         self._open_output = open_output
         self._layout = layout
         self._effects = effects
-        self._schema = arrow_schema(layout.stored_schema)
+        self._schema = layout.parquet_schema
         self._leaves = leaf_columns(self._schema)
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
@@ -266,6 +286,8 @@ class _Writer:
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = stored_batch(_filled(batch, self._layout.row_schema), self._layout.row_schema)
+        if self._layout.mapping_mode != "none":
+            batch = with_names(batch, self._layout.named_schema)
         self._pinned_bytes += batch.nbytes
         for values, part in by_partition(batch, self._layout.partition_kinds):
             if None in values:
@@ -299,7 +321,7 @@ class _Writer:
             return file
         if len(self._open) >= _OPEN_FILES:
             self._close(next(iter(self._open)))
-        partition = dict(zip(self._layout.partition_by, values, strict=True))
+        partition = dict(zip(self._layout.partition_kinds, values, strict=True))
         codec = self._layout.properties.get("delta.parquet.compression.codec")
         name = f"{self._layout.prefix}-{self._effects.uuid()}.{codec}.parquet"
         path = "/".join(filter(None, (self._layout.folder, partition_folder(partition), name)))

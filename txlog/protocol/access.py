@@ -56,6 +56,12 @@ def is_active(feature: str, protocol: Protocol, properties: Properties) -> bool:
     return bool(value) and value != "none" and supports(protocol, feature)
 
 
+def mapping_mode(protocol: Protocol, properties: Properties) -> str:
+    """Return the column mapping in force: `none`, `name` or `id`."""
+    active = is_active("columnMapping", protocol, properties)
+    return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
+
+
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
     """Return whether in-commit timestamps are enabled; False while the actions are unknown."""
     if protocol is None or metadata is None:
@@ -172,9 +178,6 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 
 def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
     """Yield the features that properties or columns use."""
-    properties = Properties(metadata.configuration)
-    if properties.get("delta.columnMapping.mode") != "none":
-        yield "columnMapping"
     for compat in ("icebergCompatV1", "icebergCompatV2"):
         text = metadata.configuration.get(f"delta.enable{compat[0].upper()}{compat[1:]}")
         if (text or "").lower() == "true":
@@ -268,6 +271,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         readers.add("deletionVectors")
     if any(kind == PrimitiveType("timestamp_ntz") for kind in _types(schema.fields)):
         readers.add("timestampNtz")
+    if properties.get("delta.columnMapping.mode") != "none":
+        readers.add("columnMapping")
     if properties.get("delta.enableInCommitTimestamps"):
         writers.add("inCommitTimestamp")
     if any(field.metadata.get(CURRENT_DEFAULT) is not None for field in schema.fields):

@@ -31,7 +31,7 @@ _ROWS = (
     Feature("changeDataFeed", "writer", "yes", legacy_writer=4),
     Feature("generatedColumns", "writer", "yes", legacy_writer=4),
     Feature(
-        "columnMapping", "reader-writer", "inactive", legacy_reader=2, legacy_writer=5
+        "columnMapping", "reader-writer", "yes", legacy_reader=2, legacy_writer=5
     ),
     Feature("identityColumns", "writer", "inactive", legacy_writer=6),
     Feature("deletionVectors", "reader-writer", "yes"),

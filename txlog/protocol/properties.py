@@ -217,6 +217,7 @@ KEPT: dict[str, Callable[[str], Any]] = {
 # Properties that writers record, so nobody can choose them.
 RECORDED = frozenset(
     {
+        "delta.columnMapping.maxColumnId",
         "delta.inCommitTimestampEnablementTimestamp",
         "delta.inCommitTimestampEnablementVersion",
         "txlog.droppedColumns",

@@ -21,7 +21,13 @@ from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.log.segment import Segment
-from txlog.protocol.access import features_of, is_active, require_readable, supports
+from txlog.protocol.access import (
+    features_of,
+    is_active,
+    mapping_mode,
+    require_readable,
+    supports,
+)
 from txlog.protocol.features import CATALOG_MANAGED
 from txlog.protocol.properties import Properties
 from txlog.reconcile.table_state import Controls, controls_of
@@ -237,9 +243,7 @@ class Snapshot:
     @property
     def mapping_mode(self) -> str:
         """The column mapping in force: `none`, `name` or `id`."""
-        if not self.is_active("columnMapping"):
-            return "none"
-        return str(self.properties.get("delta.columnMapping.mode"))
+        return mapping_mode(self.protocol, self.properties)
 
     def is_active(self, feature: str) -> bool:
         """Return whether the table makes use of a feature that a property turns on."""

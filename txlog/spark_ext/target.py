@@ -26,10 +26,12 @@ from txlog.commit.operation import (
     skip_recorded,
 )
 from txlog.data_files.incoming import target_schema
-from txlog.data_files.plan import AddedFiles, plan_write, require_still_fits
+from txlog.data_files.plan import AddedFiles, plan_write, require_still_fits, settled
 from txlog.data_files.write import discard_files
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
+from txlog.protocol.mapping import MAPPING_MODE
+from txlog.protocol.properties import Properties
 from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.types import frame_schema, require_storable
 from txlog.spark_ext.write_tasks import StreamBatch, Target, WriteRequest
@@ -96,8 +98,7 @@ def plan_target(
     data = frame_schema(schema)
     if table is None:
         require_storable(data)
-        final = data
-        metadata = new_metadata(
+        metadata, final = new_metadata(
             data,
             partition_by=request.partition_by or (),
             properties=request.properties,
@@ -111,14 +112,19 @@ def plan_target(
         require_same(table, request.partition_by, request.properties)
         if overwrites:
             require_modes(table, request.where, request.partition_mode, request.schema_mode)
-        final = target_schema(table.schema, data, request.schema_mode)
+        final = settled(table, target_schema(table.schema, data, request.schema_mode))
         metadata = table.metadata
     require_storable(final)
+    mode = Properties(metadata.configuration).get(MAPPING_MODE)
     return Target(
         store=store,
         request=request,
         plan=plan_write(
-            _compressed(metadata, request.codec), final, request.options, replaced=request.where
+            _compressed(metadata, request.codec),
+            final,
+            request.options,
+            mapping_mode=mode if table is None else table.mapping_mode,
+            replaced=request.where,
         ),
         metadata=metadata,
         base=None if table is None else table.without_files(),

@@ -13,12 +13,12 @@ from txlog.commit.operation import Operation
 from txlog.data_files.column_files import require_not_dropped
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import AddedFiles
+from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.protocol.access import new_protocol, supports
+from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import Properties
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 
@@ -100,7 +100,8 @@ def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
         return None
     require_supported_types(base, merged)
     require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
-    return base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    require_same_mapping(base, schema, settled(base, merged_schema(base.schema, unmapped(schema))))
+    return with_schema(base.metadata, merged)
 
 
 def require_supported_types(base: Snapshot, schema: StructType) -> None:

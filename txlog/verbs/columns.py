@@ -30,16 +30,17 @@ from txlog.data_files.column_values import ColumnValues, column_values
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.incoming import merged_schema, require_columns
+from txlog.data_files.plan import require_same_mapping, settled
 from txlog.data_files.write import discard_files
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
+from txlog.protocol.mapping import unmapped, with_schema
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Threads, map_all
 from txlog.scan.plan import choose_columns, plan_scan
 from txlog.scan.read import read_fragment
-from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -83,7 +84,7 @@ class DropColumns(Operation):
             kind="metadata",
             read_version=base.version,
             metadata=with_dropped(
-                base.metadata.model_copy(update={"schema_string": schema_json(left)}),
+                with_schema(base.metadata, left),
                 dropped_columns(base.metadata) | physical,
             ),
             parameters={"columns": sorted(dropped)},
@@ -193,7 +194,9 @@ class GiveValues(Operation):
             read_columns=self._read_columns,
             sample=lambda names: _sample(self.context, base, names),
         )
-        return _typed_as_table(values, base) if self._verb == "replace columns" else values
+        if self._verb == "replace columns":
+            return _typed_as_table(values, base)
+        return named_in_files(values, base)
 
     def discard(self) -> None:
         """Delete all column files that were written."""
@@ -300,8 +303,10 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
     merged = merged_schema(base.schema, StructType(values.fields))
     require_columns(merged)
     require_supported_types(base, merged)
+    again = settled(base, merged_schema(base.schema, unmapped(StructType(values.fields))))
+    require_same_mapping(base, StructType(values.fields), again)
     names = set(values.names_in_files(base.mapping_mode))
-    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    metadata = with_schema(base.metadata, merged)
     return with_dropped(metadata, still_dropped(base.metadata, names))
 
 
@@ -334,6 +339,13 @@ def _without(add: Add, names: set[str]) -> Add:
 
 def _typed_as_table(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
     return replace(values, fields=tuple(_existing(snapshot, f.name) for f in values.fields))
+
+
+def named_in_files(values: ColumnValues, snapshot: Snapshot) -> ColumnValues:
+    """Return new columns with their ids and names in files, where the table maps columns."""
+    known = snapshot.schema
+    after = settled(snapshot, StructType((*known.fields, *values.fields)))
+    return replace(values, fields=after.fields[len(known.fields) :])
 
 
 def _existing(snapshot: Snapshot, name: str) -> StructField:

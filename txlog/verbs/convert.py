@@ -85,7 +85,7 @@ def convert(
     partitions = _partition_columns(files, partition_by)
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
     schema = _schema(files, [schema for schema, _ in footers], partitions)
-    metadata = new_metadata(
+    metadata, schema = new_metadata(
         schema,
         partition_by=partitions.names(),
         properties=properties or {},

@@ -33,9 +33,15 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import Expression
 from txlog.protocol.access import new_protocol, with_features
+from txlog.protocol.mapping import (
+    MAPPING_MODE,
+    mapped,
+    odd_names,
+    unmapped,
+    with_schema,
+)
 from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
 from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.schema.json import schema_json
 from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.load import load_snapshot
@@ -55,9 +61,10 @@ def new_metadata(
     name: str | None,
     description: str | None,
     effects: Effects,
-) -> Metadata:
-    """Check the arguments for a new table, and return its metadata.
+) -> tuple[Metadata, StructType]:
+    """Check the arguments for a new table, and return its metadata and its schema.
 
+    Columns are mapped if a property says so, or a name needs it and none says otherwise.
     Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
     columns of moved rows' ids and versions get names that no other column has.
 
@@ -73,6 +80,8 @@ def new_metadata(
     _require_not_recorded(properties)
     require_stats_columns(schema, partition_by, Properties(properties))
     configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
+    if odd_names(schema):
+        configuration.setdefault(MAPPING_MODE, "name")
     if Properties(configuration).get("delta.enableRowTracking"):
         configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
         configuration[ROW_VERSION_COLUMN] = f"_row-commit-version-col-{effects.uuid()}"
@@ -80,11 +89,13 @@ def new_metadata(
         id=effects.uuid(),
         name=name,
         description=description,
-        schema_string=schema_json(schema),
         partition_columns=list(partition_by),
         created_time=effects.now_ms(),
         configuration=configuration,
     )
+    if Properties(configuration).get(MAPPING_MODE) != "none":
+        schema = mapped(unmapped(schema), metadata)
+    metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
     _protocol(
         schema, configuration
@@ -95,7 +106,7 @@ def new_metadata(
         raise InvalidInputError(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
-    return metadata
+    return metadata, schema
 
 
 def _require_not_recorded(properties: Mapping[str, str]) -> None:
@@ -178,7 +189,7 @@ def create(
     """
     context.store.require_writable()
     require_app_version(txn)
-    metadata = new_metadata(
+    metadata, schema = new_metadata(
         schema,
         partition_by=partition_by,
         properties=properties or {},
@@ -227,7 +238,7 @@ def write_new_table(
     require_app_version(txn)
     context.store.require_writable()
     rows = incoming(data, None, None)
-    metadata = new_metadata(
+    metadata, schema = new_metadata(
         rows.schema,
         partition_by=partition_by,
         properties=properties,
@@ -235,12 +246,13 @@ def write_new_table(
         description=description,
         effects=context.effects,
     )
-    plan = plan_write(metadata, rows.schema, options, replaced=where)
+    mode = Properties(metadata.configuration).get(MAPPING_MODE)
+    plan = plan_write(metadata, schema, options, mapping_mode=mode, replaced=where)
     adds = plan.write(context, rows.reader)
     return commit_new_table(
         context,
         metadata,
-        rows.schema,
+        schema,
         adds,
         txn=txn,
         user_metadata=user_metadata,

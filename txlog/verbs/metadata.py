@@ -21,6 +21,7 @@ from txlog.protocol.access import (
     require_writable,
     upgraded,
 )
+from txlog.protocol.mapping import MAPPING_MODE, mapped, with_schema
 from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
@@ -152,14 +153,39 @@ class SetProperties(ChangeMetadata):
         } | kept
         _require_turned_on(base, configuration)
         require_stats_columns(base.schema, base.partition_columns, Properties(configuration))
+        metadata = base.metadata.model_copy(update={"configuration": configuration})
+        if _maps_columns(base, configuration):
+            metadata = with_schema(metadata, mapped(base.schema, base.metadata, legacy=True))
         parameters: dict[str, Any] = {"properties": dict(self._properties)}
         if self._unset:
             parameters = {"properties": list(self._unset), "ifExists": self._if_exists}
-        return Changed(
-            base.metadata.model_copy(update={"configuration": configuration}),
-            parameters,
-            frozenset(features),
-        )
+        return Changed(metadata, parameters, frozenset(features))
+
+
+def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bool:
+    """Return whether the columns of a table that is there get ids and names in files.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Column mapping would change otherwise than from `none` to `name`, which its files forbid.
+    """
+    now, then = base.mapping_mode, Properties(configuration).get(MAPPING_MODE)
+    if now == then:
+        return False
+    if (now, then) == ("none", "name"):
+        return True
+    raise UnsupportedFeatureError(
+        path=base.root,
+        features=("columnMapping",),
+        reason=f"{MAPPING_MODE} cannot go from {now} to {then}: "
+        + (
+            "files that are there have no ids of columns"
+            if now == "none"
+            else "files that are there have other names or ids of columns"
+        ),
+        remedy="Turn on the mode name, or write the rows to a new table",
+    )
 
 
 def _require_settable(properties: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from txlog.data_files.plan import AddedFiles
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.schema.json import schema_json
+from txlog.protocol.mapping import with_schema
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -214,4 +214,4 @@ def _metadata(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> Me
         return None
     require_supported_types(base, schema)
     metadata = with_dropped(base.metadata, ())  # No file is left that has them.
-    return metadata.model_copy(update={"schema_string": schema_json(schema)})
+    return with_schema(metadata, schema)

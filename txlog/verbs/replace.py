@@ -11,6 +11,7 @@ from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
 from txlog.errors import InvalidInputError
 from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.mapping import MAPPING_MODE, mapped, unmapped, with_schema
 from txlog.protocol.properties import Properties
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
@@ -40,7 +41,7 @@ class ReplaceTable(Operation):
         description: str | None = None,
     ) -> None:
         super().__init__(context)
-        fresh = new_metadata(
+        fresh, self._schema = new_metadata(
             schema,
             partition_by=partition_by,
             properties=properties or {},
@@ -48,8 +49,7 @@ class ReplaceTable(Operation):
             description=description,
             effects=context.effects,
         )
-        self._schema = schema
-        self._created = create_intent(fresh, schema)
+        self._created = create_intent(fresh, self._schema)
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the metadata of a new table, and the removal of all files.
@@ -67,14 +67,18 @@ class ReplaceTable(Operation):
         _require_same_stamps(base, wanted)
         current = base.metadata.configuration
         of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
+        schema = self._schema
         metadata = wanted.model_copy(
             update={
                 "id": base.metadata.id,
                 "configuration": {**wanted.configuration, **of_the_log},
             }
         )
+        if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
+            schema = mapped(unmapped(schema), base.metadata, before=base.schema)
+            metadata = with_schema(metadata, schema)
         protocol = merged_protocol(base.protocol, needed)
-        require_writable(protocol, metadata, self._schema, path=base.root)
+        require_writable(protocol, metadata, schema, path=base.root)
         rows = load_files(self.context.store, base).live
         return Intent(
             operation=self.name,

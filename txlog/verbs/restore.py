@@ -24,8 +24,10 @@ from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
 from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, mapped, with_schema
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
+from txlog.schema.json import parse_schema
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
@@ -41,6 +43,7 @@ OF_THE_LOG = (
     STAMPS,
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
+    HIGHEST_ID,
 )
 CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
 _SHOWN = 5  # Of many files that are gone.
@@ -96,7 +99,8 @@ class Restore(Operation):
         target, then = self._target
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
-        require_writable(protocol, metadata, target.schema, path=base.root)
+        schema = parse_schema(metadata.schema_string or "")
+        require_writable(protocol, metadata, schema, path=base.root)
         now = load_files(store, base).live
         back, gone = _to_add(then, now), _without(now, then)
         domains = _domains(base, target)
@@ -172,13 +176,20 @@ def _are_among(files: pa.Table, others: pa.Table) -> pa.ChunkedArray:
 
 
 def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
-    """Return the metadata of then, but for what tells of the log itself."""
+    """Return the metadata of then, but for what tells of the log itself.
+
+    A table whose columns are mapped by now stays so: those of then have their own names in files.
+    """
     configuration = {
         name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
-    return then.metadata.model_copy(update={"configuration": configuration})
+    metadata = then.metadata.model_copy(update={"configuration": configuration})
+    if now.mapping_mode == "none" or then.mapping_mode != "none":
+        return metadata
+    metadata.configuration[MAPPING_MODE] = "name"
+    return with_schema(metadata, mapped(then.schema, now.metadata, legacy=True))
 
 
 def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:

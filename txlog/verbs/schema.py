@@ -10,12 +10,13 @@ from typing import Any
 from txlog.commit.context import Context
 from txlog.data_files.constraints import constraints_of, has_default
 from txlog.data_files.incoming import require_columns
+from txlog.data_files.plan import settled
 from txlog.data_files.write import require_storable
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression, IsNull, Not, col
+from txlog.protocol.mapping import with_schema
 from txlog.schema.edit import FieldPath, Place, find_field, moved, with_field, with_new_field
-from txlog.schema.json import schema_json
 from txlog.schema.types import TYPE_CHANGES, DataType, StructField, StructType, type_name
 from txlog.schema.widening import is_widening
 from txlog.snapshot.snapshot import Snapshot
@@ -47,17 +48,13 @@ class ChangeSchema(ChangeMetadata):
 
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata with the schema."""
-        schema = self.schema(base)
+        schema = settled(base, self.schema(base))
         require_columns(schema)
         require_storable(schema, base.partition_columns)
-        changes = {
-            "schema_string": schema_json(schema),
-            "configuration": dict(self.configuration(base)),
-        }
-        if schema == base.schema:
-            del changes["schema_string"]
+        configuration = dict(self.configuration(base))
+        metadata = base.metadata.model_copy(update={"configuration": configuration})
         return Changed(
-            base.metadata.model_copy(update=changes),
+            metadata if schema == base.schema else with_schema(metadata, schema),
             self.parameters(base),
             self.features(),
             self.checks(base),

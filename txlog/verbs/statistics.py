@@ -24,6 +24,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
+from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.scan.columns import is_legacy
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, plan_files, plan_scan
@@ -33,6 +34,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import StatsCollector, footer_extents, leaf_types, stats_leaves
 from txlog.stats.document import lacking
+from txlog.stats.files import physical_path
 from txlog.store.base import Store
 from txlog.verbs.compact import require_partition_columns
 
@@ -81,13 +83,17 @@ class ComputeStatistics(Operation):
             A file is missing, unreadable, or other than the log says.
         """
         store, known = self.context.store, self._known
-        leaves = _chosen_columns(base, self._columns)
+        chosen = _chosen_columns(base, self._columns)
+        leaves = {  # By their paths in files, as jobs and statistics have them.
+            physical_path(base.schema, path, base.mapping_mode): kind
+            for path, kind in chosen.items()
+        }
         files = load_files(store, base).live
         plan = plan_files(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
         jobs, rows = _jobs(plan.rows, leaves, everything=self._recompute)
         missing = [job for job in jobs if job not in known]
-        work = partial(_computed, store, _reading(base, leaves))
+        work = partial(_computed, store, _reading(base, chosen))
         known.update(zip(missing, self.context.engine.map(work, missing), strict=True))
         adds = [
             _logged_again(add, known[job], job)
@@ -190,7 +196,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
 
     Only the columns are read whose statistics the footer does not give as reading them would.
     """
-    schema = StructType(plan.columns)
+    schema = in_files(StructType(plan.columns), plan.mapping_mode)
     collector = StatsCollector(schema, indexed=-1, only=job.columns)
     fragment = job.fragment
     if fragment.deletion is None:  # The footer knows better; deletions go by what the log says.
@@ -198,12 +204,17 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
     reader = FragmentReader(store, plan, fragment)
     footer = reader.footer()
     kinds = leaf_types(schema)
-    asked = {} if is_legacy(footer.metadata) else {path: kinds[path] for path in job.columns}
+    # A footer tells of names, and with the mode `id` these need not be the columns' own.
+    silent = is_legacy(footer.metadata) or plan.mapping_mode == "id"
+    asked = {} if silent else {path: kinds[path] for path in job.columns}
     collector.settle(footer.num_rows, footer_extents(footer, asked))
-    needed = tuple(c for c in plan.needed if c.name in collector.open_columns)
+    needed = tuple(
+        c for c in plan.needed if c.name_in_files(plan.mapping_mode) in collector.open_columns
+    )
+    names = parquet_schema(in_files(StructType(needed), plan.mapping_mode))
     if needed or fragment.deletion is not None:
         for _, rows in reader.batches(needed, prune=False, batch_rows=BATCH_ROWS, threads=False):
-            collector.update(rows)
+            collector.update(with_names(rows, names) if needed else rows)
     return stats_json(collector.finish())
 
 

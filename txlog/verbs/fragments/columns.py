@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -14,11 +14,13 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.column_files import require_not_dropped, still_dropped, with_dropped
 from txlog.data_files.incoming import merged_schema
+from txlog.data_files.plan import settled
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.metadata import FragmentMetadata, column_fields
 from txlog.fragments.rows import fragment_rows
+from txlog.protocol.mapping import with_schema
 from txlog.schema.arrow import from_arrow
-from txlog.schema.json import schema_json
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_partitions
 from txlog.verbs.append import require_supported_types
@@ -48,7 +50,7 @@ class CommitColumns(FragmentsOperation):
             known = {file.path for file in fragment.files}
             new = [add for add in metadata.adds if add.path not in known]
             columns = [name for add in new for name in column_fields(add) or ()]
-            _require_new(base.snapshot, columns)
+            _require_new(base.snapshot, columns)  # By their names in files, like all below.
             given[fragment.id] = columns
             adds.extend(new)
         names = set().union(*given.values())
@@ -56,9 +58,11 @@ class CommitColumns(FragmentsOperation):
         removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
         outdated = {remove.path for remove in removes} | {add.path for add in shortened}
         _require_fitting(base, fragments, adds, outdated)
+        merged = settled(base.snapshot, merged_schema(base.snapshot.schema, from_arrow(schema)))
+        fields = {field.name_in_files(base.snapshot.mapping_mode): field for field in merged.fields}
         for metadata in fragments:
             if columns := given[base.changed(metadata).id]:
-                _require_typed(metadata, base.snapshot, schema, columns)
+                _require_typed(metadata, base.snapshot, fields, columns)
         everywhere = names.intersection(
             *(given.get(f.id, ()) for f in base.fragments.values() if f.physical_rows != 0)
         )
@@ -66,7 +70,7 @@ class CommitColumns(FragmentsOperation):
             operation=self.name,
             kind="add columns",
             read_version=base.snapshot.version,
-            metadata=_merged_metadata(base.snapshot, schema, names, everywhere),
+            metadata=_merged_metadata(base.snapshot, fields, names, everywhere),
             removes=tuple(removes),
             adds=(*shortened, *adds),
             columns=frozenset(names),
@@ -82,8 +86,9 @@ class CommitColumns(FragmentsOperation):
 
 def _require_new(base: Snapshot, names: Sequence[str]) -> None:
     """Refuse columns that the table has."""
+    held = {field.name_in_files(base.mapping_mode).lower() for field in base.schema.fields}
     for name in names:
-        if base.schema.get(name) is not None:
+        if name.lower() in held:
             raise InvalidInputError(
                 argument="fragments",
                 field=name,
@@ -115,10 +120,10 @@ def _require_fitting(
 
 
 def _require_typed(
-    held: FragmentMetadata, base: Snapshot, schema: pa.Schema, names: list[str]
+    held: FragmentMetadata, base: Snapshot, known: Mapping[str, StructField], names: list[str]
 ) -> None:
     """Refuse columns that were written in other types than the schema has, or for another table."""
-    fields = [field for name in names if (field := from_arrow(schema).get(name)) is not None]
+    fields = [known[name] for name in names if name in known]
     if len(fields) == len(names) and held.written_for != columns_digest(base, fields):
         raise InvalidInputError(
             argument="fragments",
@@ -130,11 +135,11 @@ def _require_typed(
 
 
 def _merged_metadata(
-    base: Snapshot, schema: pa.Schema, names: set[str], everywhere: set[str]
+    base: Snapshot, fields: Mapping[str, StructField], names: set[str], everywhere: set[str]
 ) -> Metadata:
     """Return the metadata with new columns, some of which all fragments give values to."""
-    merged = merged_schema(base.schema, from_arrow(schema))
-    lacking = sorted(names - set(merged.names()))
+    merged = StructType(tuple(fields.values()))
+    lacking = sorted(names - fields.keys())
     if lacking:
         raise InvalidInputError(
             argument="schema",
@@ -143,7 +148,7 @@ def _merged_metadata(
             remedy="Pass the schema that merge_columns returned",
         )
     require_supported_types(base, merged)
-    new = set(merged.names()) - set(base.schema.names())
-    require_not_dropped(base.metadata, new - everywhere)
-    metadata = base.metadata.model_copy(update={"schema_string": schema_json(merged)})
+    held = {field.name_in_files(base.mapping_mode) for field in base.schema.fields}
+    require_not_dropped(base.metadata, fields.keys() - held - everywhere)
+    metadata = with_schema(base.metadata, merged)
     return with_dropped(metadata, still_dropped(base.metadata, everywhere))

@@ -35,7 +35,7 @@ from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.columns import require_addable
+from txlog.verbs.columns import named_in_files, require_addable
 
 
 def write_new_fragments(
@@ -52,7 +52,7 @@ def write_new_fragments(
     """
     require_table_writable(snapshot, removes_rows=False)
     taken = incoming(data, snapshot.schema, None)
-    plan = plan_write(snapshot.metadata, taken.schema, options)
+    plan = plan_write(snapshot.metadata, taken.schema, options, mapping_mode=snapshot.mapping_mode)
     digest = plan.written_for(snapshot.metadata.id)
     return [
         FragmentMetadata(None, (add,), snapshot.version, digest)
@@ -141,6 +141,7 @@ def merge_into_fragment(
 
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
     require_addable(values, snapshot)
+    values = named_in_files(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
     add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()

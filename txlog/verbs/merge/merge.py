@@ -20,6 +20,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import settled
 from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
@@ -105,7 +106,7 @@ class Merge(Operation):
         source = self._source
         schema = base.schema
         if self._schema_mode == "merge":
-            schema = merged_schema(base.schema, source.schema)
+            schema = settled(base, merged_schema(base.schema, source.schema))
         sides = Sides(base.schema, source.schema, *self._aliases)
         condition = merge_condition(self._predicate, sides)
         clauses = bound_clauses(

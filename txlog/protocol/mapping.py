@@ -1,0 +1,286 @@
+"""Column mapping: the ids of columns, and their names in data files. Pure.
+
+An id is never given twice, and a physical name follows from the id and the column's path. So two
+writers that add the same column to one version agree on both, and a column that comes back under
+its old name gets another physical name.
+Rules: the Delta protocol, "Column Mapping".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions.table import Metadata
+from txlog.errors import InvalidInputError
+from txlog.protocol.properties import Properties
+from txlog.schema.arrow import arrow_type
+from txlog.schema.json import schema_json
+from txlog.schema.types import ArrayType, DataType, MapType, StructField, StructType
+
+MAPPING_MODE = "delta.columnMapping.mode"
+HIGHEST_ID = "delta.columnMapping.maxColumnId"
+
+_ID = "delta.columnMapping.id"
+_PHYSICAL = "delta.columnMapping.physicalName"
+_NESTED_IDS = "delta.columnMapping.nested.ids"  # Of elements, keys and values (IcebergCompatV2).
+_ODD = " ,;{}()\n\t="
+
+
+def odd_names(schema: StructType) -> list[str]:
+    """Return the dotted names of fields that only a table with column mapping can have."""
+    return [
+        ".".join(path) for path, field in _fields(schema, ()) if any(c in _ODD for c in field.name)
+    ]
+
+
+def require_plain_names(schema: StructType, known: StructType) -> None:
+    """Raise if a new field needs column mapping by its name, and no field of the table has such.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the field, and says how column mapping is turned on.
+    """
+    odd = [] if odd_names(known) else odd_names(schema)
+    if odd:
+        characters = sorted({repr(c) for c in odd[0] if c in _ODD})
+        raise InvalidInputError(
+            argument="schema",
+            field=odd[0],
+            reason=f"the name {odd[0]} holds {', '.join(characters)}, which needs column mapping, "
+            "and the table has none",
+            remedy=f'Set the table property {MAPPING_MODE} to "name", or rename the column',
+        )
+
+
+def mapped(
+    schema: StructType,
+    metadata: Metadata,
+    *,
+    before: StructType | None = None,
+    legacy: bool = False,
+) -> StructType:
+    """Return a schema in which every field has an id and a physical name.
+
+    Parameters
+    ----------
+    metadata
+        Of the table as it is: it says which ids were given already.
+    before
+        A schema of the table: a field of the same path and type keeps what it has there.
+    legacy
+        Let fields have their own names in files, as in files that are there already.
+    """
+    taken = max([_highest(metadata), *_ids(schema), *(_ids(before) if before else ())])
+    return StructType(_Giver(taken, legacy).fields(schema, before, ()))
+
+
+class _Giver:
+    """Gives ids and physical names, from the first field to the last."""
+
+    def __init__(self, taken: int, legacy: bool) -> None:
+        self._taken = taken
+        self._legacy = legacy
+
+    def fields(
+        self, kind: StructType, before: StructType | None, above: tuple[str, ...]
+    ) -> tuple[StructField, ...]:
+        return tuple(self._field(field, before, (*above, field.name)) for field in kind.fields)
+
+    def _field(
+        self, field: StructField, before: StructType | None, path: tuple[str, ...]
+    ) -> StructField:
+        held = None if before is None else before.get(field.name)
+        if held is not None and not _alike(held.type, field.type):
+            held = None
+        metadata: dict[str, Any] = dict(field.metadata)
+        if held is not None and _ID not in metadata:
+            metadata |= {key: held.metadata[key] for key in _KEYS if key in held.metadata}
+        if _ID not in metadata:
+            self._taken += 1
+            metadata[_ID] = self._taken
+        if _PHYSICAL not in metadata:
+            metadata[_PHYSICAL] = field.name if self._legacy else _name(metadata[_ID], path)
+        inner = self._type(field.type, None if held is None else held.type, path)
+        return replace(field, type=inner, metadata=metadata)
+
+    def _type(self, kind: DataType, held: DataType | None, path: tuple[str, ...]) -> DataType:
+        match kind:
+            case StructType():
+                return StructType(
+                    self.fields(kind, held if isinstance(held, StructType) else None, path)
+                )
+            case ArrayType():
+                inside = held.element if isinstance(held, ArrayType) else None
+                return replace(kind, element=self._type(kind.element, inside, (*path, "element")))
+            case MapType():
+                of_map = held if isinstance(held, MapType) else None
+                return replace(
+                    kind,
+                    key=self._type(kind.key, of_map and of_map.key, (*path, "key")),
+                    value=self._type(kind.value, of_map and of_map.value, (*path, "value")),
+                )
+        return kind
+
+
+_KEYS = (_ID, _PHYSICAL, _NESTED_IDS)
+
+
+def _name(number: int, path: tuple[str, ...]) -> str:
+    digest = sha256("\0".join((str(number), *path)).encode()).hexdigest()
+    return "col-" + "-".join(
+        (digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])
+    )
+
+
+def _alike(held: DataType, kind: DataType) -> bool:
+    """Return whether values of both types can go by one physical name."""
+    match held, kind:
+        case (StructType(), StructType()) | (ArrayType(), ArrayType()) | (MapType(), MapType()):
+            return True
+    return held == kind
+
+
+def _highest(metadata: Metadata) -> int:
+    text = metadata.configuration.get(HIGHEST_ID) or "0"
+    return int(text) if text.isdecimal() else 0
+
+
+def _ids(kind: DataType) -> Iterator[int]:
+    for _, field in _fields(kind, ()):
+        if field.field_id is not None:
+            yield field.field_id
+        yield from _nested_ids(field).values()
+
+
+def _nested_ids(field: StructField) -> dict[str, int]:
+    ids = field.metadata.get(_NESTED_IDS)
+    if not isinstance(ids, Mapping):
+        return {}
+    return {name: number for name, number in ids.items() if type(number) is int}
+
+
+def _fields(
+    kind: DataType, above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], StructField]]:
+    """Yield all fields with their paths, at any depth."""
+    match kind:
+        case StructType(fields):
+            for field in fields:
+                path = (*above, field.name)
+                yield path, field
+                yield from _fields(field.type, path)
+        case ArrayType(element):
+            yield from _fields(element, (*above, "element"))
+        case MapType(key, value):
+            yield from _fields(key, (*above, "key"))
+            yield from _fields(value, (*above, "value"))
+
+
+def same_in_files(schema: StructType, other: StructType) -> bool:
+    """Return whether another schema has all fields of a schema, with the same ids and names."""
+    held = {path: _mapping(field) for path, field in _fields(other, ())}
+    return all(held.get(path) == _mapping(field) for path, field in _fields(schema, ()))
+
+
+def _mapping(field: StructField) -> tuple[int | None, str]:
+    return field.field_id, field.physical_name
+
+
+def unmapped(schema: StructType) -> StructType:
+    """Return a schema without ids and physical names."""
+    inner = _renamed(schema, _without_mapping)
+    assert isinstance(inner, StructType)
+    return inner
+
+
+def _without_mapping(field: StructField) -> StructField:
+    kept = {name: value for name, value in field.metadata.items() if name not in _KEYS}
+    return replace(field, metadata=kept)
+
+
+def with_schema(metadata: Metadata, schema: StructType) -> Metadata:
+    """Return metadata with a schema, and with the highest id that was ever given."""
+    changes: dict[str, Any] = {"schema_string": schema_json(schema)}
+    given = max(_ids(schema), default=0)
+    if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
+        highest = str(max(given, _highest(metadata)))
+        changes["configuration"] = {**metadata.configuration, HIGHEST_ID: highest}
+    return metadata.model_copy(update=changes)
+
+
+def in_files(schema: StructType, mode: str) -> StructType:
+    """Return a schema with the names that data files have under a table's column mapping."""
+    if mode == "none":
+        return schema
+    inner = _renamed(schema, lambda field: replace(field, name=field.physical_name))
+    assert isinstance(inner, StructType)
+    return inner
+
+
+def _renamed(kind: DataType, change: Callable[[StructField], StructField]) -> DataType:
+    match kind:
+        case StructType(fields):
+            return StructType(
+                tuple(replace(change(f), type=_renamed(f.type, change)) for f in fields)
+            )
+        case ArrayType(element):
+            return replace(kind, element=_renamed(element, change))
+        case MapType(key, value):
+            return replace(kind, key=_renamed(key, change), value=_renamed(value, change))
+    return kind
+
+
+def parquet_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of data files with these columns, with the ids of fields.
+
+    The columns have the names that they have in files.
+    """
+    return pa.schema([_parquet_field(field) for field in schema.fields])
+
+
+def _parquet_field(field: StructField) -> pa.Field:
+    kind = _parquet_type(field.type, field.name, _nested_ids(field))
+    return pa.field(field.name, kind, field.nullable, _with_id(field.field_id))
+
+
+def _with_id(number: int | None) -> dict[str, str] | None:
+    return None if number is None else {"PARQUET:field_id": str(number)}
+
+
+def _parquet_type(kind: DataType, path: str, ids: dict[str, int]) -> pa.DataType:
+    def part(name: str, inner: DataType, nullable: bool) -> pa.Field:
+        below = f"{path}.{name}"
+        return pa.field(name, _parquet_type(inner, below, ids), nullable, _with_id(ids.get(below)))
+
+    match kind:
+        case StructType(fields):
+            return pa.struct([_parquet_field(field) for field in fields])
+        case ArrayType(element, contains_null):
+            return pa.list_(part("element", element, contains_null))
+        case MapType(key, value, value_contains_null):
+            return pa.map_(part("key", key, False), part("value", value, value_contains_null))
+    return arrow_type(kind)
+
+
+class _Named:
+    """A batch under another schema of the same layout."""
+
+    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._capsules = schema.__arrow_c_schema__(), batch.__arrow_c_array__()[1]
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._capsules
+
+
+def with_names(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the same rows by the names of a schema, which differ at any depth; nothing is copied.
+
+    All types are as they were, but for the names of fields.
+    """
+    return pa.record_batch(_Named(batch, schema))
