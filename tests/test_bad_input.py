@@ -132,11 +132,9 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
             p / "u", ROWS.schema, properties={"delta.appendOnly": "maybe", "delta.zz": "1"}
         ),
     ),
-    "a feature by property": (
-        txlog.InvalidInputError, "columnMapping",
-        lambda p: txlog.Table.create(
-            p / "u", ROWS.schema, properties={"delta.columnMapping.mode": "name"}
-        ),
+    "column mapping by id, for files without ids": (
+        txlog.UnsupportedFeatureError, "from none to id",
+        lambda p: txlog.Table(p / "t").alter.set_properties({"delta.columnMapping.mode": "id"}),
     ),
 }  # fmt: skip
 

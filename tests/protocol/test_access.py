@@ -101,7 +101,6 @@ def with_field(**field_metadata: object) -> StructType:
 
 
 ACTIVE = {
-    "columnMapping": (metadata(delta__columnMapping__mode="name"), LONG),
     "identityColumns": (metadata(), with_field(delta__identity__step=1)),
     "icebergCompatV1": (metadata(delta__enableIcebergCompatV1="true"), LONG),
     "icebergCompatV2": (metadata(delta__enableIcebergCompatV2="True"), LONG),
@@ -259,7 +258,6 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("schema", "configuration", "name"),
     [
-        (LONG, {"delta__columnMapping__mode": "name"}, "columnMapping"),
         (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
         (with_field(delta__identity__step=1), {}, "identityColumns"),
     ],

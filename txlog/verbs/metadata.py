@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txlog.actions.table import Metadata
@@ -63,6 +63,9 @@ class ChangeMetadata(Operation):
         """
         changed = self.change(base)
         schema = parse_schema(changed.metadata.schema_string or "")
+        if _maps_columns(base, changed.metadata.configuration):
+            schema = mapped(schema, base.metadata, legacy=True)
+            changed = replace(changed, metadata=with_schema(changed.metadata, schema))
         needed = needed_features(schema, Properties(changed.metadata.configuration))
         protocol = upgraded(base.protocol, needed | changed.features)
         if changed.metadata == base.metadata and protocol == base.protocol:
@@ -153,13 +156,14 @@ class SetProperties(ChangeMetadata):
         } | kept
         _require_turned_on(base, configuration)
         require_stats_columns(base.schema, base.partition_columns, Properties(configuration))
-        metadata = base.metadata.model_copy(update={"configuration": configuration})
-        if _maps_columns(base, configuration):
-            metadata = with_schema(metadata, mapped(base.schema, base.metadata, legacy=True))
         parameters: dict[str, Any] = {"properties": dict(self._properties)}
         if self._unset:
             parameters = {"properties": list(self._unset), "ifExists": self._if_exists}
-        return Changed(metadata, parameters, frozenset(features))
+        return Changed(
+            base.metadata.model_copy(update={"configuration": configuration}),
+            parameters,
+            frozenset(features),
+        )
 
 
 def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bool:
