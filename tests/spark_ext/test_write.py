@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.spark_ext import write
+from txlog.spark_ext import read, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,3 +169,22 @@ def test_limits_of_rows_and_checkpoints(spark: "SparkSession", tmp_path: Path) -
         save(frame(spark, start, start + 10), path)
     assert (path / "_delta_log" / "00000000000000000002.checkpoint.parquet").exists()
     assert ids(table) == list(range(50))
+
+
+def test_mapped_tables_are_made_and_appended_to(spark: "SparkSession", tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    odd = frame(spark, 0, 30).withColumnRenamed("x", "x (m)")
+    save(odd, path, partitionBy="part")
+    table = txlog.Table(path)
+    assert table.snapshot.mapping_mode == "name"
+    save(odd.selectExpr("*", "id + 1 AS more"), path, mergeSchema="true")
+    write(odd.where("id < 6"), path, mode="overwrite", where="id < 6")
+    assert ids(table) == sorted([*range(6, 30), *range(6, 30), *range(6)])
+    found = spark.read.format("txlog").load(str(path)).where("`x (m)` = 3.5").collect()
+    assert {(row["id"], row["more"]) for row in found} == {(7, None), (7, 8)}
+    native = read(spark, path, where="`x (m)` = 3.5").collect()
+    assert {(row["id"], row["more"]) for row in native} == {(7, None), (7, 8)}
+    assert table.count("more IS NULL") == 30
+    query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
+    others = pa.table(query.execute("SELECT * FROM t"))
+    assert sorted(map(str, others.to_pylist())) == sorted(map(str, table.to_arrow().to_pylist()))

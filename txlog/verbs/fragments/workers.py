@@ -140,8 +140,8 @@ def merge_into_fragment(
         )
 
     values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
-    require_addable(values, snapshot)
     values = named_in_files(values, snapshot)
+    require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))
     add = ColumnWriter(context, plan.reading, values, snapshot.properties).write(fragment)
     values.check_end()
