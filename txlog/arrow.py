@@ -7,12 +7,15 @@ and `to_numpy`.
 `arrow_array` and `arrow_scalar` build the same values from buffers. `pc` and `pq` are the two
 modules, imported when the first of their functions is called; the functions of `pc` make their
 Python values scalars in this way.
+
+`text_bytes` gives the bytes of Arrow texts as NumPy arrays, to search many texts at once.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from functools import wraps
@@ -22,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 Items = Sequence[Any]
 
@@ -324,3 +328,72 @@ def _maps(items: Items, kind: pa.DataType) -> pa.Array | None:
     entries = pa.Array.from_buffers(entry, len(pairs), [None], children=[keys, values])
     buffers = [_valid(items), _offsets(map(len, there))]
     return pa.Array.from_buffers(kind, len(items), buffers, children=[entries])
+
+
+WORD_BYTES = 8
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TextBytes:
+    """The bytes of texts, and the places where each text begins and ends.
+
+    Some bytes may belong to no text.
+    """
+
+    held: Bytes
+    starts: Places
+    ends: Places
+
+    @property
+    def used(self) -> Bytes:
+        """The bytes from the first text to the last one."""
+        return self.held[self.starts[0] : self.ends[-1]] if len(self.starts) else self.held[:0]
+
+
+def text_bytes(texts: pa.Array) -> TextBytes:
+    """Return the bytes of a `string` array of any offset, without a copy."""
+    _, offsets, data = texts.buffers()
+    if len(texts) == 0:
+        nothing = np.zeros(0, np.int32)
+        return TextBytes(np.zeros(0, np.uint8), nothing, nothing)
+    places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    characters = np.frombuffer(b"" if data is None else data, np.uint8)
+    return TextBytes(characters, places[:-1], places[1:])
+
+
+def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
+    """Return a view with one item for each byte: the bytes from there on, as a NumPy type.
+
+    It has at least one item; missing bytes are zeros. Sixteen bytes (`<c16`) are fetched as fast as
+    eight.
+    """
+    width = np.dtype(kind).itemsize
+    if len(characters) < width:
+        characters = np.concatenate([characters, np.zeros(width - len(characters), np.uint8)])
+    return np.ndarray((len(characters) - width + 1,), np.dtype(kind), characters.data, strides=(1,))
+
+
+_BLOCK = 1 << 19  # What stays in the processor's cache.
+
+
+def places_of(characters: Bytes, *wanted: int) -> NDArray[np.int64]:
+    """Return the places of rare bytes of one or several values, in ascending order."""
+    whole = len(characters) // WORD_BYTES * WORD_BYTES
+    places = []
+    for start in range(0, whole, _BLOCK):
+        is_it = _is_one_of(characters[start : min(start + _BLOCK, whole)], wanted)
+        # Eight bytes at once: in most words, there is none.
+        words = np.flatnonzero(is_it.view(np.uint64) != 0)
+        lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
+        places.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
+    return np.concatenate([*places, np.flatnonzero(_is_one_of(characters[whole:], wanted)) + whole])
+
+
+def _is_one_of(characters: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
+    is_one: NDArray[np.bool_] = characters == wanted[0]
+    for byte in wanted[1:]:
+        is_one |= characters == byte
+    return is_one

@@ -13,11 +13,9 @@ import txlog
 from tests.verb_calls import append
 from txlog.actions.file import Add, DeletionVectorDescriptor
 from txlog.actions.table import Txn
-from txlog.commit.attempt import unparsed
 from txlog.commit.context import Context
-from txlog.commit.encode import encode_commit
-from txlog.commit.intent import Intent
-from txlog.commit.loop import Committed, commit
+from txlog.commit.intent import Intent, encode_commit
+from txlog.commit.loop import Committed, commit, unparsed
 from txlog.data_files.options import as_schema
 from txlog.log.names import LogFile, commit_name
 from txlog.scan.engine import Threads

@@ -15,8 +15,7 @@ from txlog.actions.file import Add
 from txlog.actions.ndjson import encode
 from txlog.actions.table import DomainMetadata
 from txlog.commit.context import Context
-from txlog.commit.encode import encode_commit
-from txlog.commit.intent import Intent
+from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, Redo, commit
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects

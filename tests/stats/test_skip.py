@@ -26,12 +26,11 @@ from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression, col
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
-from txlog.stats.bounds import Bounds
 from txlog.stats.collect import StatsCollector
 from txlog.stats.files import num_records
 from txlog.stats.json_bounds import json_bounds
 from txlog.stats.read import row_group_bounds, struct_bounds
-from txlog.stats.skip import always, keep
+from txlog.stats.skip import Bounds, always, keep
 
 ARROW = pa.schema(
     [

@@ -33,8 +33,7 @@ from txlog.actions.columns import (
     flat,
     require_fields,
 )
-from txlog.actions.text_bytes import WORD_BYTES, places_of, words_of
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, places_of, words_of
 
 _BLOCK_BYTES = 1 << 20  # Of what one core reads at a time.
 _MOST_OTHERS = 64  # Lines of other actions; each parts the file actions into one more piece.

@@ -7,9 +7,11 @@ STR-41, STR-42 and STR-49.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from txlog.actions.table import Txn
+from txlog.commit.intent import Intent
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError
 from txlog.fragments.ids import ID_APP
@@ -117,18 +119,16 @@ def _written_by_others(
     )
 
 
-def txn_action(txn: AnyAppVersion | None, effects: Effects) -> Txn | None:
-    """Return the action that records an application's version."""
+def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Intent:
+    """Return an intent that records an application's version, and which query it comes from."""
     if txn is None:
-        return None
-    return Txn(app_id=txn[0], version=txn[1], last_updated=effects.now_ms())
-
-
-def query_actions(txn: AnyAppVersion | None, effects: Effects) -> tuple[Txn, ...]:
-    """Return the actions that record which query an application's version comes from."""
-    if not isinstance(txn, QueryBatch):
-        return ()
+        return intent
     now_ms = effects.now_ms()
-    return tuple(
-        Txn(app_id=app_id, version=txn.version, last_updated=now_ms) for app_id in txn.app_ids
+    of_query = txn.app_ids if isinstance(txn, QueryBatch) else ()
+    return replace(
+        intent,
+        txn=Txn(app_id=txn[0], version=txn[1], last_updated=now_ms),
+        query_txns=tuple(
+            Txn(app_id=app_id, version=txn[1], last_updated=now_ms) for app_id in of_query
+        ),
     )

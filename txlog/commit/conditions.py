@@ -22,9 +22,8 @@ from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.bounds import EVERYTHING, Known
 from txlog.stats.files import file_bounds
-from txlog.stats.skip import keep
+from txlog.stats.skip import EVERYTHING, Known, keep
 
 
 @dataclass(frozen=True, slots=True)

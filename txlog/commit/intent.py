@@ -1,14 +1,30 @@
-"""What a transaction read, and what it wants to change."""
+"""What a transaction read and wants to change, and the text of the commit that it becomes. Pure.
+
+The text is made anew for every attempt, with the ids of its new rows. Rules: the Delta protocol,
+"Row Tracking"; spec/fragments.md, FRG-30 and FRG-31.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import orjson
+import pyarrow as pa
+
+from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
+from txlog.actions.ndjson import as_rows, encode_rows
+from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from txlog.arrow import pc
+from txlog.errors import LogCorruptError
 from txlog.expressions.tree import Expression
+from txlog.fragments.ids import ID_APP, ID_TAG, PRESERVED_TAG, mark_domain, valid_id
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.log.seal import BLANK, COMMIT_MARK, seal_of, sealed
+from txlog.stats.files import num_records
+from txlog.version import __version__
 
 UserMetadata: TypeAlias = "str | Mapping[str, str]"
 """What a caller lets a commit note: text, or texts by names of their own."""
@@ -86,3 +102,196 @@ class Intent:
     def txns(self) -> tuple[Txn, ...]:
         """All versions of applications that it records."""
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """Where the ids and versions of new rows begin."""
+
+    version: int  # Of the attempt.
+    mark: int  # The highest id given so far; -1 for none.
+    enabled: bool  # Whether rows keep their ids when they move.
+
+
+def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
+    """Return files with row ids and versions, and the highest id given.
+
+    A file that has them keeps them. One that gives columns to the rows of another file has none
+    of its own.
+
+    Raises
+    ------
+    LogCorruptError
+        The statistics of a file that needs ids do not tell how many.
+    """
+    held = list(adds)
+    mark = max([ids.mark, *(_last_id(add) for add in held)])
+    given = []
+    for add in held:
+        if add.base_row_id is None and FIELDS_TAG in (add.tags or {}):
+            given.append(add)
+            continue
+        change: dict[str, int] = {}
+        if add.base_row_id is None:
+            change["base_row_id"] = mark + 1
+            mark += _require_rows(add)
+        if add.default_row_commit_version is None:
+            change["default_row_commit_version"] = ids.version
+        given.append(add.model_copy(update=change) if change else add)
+    return given, mark
+
+
+def _last_id(add: Add) -> int:
+    if add.base_row_id is None:
+        return -1
+    return add.base_row_id + max(add.num_records or 0, 1) - 1
+
+
+def _require_rows(add: Add) -> int:
+    rows = add.num_records
+    if rows is None:
+        raise LogCorruptError(
+            path=add.path,
+            field="numRecords",
+            reason="the table tracks rows, but the statistics of this file do not tell how many "
+            "it has, so that they cannot be given ids",
+            remedy="The writer of this file is at fault",
+        )
+    return rows
+
+
+def highest_row_id(files: pa.Table, *, exact: bool) -> int:
+    """Return the highest id that `FILE_ROWS` show to have been given; -1 if they show none.
+
+    With `exact`, a live file must tell its rows; else it counts as one row if it does not.
+
+    Raises
+    ------
+    LogCorruptError
+        A live file has ids, but does not tell how many.
+    """
+    files = files.filter(pc.is_valid(files["base_row_id"]))
+    if files.num_rows == 0:
+        return -1
+    rows = num_records(files)
+    if exact:
+        unclear = files.filter(pc.and_(files["is_add"], pc.is_null(rows)))
+        if unclear.num_rows:
+            raise LogCorruptError(
+                path=unclear["path"][0].as_py(),
+                field="numRecords",
+                reason="no highest row id is recorded, and the statistics of this file do not "
+                "tell how many ids it has",
+                remedy="The writer of this log is at fault",
+            )
+    last = pc.add(files["base_row_id"], pc.subtract(pc.max_element_wise(rows, 1), 1))
+    return int(pc.max(last).as_py())
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A commit as it is written, and as it was before it became text."""
+
+    data: bytes
+    actions: list[Action]
+    rows: list[dict[str, Any]]  # What parsing the text gives.
+
+
+def encode_commit(
+    intent: Intent,
+    *,
+    highest_id: int,
+    timestamp_ms: int,
+    stamped: bool,
+    txn_id: str,
+    row_ids: RowIds | None = None,
+) -> Encoded:
+    """Return the JSON lines of an intent, sealed.
+
+    Parameters
+    ----------
+    highest_id
+        The highest fragment id given up to the version below; new files get the ids after it.
+    timestamp_ms
+        When the commit is made; with `stamped` it becomes the in-commit timestamp.
+    txn_id
+        Tells this attempt's commit from every other one when an answer is lost.
+    row_ids
+        Where the ids of new rows begin; None if the table does not track rows.
+
+    Raises
+    ------
+    LogCorruptError
+        A file needs row ids, but does not tell how many.
+    """
+    adds, last_id = _with_ids(intent.adds, highest_id)
+    actions: list[Action] = [_commit_info(intent, timestamp_ms, stamped, txn_id, row_ids)]
+    actions.extend(action for action in (intent.protocol, intent.metadata) if action)
+    actions.extend(intent.txns)
+    if last_id > highest_id:
+        actions.append(Txn(app_id=ID_APP, version=last_id, last_updated=timestamp_ms))
+    actions.extend(intent.domains)
+    if row_ids is not None:
+        adds, last_row_id = with_row_ids(adds, row_ids)
+        if last_row_id > row_ids.mark:
+            actions.append(mark_domain(last_row_id))
+    actions.extend(intent.removes)
+    actions.extend(adds)
+    actions.extend(intent.cdc)
+    rows = as_rows(actions)
+    data = sealed(encode_rows(rows), COMMIT_MARK)
+    rows[0]["commitInfo"]["txlogCrc32"] = seal_of(data, COMMIT_MARK)
+    return Encoded(data, actions, rows)
+
+
+def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
+    """Give every file without a valid fragment id the next one."""
+    given = []
+    for add in adds:
+        tags = add.tags or {}
+        if not valid_id(tags.get(ID_TAG)):
+            highest += 1
+            add = add.model_copy(update={"tags": {**tags, ID_TAG: str(highest)}})
+        given.append(add)
+    return given, highest
+
+
+COMMIT_INFO_NAMES = frozenset(
+    {"userId", "userName", "version", "model_extra"}
+    | {name for field in CommitInfo.fields for name in (field.name, field.alias)}
+)
+"""Fields of `commitInfo` that have a meaning."""
+
+
+def _commit_info(
+    intent: Intent, timestamp_ms: int, stamped: bool, txn_id: str, row_ids: RowIds | None
+) -> CommitInfo:
+    tracked = row_ids is not None and row_ids.enabled
+    noted = intent.user_metadata
+    own = dict(noted) if isinstance(noted, Mapping) else {}
+    return CommitInfo(
+        **own,
+        timestamp=timestamp_ms,
+        operation=intent.operation,
+        operation_parameters={
+            name: value if isinstance(value, str) else orjson.dumps(value).decode()
+            for name, value in intent.parameters.items()
+            if value is not None
+        },
+        operation_metrics={name: str(value) for name, value in intent.metrics.items()},
+        read_version=intent.read_version if intent.read_version >= 0 else None,
+        isolation_level=intent.isolation,
+        is_blind_append=intent.is_blind_append,
+        engine_info=f"txlog/{__version__}",
+        user_metadata=noted if isinstance(noted, str) else None,
+        tags={PRESERVED_TAG: "true"} if tracked else None,
+        txn_id=txn_id,
+        in_commit_timestamp=timestamp_ms if stamped else None,
+        txlog_crc32=BLANK,
+    )
+
+
+def txn_id_of(row: dict[str, Any]) -> str | None:
+    """Return the `txnId` of a log line, if it is a `commitInfo` with one."""
+    info = row.get("commitInfo")
+    return info.get("txnId") if isinstance(info, dict) else None

@@ -16,7 +16,7 @@ from txlog.actions.ndjson import rows as log_rows
 from txlog.actions.table import Metadata, Protocol, Txn
 from txlog.arrow import pc
 from txlog.checkpoint.hint import hinted_version
-from txlog.commit.encode import txn_id_of
+from txlog.commit.intent import txn_id_of
 from txlog.errors import (
     CommitConflictError,
     LogCorruptError,

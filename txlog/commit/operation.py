@@ -17,13 +17,11 @@ from dataclasses import dataclass, field, replace
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
-    query_actions,
     require_app_version,
-    txn_action,
+    with_txn,
 )
 from txlog.commit.context import Context
-from txlog.commit.encode import COMMIT_INFO_NAMES
-from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.intent import COMMIT_INFO_NAMES, Intent, UserMetadata
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.errors import (
     CommitConflictError,
@@ -132,7 +130,8 @@ def execute(
         The store's answer was lost. Files that were written stay.
     """
     with discarding(operation.discard):
-        require_app_version(txn)
+        if txn is not None:
+            require_app_version(txn)
         require_user_metadata(user_metadata)
         require_table_writable(snapshot, removes_rows=operation.removes_rows)
         result: Done | Committed | None = skip_recorded(snapshot, txn, operation.name)
@@ -202,13 +201,10 @@ class _Attempts:
             if self.txn is None:
                 return None
             intent = Intent(self.operation.name, read_version=base.version, kind="append")
-        effects = self.operation.context.effects
-        return replace(
-            intent,
-            txn=txn_action(self.txn, effects),
-            query_txns=query_actions(self.txn, effects),
-            user_metadata=self.user_metadata,
-        )
+        noted = replace(intent, user_metadata=self.user_metadata)
+        if self.txn is None:
+            return noted
+        return with_txn(noted, self.txn, self.operation.context.effects)
 
     def _committed(self, base: Snapshot, intent: Intent) -> Committed | Redo | Done:
         operation, context = self.operation, self.operation.context
@@ -248,7 +244,9 @@ def skip_recorded(
     snapshot: Snapshot, txn: AnyAppVersion | None, name: str = "WRITE"
 ) -> Done | None:
     """Return that an operation is skipped if the table records `txn`; else None."""
-    return Done(Outcome(name, None, skipped=True), snapshot) if is_recorded(snapshot, txn) else None
+    if txn is None or not is_recorded(snapshot, txn):
+        return None
+    return Done(Outcome(name, None, skipped=True), snapshot)
 
 
 def require_user_metadata(given: object) -> None:

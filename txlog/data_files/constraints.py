@@ -20,8 +20,7 @@ from txlog.expressions.bind import bind, bind_value
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
-from txlog.schema.arrow import arrow_type
-from txlog.schema.cast import cast_array
+from txlog.schema.arrow import arrow_type, cast_array
 from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name
 
 CHECK_PREFIX = "delta.constraints."  # Of the properties that hold CHECK constraints.

@@ -17,8 +17,7 @@ from txlog.data_files.constraints import (
 )
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
-from txlog.schema.arrow import arrow_field, arrow_schema, from_arrow
-from txlog.schema.cast import cast_array
+from txlog.schema.arrow import VOID, arrow_field, arrow_schema, cast_array, from_arrow, has_void
 from txlog.schema.types import (
     ArrayType,
     DataType,
@@ -29,7 +28,6 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
-from txlog.schema.void import VOID, has_void
 from txlog.schema.widening import is_widening
 
 SchemaMode = Literal["merge", "overwrite"] | None

@@ -77,7 +77,9 @@ class WritePlan:
         SchemaMismatchError
             A row does not fit the table, or breaks a constraint.
         """
-        rows = checked(fitted(reader, self.schema), list(self.rules))
+        rows: Iterator[pa.RecordBatch] = fitted(reader, self.schema)
+        if self.rules:
+            rows = checked(rows, list(self.rules))
         return rows if self.replaced is None else _satisfying(rows, self.replaced)
 
 

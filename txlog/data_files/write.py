@@ -13,17 +13,16 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pc, pq
-from txlog.data_files.partitions import by_partition, partition_folder
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties
-from txlog.schema.arrow import arrow_schema, gathered
+from txlog.schema.arrow import VOID, arrow_schema, gathered, stored_batch, stored_fields, unstorable
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
-from txlog.schema.void import VOID, stored_batch, stored_fields, unstorable
 from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.stats.files import physical_path
+from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
 
@@ -289,7 +288,8 @@ class _Writer:
         if self._layout.mapping_mode != "none":
             batch = with_names(batch, self._layout.named_schema)
         self._pinned_bytes += batch.nbytes
-        for values, part in by_partition(batch, self._layout.partition_kinds):
+        kinds = self._layout.partition_kinds
+        for values, part in by_partition(batch, kinds) if kinds else [((), batch)]:
             if None in values:
                 _require_partition_values(values, self._layout)
             limit = self._layout.max_rows_per_file
@@ -324,7 +324,8 @@ class _Writer:
         partition = dict(zip(self._layout.partition_kinds, values, strict=True))
         codec = self._layout.properties.get("delta.parquet.compression.codec")
         name = f"{self._layout.prefix}-{self._effects.uuid()}.{codec}.parquet"
-        path = "/".join(filter(None, (self._layout.folder, partition_folder(partition), name)))
+        folder = partition_folder(partition) if partition else ""
+        path = "/".join(filter(None, (self._layout.folder, folder, name)))
         stack = ExitStack()
         sink = stack.enter_context(self._open_output(path))
         only = self._layout.stats_columns

@@ -1,6 +1,8 @@
-"""Fragment ids: in tags if txlog gave them, else by the order of paths. Pure.
+"""Ids of fragments and of rows. Pure.
 
-Rules: spec/fragments.md, FRG-1 to FRG-9.
+A fragment's id is in a tag if txlog gave it, else it goes by the order of paths
+(spec/fragments.md, FRG-1 to FRG-9). Ids of rows are those of the Delta protocol, "Row Tracking":
+its properties, and the domain with the highest id.
 """
 
 from __future__ import annotations
@@ -8,14 +10,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.actions.text_bytes import WORD_BYTES, text_bytes, words_of
-from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.actions.table import DomainMetadata, Protocol
+from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, text_bytes, words_of
+from txlog.errors import LogCorruptError
+from txlog.protocol.access import supports
+from txlog.protocol.properties import Properties
 
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 """Which bits of a word are its first bytes, so many."""
@@ -190,3 +197,48 @@ def highest_id(files: pa.Table, recorded: int | None) -> int:
     """Return the highest id ever given: the recorded one, or a live file's; -1 for none."""
     highest = pc.max(tagged_ids(files)).as_py() if files.num_rows else None
     return max(-1 if recorded is None else recorded, -1 if highest is None else highest)
+
+
+ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+PRESERVED_TAG = "delta.rowTracking.preserved"  # Of `commitInfo`.
+
+_MARK = "rowIdHighWaterMark"
+
+
+def gives_row_ids(protocol: Protocol, properties: Properties) -> bool:
+    """Return whether committed files get row ids: the feature is supported, and not suspended."""
+    suspended = bool(properties.get("delta.rowTrackingSuspended"))
+    return supports(protocol, "rowTracking") and not suspended
+
+
+def row_id_mark(domain: DomainMetadata | None, *, path: str) -> int | None:
+    """Return the recorded high water mark of row ids, None if there is no record.
+
+    Raises
+    ------
+    LogCorruptError
+        There is a record that cannot be read.
+    """
+    if domain is None or domain.removed:
+        return None
+    try:
+        mark: Any = orjson.loads(domain.configuration)[_MARK]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        mark = None
+    if type(mark) is not int:
+        raise LogCorruptError(
+            path=path,
+            field=f"domainMetadata.{ROW_TRACKING_DOMAIN}",
+            reason=f"{domain.configuration!r} holds no {_MARK}, so new rows cannot get ids",
+            remedy="The writer of this log is at fault",
+        )
+    return mark
+
+
+def mark_domain(mark: int) -> DomainMetadata:
+    """Return the action that records the high water mark of row ids."""
+    return DomainMetadata(
+        domain=ROW_TRACKING_DOMAIN, configuration=orjson.dumps({_MARK: mark}).decode()
+    )

@@ -13,8 +13,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from txlog.actions.text_bytes import text_bytes
-from txlog.arrow import arrow_array, pc
+from txlog.arrow import arrow_array, pc, text_bytes
 from txlog.errors import LogCorruptError
 
 _LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")

@@ -20,8 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.actions.text_bytes import WORD_BYTES, TextBytes, text_bytes, words_of
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.arrow import WORD_BYTES, TextBytes, arrow_array, numpy_array, pc, text_bytes, words_of
 from txlog.errors import LogCorruptError
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys

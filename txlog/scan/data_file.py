@@ -18,9 +18,8 @@ from txlog.scan.metadata_columns import metadata_bounds
 from txlog.scan.plan import ReadPlan
 from txlog.scan.shares import RowRange, overlaps
 from txlog.schema.arrow import arrow_type
-from txlog.stats.bounds import Bounds, merged
 from txlog.stats.read import row_group_bounds
-from txlog.stats.skip import keep
+from txlog.stats.skip import Bounds, keep, merged
 from txlog.store.base import Store, is_far, naming
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged

@@ -13,10 +13,10 @@ import pyarrow as pa
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment
-from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.bounds import ColumnBounds
+from txlog.stats.skip import ColumnBounds
 
 ROW_ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"

@@ -13,9 +13,8 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.bounds import Bounds, ColumnBounds, Known, merged
 from txlog.stats.files import fragment_bounds
-from txlog.stats.skip import always, keep
+from txlog.stats.skip import Bounds, ColumnBounds, Known, always, keep, merged
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from txlog.actions.stats_text import Path, count_of, quick_document, stats_json,
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
-from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
 from txlog.stats.read import (
     LAST_ODD_OFFSET_US,
@@ -34,6 +33,7 @@ from txlog.stats.read import (
     without_contradictions,
     without_cut,
 )
+from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.threads import cached_property
 
 _FEW = 64

@@ -31,8 +31,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.stats_text import SECTIONS
-from txlog.actions.text_bytes import WORD_BYTES, places_of, text_bytes, words_of
-from txlog.arrow import arrow_array, numpy_array
+from txlog.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
 from txlog.threads import cached_property
 
 Places = NDArray[np.int64]

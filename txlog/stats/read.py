@@ -27,7 +27,7 @@ from txlog.schema.types import (
     StructField,
     StructType,
 )
-from txlog.stats.bounds import EVERYTHING, Bounds, ColumnBounds, Known
+from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 
 TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
 _EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.

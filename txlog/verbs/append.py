@@ -15,10 +15,10 @@ from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.access import new_protocol, supports
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import Properties
-from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 

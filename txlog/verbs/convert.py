@@ -13,12 +13,11 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pq
-from txlog.commit.app_versions import AnyAppVersion, query_actions, require_app_version, txn_action
+from txlog.commit.app_versions import AnyAppVersion, require_app_version, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import Done, Outcome, require_user_metadata
-from txlog.data_files.partitions import NULL_FOLDER
 from txlog.errors import (
     DataFileError,
     InvalidInputError,
@@ -29,7 +28,7 @@ from txlog.errors import (
 from txlog.log.paths import encode_path
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
-from txlog.stats.partition import parse_partition_values
+from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
 from txlog.verbs.create import already_exists, create_intent, existing, new_metadata
 
@@ -105,12 +104,8 @@ def convert(
         )
         for file, (_, rows) in zip(files, footers, strict=True)
     ]
-    intent = replace(
-        _converting(create_intent(metadata, schema, adds=adds), len(files)),
-        txn=txn_action(txn, context.effects),
-        query_txns=query_actions(txn, context.effects),
-        user_metadata=user_metadata,
-    )
+    intent = _converting(create_intent(metadata, schema, adds=adds), len(files))
+    intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     # Whatever comes of it, the files are the caller's: none is deleted.
     result = commit(context.store, None, intent, effects=context.effects)
     if not isinstance(result, Committed):

@@ -11,9 +11,8 @@ from txlog.actions.table import Metadata, Protocol
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
-    query_actions,
     require_app_version,
-    txn_action,
+    with_txn,
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
@@ -32,6 +31,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.expressions.tree import Expression
+from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.access import new_protocol, with_features
 from txlog.protocol.mapping import (
     MAPPING_MODE,
@@ -41,7 +41,6 @@ from txlog.protocol.mapping import (
     with_schema,
 )
 from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
-from txlog.protocol.row_tracking import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.schema.types import StructType
 from txlog.schema.widening import require_known_changes
 from txlog.snapshot.load import load_snapshot
@@ -278,12 +277,8 @@ def commit_new_table(
     """
     with discarding(lambda: discard_files(context.store, adds)):
         require_user_metadata(user_metadata)
-        intent = replace(
-            stated(create_intent(metadata, schema, adds=adds)),
-            txn=txn_action(txn, context.effects),
-            query_txns=query_actions(txn, context.effects),
-            user_metadata=user_metadata,
-        )
+        intent = stated(create_intent(metadata, schema, adds=adds))
+        intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
         result = commit(context.store, None, intent, effects=context.effects)
     if isinstance(result, Committed):
         version = result.snapshot.version

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import TypeVar
 
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.commit.attempt import prepare
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
+from txlog.commit.loop import prepare
 from txlog.commit.operation import Operation, require_table_writable
 from txlog.data_files.change_files import (
     RowsOf,
