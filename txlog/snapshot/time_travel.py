@@ -277,13 +277,13 @@ def made_ms(store: Store, snapshot: Snapshot) -> int:
 
 def snapshot_at(
     store: Store,
-    version: int | None = None,
+    version: int | str | None = None,
     timestamp: str | datetime | int | None = None,
     *,
     out_of_range: OutOfRange = "error",
     catalog: CatalogCommits | None = None,
 ) -> Snapshot:
-    """Return a version of a table: of a number, at a moment, or the latest.
+    """Return a version of a table: of a number or the name of a pin, at a moment, or the latest.
 
     Raises
     ------
@@ -298,6 +298,10 @@ def snapshot_at(
             reason="version and timestamp both choose a version",
             remedy="Pass only one of them",
         )
+    if isinstance(version, str):
+        from txlog.snapshot.references import pinned_version
+
+        version = pinned_version(load_snapshot(store, catalog=catalog), version)
     if version is not None and (type(version) is not int or version < 0):
         raise InvalidInputError(argument="version", reason=f"{version!r} is no whole number from 0")
     snapshot = load_snapshot(store, version=version, catalog=catalog)

@@ -40,7 +40,7 @@ class Table(About, Reading, Writing):
         A folder, or a URI such as `file:///data/flights` or `memory://flights`. Plain paths are
         taken literally but for `~`, the user's home; `file:` URIs are percent-decoded.
     version
-        Open this version. Default: the latest.
+        Open this version, or that of a pin (`Table.pins`), by its name. Default: the latest.
     timestamp
         Open the version that was the latest at this moment: ISO 8601 text, a datetime, or
         milliseconds since the epoch; UTC where there is no zone.
@@ -69,7 +69,7 @@ class Table(About, Reading, Writing):
     def __init__(
         self,
         uri: str | os.PathLike[str],
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         *,

@@ -5,6 +5,7 @@ Rules: spec/fragments.md, FRG-35 to FRG-37.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
@@ -102,13 +103,13 @@ class Restore(Operation):
         schema = parse_schema(metadata.schema_string or "")
         require_writable(protocol, metadata, schema, path=base.root)
         now = load_files(store, base).live
-        back, gone = _to_add(then, now), _without(now, then)
+        back, gone = _to_add(then, now), files_without(now, then)
         domains = _domains(base, target)
         changed = back.num_rows or gone.num_rows or domains or protocol != base.protocol
         if not changed and metadata == base.metadata:
             return None
         adds = _restored(back)
-        _require_there(self.context, adds, target.version)
+        require_there(self.context, adds, target.version)
         if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
             adds = with_counts(self.context, target, adds)
         return Intent(
@@ -147,7 +148,7 @@ def _size(files: pa.Table) -> int:
     return int(pc.sum(files["size"]).as_py() or 0)
 
 
-def _without(files: pa.Table, others: pa.Table) -> pa.Table:
+def files_without(files: pa.Table, others: pa.Table) -> pa.Table:
     """Return the logical files that are not among others: a vector makes another one."""
     return files.filter(pc.invert(_are_among(files, others)))
 
@@ -214,8 +215,13 @@ def _restored(files: pa.Table) -> list[Add]:
     return adds
 
 
-def _require_there(context: Context, adds: list[Add], version: int) -> None:
-    """Refuse to bring back files whose bytes are gone.
+def require_there(
+    context: Context,
+    adds: Iterable[Add],
+    version: int,
+    remedy: str = "Nothing was committed; restore a version whose files are all there",
+) -> None:
+    """Refuse to refer to files of a version whose bytes are gone.
 
     Raises
     ------
@@ -231,7 +237,7 @@ def _require_there(context: Context, adds: list[Add], version: int) -> None:
             version=version,
             reason=f"files that version {version} needs are gone: "
             f"{', '.join(missing[:_SHOWN])}{more}",
-            remedy="Nothing was committed; restore a version whose files are all there",
+            remedy=remedy,
         )
 
 

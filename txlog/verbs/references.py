@@ -1,0 +1,142 @@
+"""Pinning versions, and telling a table of its shallow clones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions.table import DomainMetadata
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation
+from txlog.data_files.deletions import adds_of
+from txlog.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.protocol.access import upgraded
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.references import Pin, RegisteredClone, pins_of, require_pin_name
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.restore import files_without, require_there
+
+
+class SetPin(Operation):
+    """Give a version a name, or move a name to another version."""
+
+    name = "SET PIN"
+
+    def __init__(
+        self, context: Context, pin: str, version: int, reason: str | None, *, exists: bool = False
+    ) -> None:
+        """Take the pin; `exists` says whether there is one of its name already.
+
+        Raises
+        ------
+        InvalidInputError
+            The name, the version or the reason is none.
+        """
+        super().__init__(context)
+        require_pin_name(pin)
+        if type(version) is not int or version < 0:
+            raise InvalidInputError(
+                argument="version", reason=f"{version!r} is no whole number from 0"
+            )
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidInputError(
+                argument="reason", reason=f"text was expected, not {type(reason).__name__}"
+            )
+        self._pin = Pin(pin, version, reason, context.effects.now_ms())
+        self._exists = exists
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain of the pin.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a pin of this name.
+        NotFoundError
+            There is no such version, it cannot be rebuilt, or there is no pin to be moved.
+        DataFileError
+            Files of the version are gone; they are named.
+        """
+        held = pins_of(base)
+        if self._pin.name in held and not self._exists:
+            raise AlreadyExistsError(
+                path=base.root,
+                reason=f"the table has a pin {self._pin.name!r} already, of version "
+                f"{held[self._pin.name].version}",
+                remedy="Move it with pins.update, or choose another name",
+            )
+        if self._exists and self._pin.name not in held:
+            raise _no_pin(base, self._pin.name)
+        _require_whole(self.context, base, self._pin.version)
+        parameters = {"name": self._pin.name, "version": self._pin.version}
+        return _intent(base, self.name, self._pin.to_domain(), parameters)
+
+
+def _require_whole(context: Context, base: Snapshot, version: int) -> None:
+    """Raise unless all files of a version are there; those of the latest version are."""
+    if version == base.version:
+        return
+    target = load_snapshot(context.store, version=version)
+    then, now = (load_files(context.store, one).live for one in (target, base))
+    gone: pa.Table = files_without(then, now)
+    require_there(context, adds_of(gone), version, "Nothing was committed; pin a later version")
+
+
+class DropPin(Operation):
+    """Take a version's name away: its retention alone decides then."""
+
+    name = "DROP PIN"
+
+    def __init__(self, context: Context, pin: str) -> None:
+        super().__init__(context)
+        self._pin = require_pin_name(pin)
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain, removed; raises `NotFoundError` if there is no such pin."""
+        held = pins_of(base)
+        if self._pin not in held:
+            raise _no_pin(base, self._pin)
+        domain = held[self._pin].to_domain().model_copy(update={"removed": True})
+        return _intent(base, self.name, domain, {"name": self._pin})
+
+
+class RegisterClone(Operation):
+    """Tell a table of a shallow clone, so that a vacuum keeps what it refers to."""
+
+    name = "REGISTER CLONE"
+
+    def __init__(self, context: Context, clone: RegisteredClone) -> None:
+        super().__init__(context)
+        self._clone = clone
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain of the clone."""
+        return _intent(base, self.name, self._clone.to_domain(), {"target": self._clone.uri})
+
+
+def _no_pin(base: Snapshot, name: str) -> NotFoundError:
+    pins = ", ".join(pins_of(base))
+    return NotFoundError(
+        path=base.root,
+        reason=f"the table has no pin {name!r}",
+        remedy=f"Choose from {pins}" if pins else "It has none",
+    )
+
+
+def _intent(
+    base: Snapshot, operation: str, domain: DomainMetadata, parameters: Mapping[str, Any]
+) -> Intent:
+    protocol = upgraded(base.protocol, ["domainMetadata"])
+    changes = protocol != base.protocol
+    return Intent(
+        operation=operation,
+        kind="protocol" if changes else "append",  # It adds no rows, and passes who does.
+        read_version=base.version,
+        protocol=protocol if changes else None,
+        domains=(domain,),
+        parameters=parameters,
+    )
