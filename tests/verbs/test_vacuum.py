@@ -1,5 +1,6 @@
 """What a vacuum deletes and what versions need never meet."""
 
+import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -235,3 +236,102 @@ def test_absolute_paths_below_the_table(tmp_path: Path) -> None:
     table = txlog.Table(root)
     assert table.count() == 1
     assert table.vacuum(0, enforce_retention_duration=False)["decision"].to_pylist() == ["keep"]
+
+
+@pytest.mark.spec("VAC-7")
+def test_a_longer_retention_holds_where_tombstones_were_dropped(tmp_path: Path) -> None:
+    world = World(tmp_path / "t", {}, ())
+    world.table().append(rows(1, 2))
+    world.note()
+    world.clock.now_ms += 400 * HOUR_MS
+    world.table().overwrite(rows(3))
+    world.note()
+    world.clock.now_ms += 200 * HOUR_MS  # More than 7 days: the checkpoint drops the tombstone.
+    world.table().append(rows(4))
+    world.note()
+    world.table().maintenance.checkpoint()
+    world.clock.now_ms += HOUR_MS
+    assert world.table().vacuum(300, dry_run=False).num_rows == 3
+    world.check(300)
+    world.table().vacuum(200, dry_run=False)
+    with pytest.raises(txlog.DataFileError):
+        txlog.Table(tmp_path / "t", version=1).to_arrow()
+
+
+@pytest.mark.spec("VAC-8")
+def test_commits_tell_of_a_vacuum_as_deltalake_has_them(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        table = txlog.write(
+            tmp_path / name, rows(1), properties={"delta.enableDeletionVectors": "false"}
+        )
+        table.overwrite(rows(2))
+        for path in (tmp_path / name).rglob("*.parquet"):
+            os.utime(path, (1, 1))
+    table = txlog.Table(tmp_path / "ours")
+    assert table.vacuum(0, enforce_retention_duration=False).num_rows == 2
+    assert table.version == 1
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, user_metadata="weekly")
+    other = deltalake.DeltaTable(tmp_path / "theirs")
+    other.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert table.version == other.version() == 3
+    ours, theirs = table.history(2), other.history(2)
+    for one, two in zip(ours, theirs, strict=True):
+        assert one["operation"] == two["operation"]
+        assert one["operationParameters"].keys() >= two["operationParameters"].keys() - {
+            "specifiedRetentionMillis"
+        }
+    assert ours[0]["operationParameters"]["status"] == "COMPLETED"
+    assert ours[1]["operationMetrics"]["numFilesToDelete"] == "1"
+    assert ours[1]["userMetadata"] == "weekly"
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert table.version == 3
+
+
+@pytest.mark.spec("VAC-9")
+def test_what_is_in_the_trash_can_be_put_back(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t t", rows(1, 2), partition_by=["g"])
+    table.delete("k = 1")
+    table.overwrite(rows(3))
+    before = {path for path in (tmp_path / "t t").rglob("*.*") if "_delta_log" not in path.parts}
+    for path in before:
+        os.utime(path, (1, 1))
+    done = table.vacuum(0, dry_run=False, enforce_retention_duration=False, trash=True)
+    gone = done.filter(pa.compute.equal(done["decision"], "delete"))["file"].to_pylist()
+    assert gone
+    with pytest.raises(txlog.DataFileError):
+        txlog.Table(table.uri, version=0).to_arrow()
+    other = deltalake.DeltaTable(tmp_path / "t t")
+    theirs = other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert set(theirs) <= set(gone)  # Of files in the trash, it knows nothing.
+    back = table.maintenance.put_back()
+    assert sorted(back["file"].to_pylist()) == sorted(gone)
+    assert set(back["decision"].to_pylist()) == {"restore"}
+    assert sorted(txlog.Table(table.uri, version=0).to_arrow()["k"].to_pylist()) == [1, 2]
+    assert table.maintenance.put_back().num_rows == 0
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, trash=True)
+    assert table.maintenance.empty_trash() == len(gone)
+    assert table.maintenance.put_back().num_rows == 0
+
+
+@pytest.mark.spec("VAC-1")
+@pytest.mark.parametrize("lite", [False, True])
+def test_vectors_with_absolute_paths(tmp_path: Path, lite: bool) -> None:
+    root = tmp_path / "t"
+    table = txlog.write(root, pa.table({"k": range(3000), "g": ["x"] * 3000}, SCHEMA))
+    table.delete("k % 3 = 1")
+    (vector,) = root.glob("*.bin")
+    commit = root / "_delta_log" / f"{1:020d}.json"
+    lines = [json.loads(line) for line in unsealed(commit.read_bytes()).splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["deletionVector"] |= {"storageType": "p", "pathOrInlineDv": vector.as_uri()}
+    commit.write_text("\n".join(map(json.dumps, lines)))
+    for path in root.rglob("*.*"):
+        os.utime(path, (1, 1))
+    table = txlog.Table(root)
+    assert table.count() == 2000
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, lite=lite)
+    assert txlog.Table(root).count() == txlog.Table(root).to_arrow().num_rows == 2000
+    table.overwrite(rows(1))
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False, lite=lite)
+    assert not vector.exists()

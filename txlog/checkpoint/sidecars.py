@@ -104,6 +104,11 @@ def write_part(
     return part
 
 
+def manifest_name(version: int, uuid: str) -> str:
+    """Return the name of the file of a V2 checkpoint."""
+    return f"{version:020d}.checkpoint.{uuid}.parquet"
+
+
 def write_manifest(
     store: Store, version: int, controls: pa.Table, parts: Sequence[Part], *, uuid: str
 ) -> Hint:
@@ -119,7 +124,7 @@ def write_manifest(
     schema = pa.schema([*SCHEMA, *_MARKS])
     rows = pa.concat_tables([controls, table_of_rows(marks, _MARKS)], promote_options="default")
     data = encode_groups([rows.select(schema.names).cast(schema)])
-    store.replace(log_path(f"{version:020d}.checkpoint.{uuid}.parquet"), data)
+    store.replace(log_path(manifest_name(version, uuid)), data)
     hint = Hint(
         version,
         rows.num_rows + sum(part.num_actions for part in parts),

@@ -57,7 +57,7 @@ def choose_segment(
     usable = [file for file in held if file.name not in unusable] if unusable else held
     commits = {file.version: file for file in usable if file.kind == "commit"}
     others = [file for file in usable if file.kind != "commit"]
-    checkpoints = _complete_checkpoints(others)
+    checkpoints = complete_checkpoints(others)
     compactions = [file for file in others if file.kind == "compaction"]
     if not any(file.kind != "compaction" for file in held):
         raise NotFoundError(reason="the log has neither commits nor checkpoints")
@@ -71,11 +71,11 @@ def choose_segment(
         )
     base = max((at for at in checkpoints if at <= target), default=-1)
     checkpoint = checkpoints.get(base, ())
-    oldest = min(checkpoints, default=0)
-    return Segment(target, checkpoint, _deltas(commits, compactions, base, target, oldest))
+    later = min((at for at in checkpoints if at > target), default=None)
+    return Segment(target, checkpoint, _deltas(commits, compactions, base, target, later))
 
 
-def _complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
+def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, ...]]:
     """Return for each version one complete checkpoint."""
     groups: dict[tuple[int, int, str | None], dict[int, LogFile]] = defaultdict(dict)
     for file in files:
@@ -95,7 +95,7 @@ def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
     """Return one part of each multi-part checkpoint whose parts are not all there, if no other
     checkpoint of its version is whole."""
     found = list(files)
-    whole = _complete_checkpoints(found)
+    whole = complete_checkpoints(found)
     torn = {
         file.version: file
         for file in found
@@ -109,7 +109,7 @@ def _deltas(
     compactions: list[LogFile],
     base: int,
     target: int,
-    oldest: int,
+    later: int | None,
 ) -> tuple[LogFile, ...]:
     if target - base <= len(commits):  # Else one is missing.
         found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
@@ -132,7 +132,7 @@ def _deltas(
     at = base + 1
     while at <= target:
         if at not in following:
-            raise _missing(_first_gap(commits, ends, at, target), target, oldest)
+            raise _missing(_first_gap(commits, ends, at, target), target, later)
         deltas.append(following[at])
         at = deltas[-1].last_version + 1
     return tuple(deltas)
@@ -152,12 +152,13 @@ def _first_gap(
     return min(reached, target)
 
 
-def _missing(at: int, target: int, oldest: int) -> NotFoundError | LogCorruptError:
-    if at == 0 and oldest > target:
+def _missing(at: int, target: int, later: int | None) -> NotFoundError | LogCorruptError:
+    if later is not None:
         return NotFoundError(
             version=target,
-            reason=f"the first version that the log still makes up is {oldest}",
-            remedy="Choose a later version; older ones were cleaned up",
+            reason=f"the next version that the log still makes up is {later}: {commit_name(at)} "
+            "is gone",
+            remedy="Choose that one or a later one; older ones were cleaned up",
         )
     return LogCorruptError(
         path=commit_name(at),

@@ -112,6 +112,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.deletedFileRetentionDuration": (_interval_ms, 7 * 86_400_000),
     "delta.enableChangeDataFeed": (_flag, False),
     "delta.enableDeletionVectors": (_flag, False),
+    "delta.enableExpiredLogCleanup": (_flag, True),
     "delta.enableInCommitTimestamps": (_flag, False),
     "delta.enableRowTracking": (_flag, False),
     "delta.enableTypeWidening": (_flag, False),
@@ -206,8 +207,6 @@ _FREE_PREFIXES = ("delta.constraints.",)
 KEPT: dict[str, Callable[[str], Any]] = {
     "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
     "delta.autoOptimize.optimizeWrite": _flag,
-    "delta.enableExpiredLogCleanup": _flag,
-    "delta.logRetentionDuration": _interval_ms,
     "delta.randomizeFilePrefixes": _flag,
     "delta.randomPrefixLength": _positive,
     "delta.targetFileSize": _text,  # A number of bytes, or such as 128mb.

@@ -60,15 +60,28 @@ def deletion_place(
 
     `path` names the data file in errors, which are those of `load_deletions`.
     """
-    if descriptor.cardinality == 0 or descriptor.storage_type == "i":
+    if descriptor.cardinality == 0:
+        return None
+    found = vector_path(descriptor, path=path)
+    if found is None:
+        return None
+    return (store, found) if descriptor.storage_type == "u" else locate(store, found)
+
+
+def vector_path(descriptor: DeletionVectorDescriptor, *, path: str = "") -> str | None:
+    """Return the path of a vector's file, decoded; None if it is in the log itself.
+
+    It is relative to the table, or absolute. `path` names the data file in errors.
+    """
+    if descriptor.storage_type == "i":
         return None
     if descriptor.storage_type == "lance":
-        return locate(store, decode_path(_lance_path(descriptor)))
+        return decode_path(_lance_path(descriptor))
     found = logged_path(descriptor, path=path)
     # A prefix of random characters is part of the text, not percent-encoded; a `p` path is a URI.
     if descriptor.storage_type == "u":
-        return store, require_inside(found.lstrip("/"))
-    return locate(store, decode_path(found))
+        return require_inside(found.lstrip("/"))
+    return decode_path(found)
 
 
 def _lance_path(descriptor: DeletionVectorDescriptor) -> str:

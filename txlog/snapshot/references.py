@@ -122,8 +122,8 @@ def require_pin_name(name: object) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise InvalidInputError(
-        argument="name",
-        reason=f"{name!r} is no name of a pin",
+        argument="pin",
+        reason=f"{name!r} is no name of a pin; a version is a whole number",
         remedy="Use text of at most 200 characters that is no number",
     )
 
@@ -135,8 +135,11 @@ def pinned_version(snapshot: Snapshot, name: str) -> int:
     ------
     NotFoundError
         There is no such pin; those that there are, are named.
+    InvalidInputError
+        No pin can have such a name.
     """
     pins = pins_of(snapshot)
+    require_pin_name(name)
     if name in pins:
         return pins[name].version
     raise NotFoundError(

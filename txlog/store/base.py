@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-from txlog.errors import InvalidInputError, naming_table
+from txlog.errors import InvalidInputError, NotFoundError, StoreError, naming_table
 from txlog.threads import map_ahead
 
 # One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
@@ -302,6 +302,48 @@ class BasicStore:
     def local_path(self, path: str) -> str | None:
         """Return None: the store is no local disk, or hides it."""
         return None
+
+
+_COPIED_BYTES = 8 << 20  # At a time.
+
+
+def is_there(store: Store, path: str) -> bool:
+    """Return whether a store has a file."""
+    try:
+        store.info(path)
+    except NotFoundError:
+        return False
+    return True
+
+
+def copy_file(store: Store, path: str, home: Store, target: str) -> None:
+    """Copy a file to a new one of another store, or the same."""
+    try:
+        with store.open_input(path) as source, home.open_output(target) as sink:
+            while data := source.read(_COPIED_BYTES):
+                sink.write(data)
+    except OSError as error:
+        raise StoreError(
+            operation="copy", path=path, reason=f"the file cannot be copied: {error}"
+        ) from error
+
+
+def move_file(store: Store, path: str, target: str) -> None:
+    """Move a file of a store to a new place; one that is not there is passed over."""
+    here, there = store.local_path(path), store.local_path(target)
+    if here is None or there is None:
+        if is_there(store, path):
+            copy_file(store, path, store, target)
+            store.delete([path])
+        return
+    try:
+        os.makedirs(os.path.dirname(there), exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.replace(here, there)
+    except OSError as error:
+        raise StoreError(
+            operation="move", path=path, reason=f"the file cannot be moved: {error}"
+        ) from error
 
 
 Item = TypeVar("Item")

@@ -1,11 +1,17 @@
-"""`Table.maintenance`: the files of the log."""
+"""`Table.maintenance`: the files of the log. `Table.pins`: versions that are kept."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.intent import UserMetadata
+    from txlog.commit.operation import Outcome
     from txlog.snapshot.checksum import ChecksumReport
+    from txlog.snapshot.references import Pin
     from txlog.table.handle import Handle
 
 
@@ -16,12 +22,96 @@ class TableMaintenance:
         self._table = table
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of this version, and return the version."""
-        from txlog.verbs.checkpoint import checkpoint
+        """Write a checkpoint of this version, and return the version.
+
+        The log is cleaned up then, as `expire` does, unless the table's property
+        `delta.enableExpiredLogCleanup` is false.
+        """
+        from txlog.verbs.checkpoint import checkpoint, clean_up
 
         snapshot = self._table._snapshot
         checkpoint(self._table._context, snapshot)
+        clean_up(self._table._context, snapshot)
         return snapshot.version
+
+    def expire(self, retention_hours: float | None = None, dry_run: bool = True) -> pa.Table:
+        """Delete files of the log that only older versions need; by default, only list them.
+
+        Every version that was the latest within the retention can still be opened, and so can
+        those of pins: the newest checkpoint before the retention stands for all that goes. What
+        goes cannot be travelled to any more. Data files stay: `Table.vacuum` deletes them.
+
+        Parameters
+        ----------
+        retention_hours
+            How long versions are kept. Default: the table's `delta.logRetentionDuration`, 30 days
+            if it has none, counted from the last midnight (UTC).
+        dry_run
+            Delete nothing.
+
+        Returns
+        -------
+        pyarrow.Table
+            Each file of the log: `file`, `bytes`, `modified_ms`, `decision` (`keep` or `delete`)
+            and `reason`.
+
+        Raises
+        ------
+        LogCorruptError
+            The checkpoint that is to stand for what goes is damaged; nothing was deleted.
+        UnsupportedFeatureError
+            The table is managed by a catalog, or may not be written by txlog.
+        """
+        from txlog.verbs.expire import expire
+
+        table = self._table
+        return expire(table._context, table._latest(), hours=retention_hours, dry_run=dry_run)
+
+    def put_back(self) -> pa.Table:
+        """Undo `vacuum(trash=True)`: move the files in the trash to where they were.
+
+        Returns
+        -------
+        pyarrow.Table
+            As `Table.vacuum`, with the decisions `restore` and `keep`: a file whose place is taken
+            stays in the trash.
+        """
+        from txlog.verbs.trash import put_back
+
+        return put_back(self._table._context)
+
+    def empty_trash(self) -> int:
+        """Delete the files in the trash for good, and return how many they were."""
+        from txlog.verbs.trash import empty_trash
+
+        return empty_trash(self._table._context)
+
+    def clones(self) -> dict[str, str]:
+        """Return the shallow clones that the table was told of: their URIs, by their tables' ids.
+
+        `Table.clone(…, register=True)` tells it.
+        """
+        from txlog.snapshot.references import clones_of
+
+        return {clone.id: clone.uri for clone in clones_of(self._table._latest())}
+
+    def forget_clone(
+        self,
+        uri: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Let a vacuum delete what only this clone refers to; the clone may break then.
+
+        Raises
+        ------
+        NotFoundError
+            The table was not told of it.
+        """
+        from txlog.verbs.references import ForgetClone
+
+        return self._table._run(ForgetClone(self._table._context, uri), txn, user_metadata)
 
     def verify_checksum(self) -> ChecksumReport:
         """Hold this version against its checksum (`.crc`), if its writer left one.
@@ -41,3 +131,79 @@ class TableMaintenance:
 
         version = self._table._open
         return verify_checksum(self._table._context.store, version.snapshot, version.files())
+
+
+class TablePins:
+    """Names of versions. A pinned version stays readable: vacuum and expire keep what it needs.
+
+    The pins are part of the table: all its readers see the same, whatever version they are at.
+    Other engines keep them, but their clean-ups do not heed them. The first pin adds the writer
+    feature `domainMetadata`; readers need nothing new.
+    """
+
+    def __init__(self, table: Handle) -> None:
+        self._table = table
+
+    def create(
+        self,
+        name: str,
+        version: int | None = None,
+        reason: str | None = None,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Pin a version: `Table(uri, version="train-2026-11")` opens it by this name then.
+
+        Parameters
+        ----------
+        version
+            Default: the version that this table is at.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a pin of this name.
+        NotFoundError, DataFileError
+            The version cannot be rebuilt any more, or its files are gone.
+        """
+        from txlog.verbs.references import SetPin
+
+        operation = SetPin(self._table._context, name, self._version(version), reason)
+        return self._table._run(operation, txn, user_metadata)
+
+    def update(
+        self,
+        name: str,
+        version: int | None = None,
+        reason: str | None = None,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Move a pin to another version; `NotFoundError` if there is none of this name."""
+        from txlog.verbs.references import SetPin
+
+        operation = SetPin(self._table._context, name, self._version(version), reason, exists=True)
+        return self._table._run(operation, txn, user_metadata)
+
+    def delete(
+        self,
+        name: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Take a pin away; `NotFoundError` if there is none of this name."""
+        from txlog.verbs.references import DropPin
+
+        return self._table._run(DropPin(self._table._context, name), txn, user_metadata)
+
+    def list(self) -> dict[str, Pin]:
+        """Return the pins by their names: each has `version`, `reason` and `created_ms`."""
+        from txlog.snapshot.references import pins_of
+
+        return pins_of(self._table._latest())
+
+    def _version(self, version: int | None) -> int:
+        return self._table._snapshot.version if version is None else version

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from txlog.data_files.incoming import SchemaMode
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
-    from txlog.table.maintenance import TableMaintenance
+    from txlog.table.maintenance import TableMaintenance, TablePins
     from txlog.table.merge import TableMerger
     from txlog.table.optimize import TableOptimize
     from txlog.table.reading import Where
@@ -315,12 +315,16 @@ class Writing(Handle):
         enforce_retention_duration: bool = True,
         *,
         lite: bool = False,
+        trash: bool = False,
+        user_metadata: UserMetadata | None = None,
     ) -> pa.Table:
         """Delete files that no version within the retention refers to; by default, only list them.
 
-        Older versions can no longer be read then. Files that a version within the retention needs
-        stay whatever the arguments: data files, deletion vectors, column files. So do files of
-        the log, and files and folders whose names begin with `_` or `.`, apart from change data.
+        Older versions can no longer be read then. Files that a version within the retention, a pin
+        or a clone that the table was told of needs stay whatever the arguments: data files,
+        deletion vectors, column files. So do files of the log (see `maintenance.expire`), and files
+        and folders whose names begin with `_` or `.`, apart from change data. If files go, two
+        commits tell of it, VACUUM START and VACUUM END, as Delta has them.
 
         Parameters
         ----------
@@ -334,6 +338,9 @@ class Writing(Handle):
         lite
             Look only at files that the log says were removed: quick, but files of writers that
             failed stay.
+        trash
+            Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes it, and
+            `maintenance.empty_trash` deletes them for good.
 
         Returns
         -------
@@ -345,23 +352,29 @@ class Writing(Handle):
         ------
         InvalidInputError
             The retention is below the table's.
+        NotFoundError
+            A pinned version or a registered clone is not there; nothing was deleted.
         UnsupportedFeatureError
             The table, or the store, may not be written by txlog.
         """
         from txlog.verbs.vacuum import vacuum
 
-        return vacuum(
+        done = vacuum(
             self._context,
             self._latest(),
             hours=retention_hours,
             dry_run=dry_run,
             enforce=enforce_retention_duration,
             lite=lite,
+            trash=trash,
+            user_metadata=user_metadata,
         )
+        self._move(done.snapshot)
+        return done.decided
 
     def restore(
         self,
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
         *,
         txn: AppVersion | None = None,
@@ -375,7 +388,8 @@ class Writing(Handle):
         Parameters
         ----------
         version, timestamp
-            The version, or a moment at which it was the latest: one of the two.
+            The version, or the name of its pin, or a moment at which it was the latest: one of
+            the three.
 
         Raises
         ------
@@ -433,7 +447,14 @@ class Writing(Handle):
 
     @property
     def maintenance(self) -> TableMaintenance:
-        """Write a checkpoint; verify the version checksum."""
+        """Write a checkpoint; clean up the log; verify the version checksum."""
         from txlog.table.maintenance import TableMaintenance
 
         return TableMaintenance(self)
+
+    @property
+    def pins(self) -> TablePins:
+        """Names of versions, which vacuum and expire keep."""
+        from txlog.table.maintenance import TablePins
+
+        return TablePins(self)

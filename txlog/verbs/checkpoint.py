@@ -20,6 +20,7 @@ from txlog.checkpoint.sidecars import (
     choose_parts,
     is_reusable,
     layout_of,
+    manifest_name,
     read_stamp,
     reused,
     sidecar_path,
@@ -39,9 +40,9 @@ from txlog.checkpoint.write import (
 )
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import LogCorruptError, TxlogWarning
+from txlog.errors import LogCorruptError, NotFoundError, StoreError, TxlogWarning
 from txlog.log.catalog import CatalogCommits
-from txlog.log.names import LogFile
+from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
 from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
@@ -74,9 +75,9 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
             snapshot.controls, now_ms=kept["now_ms"], txn_retention_ms=txn_retention_ms
         )
         parts = _write_parts(context, snapshot, kept)
-        write_manifest(
-            context.store, snapshot.version, controls, parts, uuid=context.effects.uuid()
-        )
+        uuid = context.effects.uuid()
+        write_manifest(context.store, snapshot.version, controls, parts, uuid=uuid)
+        _require_not_expired(context.store, snapshot, parts, uuid)
         return
 
     def encoded(states: Iterable[FileState]) -> Encoded:
@@ -90,6 +91,37 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
     else:
         found = encoded([load_files(context.store, snapshot)])
     write_checkpoint(context.store, snapshot.version, found)
+
+
+def _require_not_expired(
+    store: Store, snapshot: Snapshot, parts: Sequence[Part], uuid: str
+) -> None:
+    """Take a checkpoint back whose sidecars a clean-up of the log may not have known to be in use.
+
+    One that reads which sidecars are in use after this look finds the new checkpoint.
+
+    Raises
+    ------
+    StoreError
+        The checkpoint before it, out of which sidecars are named again, is gone.
+    """
+    again = {part.sidecar.path for part in parts} & {part.path for part in snapshot.sidecars}
+    if again and not _is_there(store, snapshot):
+        store.delete([log_path(manifest_name(snapshot.version, uuid))])
+        raise StoreError(
+            operation="write a checkpoint",
+            path=snapshot.checkpoint[0].path,
+            reason="the log was cleaned up while a checkpoint was written",
+            remedy="Write the checkpoint again",
+        )
+
+
+def _is_there(store: Store, snapshot: Snapshot) -> bool:
+    """Return whether the checkpoint that a version begins with is there."""
+    try:
+        return bool([store.info(part.path) for part in snapshot.checkpoint])
+    except NotFoundError:
+        return False
 
 
 def wants_parts(snapshot: Snapshot) -> bool:
@@ -217,7 +249,7 @@ def _reused(
     context: Context, snapshot: Snapshot, newest: FileState, layout: str, kept: dict[str, Any]
 ) -> tuple[list[Part], list[Sidecar]]:
     """Return the sidecars to be named again, and small ones to be put together with new files."""
-    if not snapshot.sidecars:
+    if not snapshot.sidecars or not _is_there(context.store, snapshot):
         return [], []
     paths = [*newest.live["path"].chunks, *newest.tombstones["path"].chunks]
     touched = pa.chunked_array(paths, pa.string())
@@ -266,7 +298,8 @@ def require_checkpointable(store: Store, snapshot: Snapshot) -> None:
 def checkpoint_if_due(context: Context, done: Done) -> None:
     """Write a checkpoint if the table's `delta.checkpointInterval` says that one is due.
 
-    A checkpoint that fails is a `TxlogWarning`: the commit stands without it.
+    The log is cleaned up then, as the properties say. What fails is a `TxlogWarning`: the commit
+    stands without it.
     """
     version = done.outcome.version
     interval = done.snapshot.properties.get("delta.checkpointInterval")
@@ -279,4 +312,21 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
             f"version {version} is committed, but its checkpoint failed: {error}",
             TxlogWarning,
             stacklevel=4,
+        )
+    else:
+        clean_up(context, done.snapshot)
+
+
+def clean_up(context: Context, snapshot: Snapshot) -> None:
+    """Clean up the log after a checkpoint, as the table's properties say.
+
+    What fails is a `TxlogWarning`: no version depends on it.
+    """
+    from txlog.verbs.expire import expire_if_due
+
+    try:
+        expire_if_due(context, snapshot)
+    except Exception as error:
+        warnings.warn(
+            f"old files of the log could not be cleaned up: {error}", TxlogWarning, stacklevel=5
         )

@@ -16,7 +16,13 @@ from txlog.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from txlog.protocol.access import upgraded
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
-from txlog.snapshot.references import Pin, RegisteredClone, pins_of, require_pin_name
+from txlog.snapshot.references import (
+    Pin,
+    RegisteredClone,
+    clones_of,
+    pins_of,
+    require_pin_name,
+)
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.restore import files_without, require_there
 
@@ -116,6 +122,30 @@ class RegisterClone(Operation):
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain of the clone."""
         return _intent(base, self.name, self._clone.to_domain(), {"target": self._clone.uri})
+
+
+class ForgetClone(Operation):
+    """Let a vacuum delete what only a clone refers to."""
+
+    name = "FORGET CLONE"
+
+    def __init__(self, context: Context, uri: str) -> None:
+        super().__init__(context)
+        self._uri = uri
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain of the clone, removed; `NotFoundError` if there is none."""
+        clones = clones_of(base)
+        clone = next((one for one in clones if self._uri in (one.uri, one.id)), None)
+        if clone is None:
+            known = ", ".join(one.uri for one in clones)
+            raise NotFoundError(
+                path=base.root,
+                reason=f"the table was not told of a clone at {self._uri!r}",
+                remedy=f"Choose from {known}" if known else "It knows none",
+            )
+        domain = clone.to_domain().model_copy(update={"removed": True})
+        return _intent(base, self.name, domain, {"target": clone.uri})
 
 
 def _no_pin(base: Snapshot, name: str) -> NotFoundError:

@@ -20,7 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.errors import DataFileError, InvalidInputError, NotFoundError
+from txlog.errors import DataFileError, InvalidInputError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
@@ -31,10 +31,11 @@ from txlog.scan.deletions import deletion_place
 from txlog.schema.json import parse_schema
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.references import pinned_version
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import parse_timestamp, version_at
 from txlog.stats.files import num_records
-from txlog.store.base import Store
+from txlog.store.base import Store, is_there
 from txlog.store.open import locate
 from txlog.verbs.features import with_counts
 
@@ -59,7 +60,7 @@ class Restore(Operation):
     def __init__(
         self,
         context: Context,
-        version: int | None = None,
+        version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
     ) -> None:
         """Take the version, or a moment at which it was the latest: one of the two.
@@ -74,7 +75,8 @@ class Restore(Operation):
             raise InvalidInputError(
                 argument="version", reason="either a version or a timestamp is expected"
             )
-        if version is not None and (type(version) is not int or version < 0):
+        named = isinstance(version, str)  # By a pin.
+        if version is not None and not named and (type(version) is not int or version < 0):
             raise InvalidInputError(
                 argument="version", reason=f"{version!r} is not a whole number from 0"
             )
@@ -140,6 +142,8 @@ class Restore(Operation):
         store, version = self.context.store, self._version
         if self._timestamp is not None:
             version = version_at(store, base, parse_timestamp(self._timestamp))
+        if isinstance(version, str):
+            version = pinned_version(base, version)
         target = load_snapshot(store, version=version)
         return target, load_files(store, target).live
 
@@ -246,12 +250,4 @@ def _missing(store: Store, add: Add) -> list[str]:
     if add.deletion_vector is not None:
         vector = deletion_place(store, add.deletion_vector, path=add.path)
         places.extend([] if vector is None else [vector])
-    return [name for home, name in places if not _is_there(home, name)]
-
-
-def _is_there(store: Store, name: str) -> bool:
-    try:
-        store.info(name)
-    except NotFoundError:
-        return False
-    return True
+    return [name for home, name in places if not is_there(home, name)]

@@ -6,41 +6,49 @@ not name, and it is made again if the table changed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
+from txlog.actions.columns import empty_rows, flat
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
-from txlog.commit.operation import require_table_writable
+from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.operation import (
+    Operation,
+    execute,
+    require_table_writable,
+    require_user_metadata,
+)
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
-from txlog.data_files.deletions import deletion_path
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+)
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys, encode_path
 from txlog.reconcile.files import FileState
+from txlog.scan.deletions import vector_path
+from txlog.snapshot.commits import DamagedError, read_deltas
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import refresh
+from txlog.snapshot.load import list_commits, load_snapshot, refresh
+from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import ObjectInfo
+from txlog.store.base import ObjectInfo, Store
+from txlog.store.open import open_store
+from txlog.verbs.checkpoint import checkpoint_if_due
+from txlog.verbs.trash import DECISIONS, delete_files, move_to_trash
 
-DECISIONS = pa.schema(
-    [
-        pa.field("file", pa.string(), False),
-        pa.field("bytes", pa.int64(), False),
-        pa.field("modified_ms", pa.int64(), False),
-        pa.field("decision", pa.string(), False),
-        pa.field("reason", pa.string(), False),
-    ]
-)
-"""A row for each file: its path below the table, its size, `keep` or `delete`, and why."""
-
-_HOUR_MS = 3_600_000
-_AT_ONCE = 10_000  # Files that are deleted by one call of the store.
+HOUR_MS = 3_600_000
+_ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
@@ -62,15 +70,23 @@ def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> i
         raise InvalidInputError(
             argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
         )
-    asked = int(hours * _HOUR_MS)
+    asked = int(hours * HOUR_MS)
     if enforce and asked < own:
         raise InvalidInputError(
             argument="retention_hours",
             reason=f"{hours} hours are less than the table's delta.deletedFileRetentionDuration, "
-            f"{own / _HOUR_MS:g} hours: writers and readers that are under way may need the files",
+            f"{own / HOUR_MS:g} hours: writers and readers that are under way may need the files",
             remedy="Pass enforce_retention_duration=False if there are none",
         )
     return asked
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """What a vacuum decided, and the version of the table after it."""
+
+    decided: pa.Table  # As `DECISIONS`.
+    snapshot: Snapshot
 
 
 def vacuum(
@@ -81,7 +97,9 @@ def vacuum(
     dry_run: bool,
     enforce: bool,
     lite: bool,
-) -> pa.Table:
+    trash: bool = False,
+    user_metadata: UserMetadata | None = None,
+) -> Vacuumed:
     """Decide which files go, and delete them unless it is a dry run.
 
     Parameters
@@ -90,11 +108,8 @@ def vacuum(
         The latest version.
     lite
         Look only at files that the log says were removed, and list no folder.
-
-    Returns
-    -------
-    pyarrow.Table
-        As `DECISIONS`.
+    trash
+        Move the files to the trash, from where they can be put back.
 
     Raises
     ------
@@ -102,27 +117,177 @@ def vacuum(
         The retention is too short.
     UnsupportedFeatureError
         The table may not be written by txlog.
+    NotFoundError
+        A pinned version, or a clone that the table was told of, is not there.
     """
     require_table_writable(snapshot, removes_rows=False)
+    require_user_metadata(user_metadata)
     kept_ms = retention_ms(snapshot, hours, enforce=enforce)
     listed = None if lite else _listed(context.store.list_tree(""), snapshot)
+    log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
     while True:
         cutoff_ms = context.effects.now_ms() - kept_ms
         files = load_files(context.store, snapshot)
         found = _expired(files, cutoff_ms, snapshot.root) if listed is None else listed
-        decided = decide(found, referenced(files, cutoff_ms, snapshot.root), cutoff_ms)
-        if dry_run:
-            return decided
+        needed = [
+            referenced(files, cutoff_ms, snapshot.root),
+            *needed_elsewhere(context.store, snapshot, kept_ms, cutoff_ms),
+        ]
+        decided = decide(found, pa.concat_arrays(needed), cutoff_ms)
+        gone = decided.filter(pc.equal(decided["decision"], "delete"))
+        if dry_run or (not gone.num_rows and not log.has_started):
+            return Vacuumed(decided, snapshot)
         context.store.require_writable()
         latest = refresh(context.store, snapshot)
         if latest.version == snapshot.version:
-            break
+            if log.has_started:
+                break
+            latest = log.start(snapshot, gone)
+            if latest.version == snapshot.version + 1:  # No other writer came between.
+                snapshot = latest
+                break
         snapshot = latest  # A restore may have brought files back.
-    gone = decided.filter(pc.equal(decided["decision"], "delete"))["file"].to_pylist()
-    paths = iter(gone)
-    while some := list(islice(paths, _AT_ONCE)):
-        context.store.delete(some)
-    return decided
+    snapshot = log.carry_out(snapshot, gone, trash=trash)
+    return Vacuumed(decided, snapshot)
+
+
+@dataclass
+class _VacuumLog:
+    """The two commits that tell of a vacuum, as Delta has them."""
+
+    context: Context
+    hours: float | None
+    kept_ms: int
+    enforce: bool
+    user_metadata: UserMetadata | None
+    has_started: bool = False
+
+    def start(self, snapshot: Snapshot, gone: pa.Table) -> Snapshot:
+        """Commit that files are about to be deleted."""
+        self.has_started = True
+        told = {
+            "retentionCheckEnabled": self.enforce,
+            "defaultRetentionMillis": retention_ms(snapshot, None, enforce=False),
+        }
+        if self.hours is not None:
+            told["specifiedRetentionMillis"] = self.kept_ms
+        size = int(pc.sum(gone["bytes"]).as_py() or 0)
+        metrics = {"numFilesToDelete": gone.num_rows, "sizeOfDataToDelete": size}
+        return self._commit(snapshot, "VACUUM START", told, metrics)
+
+    def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> Snapshot:
+        """Delete the files, and commit how that ended."""
+        paths = gone["file"].to_pylist()
+        folders = {path.rpartition("/")[0] for path in paths}
+        metrics = {"numDeletedFiles": len(paths), "numVacuumedDirectories": len(folders)}
+        try:
+            if trash:
+                move_to_trash(self.context, paths)
+            else:
+                delete_files(self.context, paths)
+        except TxlogError:
+            self._commit(snapshot, "VACUUM END", {"status": "FAILED"}, {})
+            raise
+        return self._commit(snapshot, "VACUUM END", {"status": "COMPLETED"}, metrics)
+
+    def _commit(
+        self,
+        snapshot: Snapshot,
+        name: str,
+        parameters: Mapping[str, Any],
+        metrics: Mapping[str, int],
+    ) -> Snapshot:
+        note = _Note(self.context, name, parameters, metrics)
+        done = execute(note, snapshot, user_metadata=self.user_metadata)
+        checkpoint_if_due(self.context, done)
+        return done.snapshot
+
+
+class _Note(Operation):
+    """A commit that tells something, and changes nothing."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        parameters: Mapping[str, Any],
+        metrics: Mapping[str, int],
+    ) -> None:
+        super().__init__(context)
+        self.name = name
+        self._parameters = parameters
+        self._metrics = metrics
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return what is told."""
+        return Intent(
+            operation=self.name,
+            kind="append",
+            read_version=base.version,
+            parameters=self._parameters,
+            metrics=self._metrics,
+        )
+
+
+def needed_elsewhere(
+    store: Store, snapshot: Snapshot, kept_ms: int, cutoff_ms: int
+) -> Iterator[pa.Array]:
+    """Yield files that are needed besides those that the latest version tells of.
+
+    They are those of pins and of registered clones; and of versions within a retention that is
+    longer than the table's own, whose tombstones checkpoints may have dropped.
+
+    Raises
+    ------
+    NotFoundError, LogCorruptError
+        A pinned version or a clone cannot be read, so that nobody knows which files it needs.
+    """
+    root = snapshot.root
+    if kept_ms > retention_ms(snapshot, None, enforce=False):
+        yield referenced(
+            FileState(empty_rows(), _removed_since(store, snapshot, cutoff_ms)), cutoff_ms, root
+        )
+    for pin in pins_of(snapshot).values():
+        with _remedy(f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"):
+            pinned = load_snapshot(store, version=pin.version)
+            files = load_files(store, pinned)
+        yield referenced(replace(files, tombstones=empty_rows()), cutoff_ms, root)
+    for clone in clones_of(snapshot):
+        with _remedy(
+            "Nothing was deleted; if the clone is gone, say so with "
+            f"Table.maintenance.forget_clone({clone.uri!r})"
+        ):
+            theirs = open_store(clone.uri, store.options)
+            latest = load_snapshot(theirs)
+            if latest.metadata.id != clone.id:
+                continue  # Another table has taken its place.
+            # Of versions of the clone that are older than its own retention, its vacuum decides.
+            kept = max(kept_ms, retention_ms(latest, None, enforce=False))
+            oldest_ms = cutoff_ms + kept_ms - kept
+            for part in (
+                referenced(load_files(theirs, latest), oldest_ms, latest.root),
+                *needed_elsewhere(theirs, latest, kept, oldest_ms),
+            ):
+                yield _relative(part, root)
+
+
+@contextmanager
+def _remedy(text: str) -> Iterator[None]:
+    try:
+        yield
+    except (NotFoundError, LogCorruptError) as error:
+        error.remedy = text
+        raise
+
+
+def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table:
+    """Return the `FILE_ROWS` of removes in commits that were written from a moment on."""
+    young = [file for file in list_commits(store, snapshot) if file.modified_ms >= cutoff_ms]
+    try:
+        rows = read_deltas(store, young).files
+    except DamagedError as error:
+        raise error.cause from error
+    return rows.filter(pc.invert(rows["is_add"]))
 
 
 def _listed(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
@@ -167,16 +332,14 @@ def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
     old = pc.less(times, cutoff_ms)
     rows, times = rows.filter(old), times.filter(old)
     paths = _relative(flat(canonical_keys(rows["path"])), root)
-    inside = pc.invert(pc.match_substring_regex(paths, r"^(/|\w+:)"))
     found = pa.table(
         [paths, flat(pc.fill_null(rows["size"], 0)), flat(times)], names=DECISIONS.names[:3]
-    ).filter(inside)
-    vectors = sorted(_vectors(rows))
-    nothing = arrow_array([0] * len(vectors), pa.int64())
-    more = pa.table(
-        [arrow_array(vectors, pa.string()), nothing, nothing], names=DECISIONS.names[:3]
     )
-    return pa.concat_tables([found, more])
+    vectors = arrow_array(sorted(_vectors(rows)), pa.string())
+    nothing = arrow_array([0] * len(vectors), pa.int64())
+    more = pa.table([_relative(vectors, root), nothing, nothing], names=DECISIONS.names[:3])
+    found = pa.concat_tables([found, more])
+    return found.filter(pc.invert(pc.match_substring_regex(found["file"], _ELSEWHERE)))
 
 
 def referenced(files: FileState, cutoff_ms: int, root: str) -> pa.Array:
@@ -215,7 +378,7 @@ def _vectors(rows: pa.Table) -> set[str]:
         descriptor = DeletionVectorDescriptor(
             storage_type=kind, path_or_inline_dv=text, size_in_bytes=0, cardinality=0
         )
-        path = deletion_path(descriptor)
+        path = vector_path(descriptor)
         paths |= set() if path is None else {path}
     return paths
 
@@ -235,7 +398,7 @@ def decide(found: pa.Table, needed: pa.Array, cutoff_ms: int) -> pa.Table:
     decision = pc.if_else(pc.or_(is_needed, is_young), "keep", "delete")
     reason = pc.if_else(
         is_needed,
-        "a version within the retention needs it",
+        "a version within the retention, a pin or a clone needs it",
         pc.if_else(
             is_young,
             "it is younger than the retention: a writer may be about to commit it",

@@ -1,0 +1,333 @@
+"""Cleaning up the log: files that no version within the retention, and no pin, is made of.
+
+Rules: spec/maintenance.md, MNT-1 to MNT-6. The decision is a pure function over names.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions.file import Sidecar
+from txlog.actions.table import Protocol
+from txlog.arrow import arrow_array, table_of_rows
+from txlog.checkpoint.hint import hinted_version
+from txlog.checkpoint.read import file_batches, sources_of
+from txlog.checkpoint.table_state import read_controls
+from txlog.commit.context import Context
+from txlog.commit.operation import require_table_writable
+from txlog.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+    TxlogWarning,
+)
+from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
+from txlog.log.paths import decode_path
+from txlog.log.segment import choose_segment, complete_checkpoints
+from txlog.protocol.access import require_readable
+from txlog.snapshot.commits import read_commit
+from txlog.snapshot.load import list_log, load_snapshot, refresh
+from txlog.snapshot.references import Pin, pins_of
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import version_until
+from txlog.store.base import ObjectInfo, Store
+from txlog.verbs.trash import DECISIONS, delete_files
+
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_SIDECARS = log_path("_sidecars")
+_PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
+_ORDER = ("commit", "checksum", "compaction", "checkpoint")  # Commits go before checkpoints.
+
+
+def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run: bool) -> pa.Table:
+    """Decide which files of the log go, and delete them unless it is a dry run.
+
+    Parameters
+    ----------
+    snapshot
+        The latest version.
+    hours
+        How long versions are kept. None: as the table's `delta.logRetentionDuration` says, up to
+        midnight, as the protocol has it.
+
+    Returns
+    -------
+    pyarrow.Table
+        As `DECISIONS`; paths are relative to the table.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table or the store may not be written by txlog.
+    LogCorruptError
+        The checkpoint that is to stand for what goes cannot be read. Nothing was deleted.
+    NotFoundError
+        A pinned version cannot be rebuilt any more; the pin is named. Nothing was deleted.
+    """
+    store, now_ms = context.store, context.effects.now_ms()
+    require_table_writable(snapshot, removes_rows=False)
+    cutoff_ms = _cutoff_ms(snapshot, hours, now_ms)
+    plan = plan_expiry(
+        list_log(store),
+        last_kept=_version_at(store, snapshot, cutoff_ms),
+        hinted=hinted_version(store),
+        pins=pins_of(snapshot).values(),
+        protected=_protected_before(snapshot),
+    )
+    if not dry_run and plan.gone:
+        store.require_writable()
+        _require_rebuildable(store, plan)
+        if _protected_before(snapshot):
+            _require_known_protocols(store, plan.gone, snapshot.root)
+        for kind in _ORDER:
+            delete_files(context, [file.path for file in plan.gone if file.kind == kind])
+    decided = plan.decided()
+    sidecars = _sidecars(store, plan, now_ms)
+    if not dry_run:
+        delete_files(context, [row["file"] for row in sidecars if row["decision"] == "delete"])
+    return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
+
+
+def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
+    """Return the moment from which on every latest version is kept."""
+    if hours is None:
+        kept_ms = int(snapshot.properties.get("delta.logRetentionDuration"))
+        return (now_ms - kept_ms) // _DAY_MS * _DAY_MS
+    if isinstance(hours, bool) or not isinstance(hours, int | float):
+        raise InvalidTypeError(
+            argument="retention_hours", reason=f"a number was expected, not {hours!r}"
+        )
+    if not hours >= 0:
+        raise InvalidInputError(
+            argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
+        )
+    return now_ms - int(hours * _HOUR_MS)
+
+
+def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
+    """Return the version that was the latest at a moment; -1 if none was made by then."""
+    try:
+        return version_until(store, snapshot, cutoff_ms)
+    except NotFoundError:
+        return -1
+
+
+def _protected_before(snapshot: Snapshot) -> int:
+    """Return before which version the log goes as a whole, or not at all (checkpointProtection)."""
+    text = snapshot.metadata.configuration.get(_PROTECTED) or "0"
+    return int(text) if text.isdecimal() else snapshot.version + 1  # Nobody knows: all of it.
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """Which files of a log stay, and which go."""
+
+    base: int  # The checkpoint that stands for what goes, by its version; -1: nothing goes.
+    kept: Mapping[LogFile, str]  # With the reasons.
+    gone: tuple[LogFile, ...]
+
+    def decided(self) -> pa.Table:
+        """Return the files as `DECISIONS`."""
+        older = (
+            f"it is older than the checkpoint of version {self.base}, which no kept version needs"
+        )
+        rows = [*self.kept.items(), *((file, "") for file in self.gone)]
+        return pa.table(
+            [
+                arrow_array([file.path for file, _ in rows], pa.string()),
+                arrow_array([file.size for file, _ in rows], pa.int64()),
+                arrow_array([file.modified_ms for file, _ in rows], pa.int64()),
+                arrow_array(["keep" if why else "delete" for _, why in rows], pa.string()),
+                arrow_array([why or older for _, why in rows], pa.string()),
+            ],
+            schema=DECISIONS,
+        )
+
+
+def plan_expiry(
+    files: Iterable[LogFile],
+    *,
+    last_kept: int,
+    hinted: int,
+    pins: Collection[Pin],
+    protected: int = 0,
+) -> Expiry:
+    """Decide which files of a log go. Pure.
+
+    Parameters
+    ----------
+    last_kept
+        The oldest version that is kept; -1: all are.
+    hinted
+        The version that `_last_checkpoint` names, -1 without one. Nothing goes that readers who
+        begin there may look for.
+    protected
+        Versions below this go all at once, or none does.
+
+    Raises
+    ------
+    NotFoundError, LogCorruptError
+        A pinned version cannot be rebuilt.
+    """
+    listed = list(files)
+    wanted = min(last_kept, hinted)
+    base = max((at for at in complete_checkpoints(listed) if at <= wanted), default=-1)
+    pinned = {file: pin for pin in pins for file in _made_of(listed, pin)}
+    if base < protected or any(pin.version < min(protected, base) for pin in pins):
+        base = -1
+    kept: dict[LogFile, str] = {}
+    gone: list[LogFile] = []
+    for file in listed:
+        if base < 0:
+            kept[file] = _why_all(last_kept, hinted, protected)
+        elif file.version >= base and not (file.kind == "compaction" and file.version == base):
+            kept[file] = "a version within the retention may need it"
+        elif file in pinned:
+            kept[file] = f"the pin {pinned[file].name!r} needs it"
+        else:
+            gone.append(file)
+    return Expiry(base, kept, tuple(gone))
+
+
+def _why_all(last_kept: int, hinted: int, protected: int) -> str:
+    if last_kept < 0:
+        return "all versions are within the retention"
+    if hinted < 0:
+        return "_last_checkpoint names no checkpoint; write one with Table.maintenance.checkpoint"
+    if protected:
+        return f"versions below {protected} are protected: all of them go at once, or none"
+    return "no checkpoint stands for versions before the retention"
+
+
+def _made_of(files: list[LogFile], pin: Pin) -> list[LogFile]:
+    """Return the files of the log that a pinned version is made of, and its own commit."""
+    try:
+        segment = choose_segment(files, version=pin.version)
+    except (NotFoundError, LogCorruptError) as error:
+        error.remedy = f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"
+        raise
+    own = [f for f in files if f.version == pin.version and f.kind in ("commit", "checksum")]
+    return [*segment.checkpoint, *segment.deltas, *own]
+
+
+def _require_rebuildable(store: Store, plan: Expiry) -> None:
+    """Read the checkpoint that is to stand for what goes.
+
+    Raises
+    ------
+    LogCorruptError
+        It cannot be read.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TxlogWarning)  # That it is passed over, is seen below.
+        base = load_snapshot(store, version=plan.base)
+    remedy = "Nothing was deleted; write another checkpoint with Table.maintenance.checkpoint"
+    if not base.checkpoint or base.checkpoint[0].version != plan.base:
+        raise LogCorruptError(
+            path=store.root,
+            version=plan.base,
+            reason=f"the checkpoint of version {plan.base} is damaged, so that older files of the "
+            "log are needed",
+            remedy=remedy,
+        )
+    try:
+        for _ in file_batches(store, sources_of(base.checkpoint, base.sidecars), plan.base):
+            pass
+    except LogCorruptError as error:
+        error.remedy = remedy
+        raise
+
+
+def _require_known_protocols(store: Store, gone: Iterable[LogFile], root: str) -> None:
+    """Raise if a version that goes, of a table with checkpointProtection, has unknown features.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names them.
+    """
+    for file in gone:
+        actions: Iterable[object] = ()
+        if file.kind == "commit":
+            actions = [action for _, action in read_commit(store, file).controls]
+        elif file.kind == "checkpoint":
+            actions = read_controls(store, [file])
+        for action in actions:
+            if isinstance(action, Protocol):
+                require_readable(action, load_snapshot(store).metadata, path=root)
+
+
+def _sidecars(store: Store, plan: Expiry, now_ms: int) -> list[dict[str, Any]]:
+    """Return the decisions on sidecars: those go that no checkpoint that is left refers to.
+
+    Files of a checkpoint that is being written are young.
+    """
+    found = list(store.list_tree(_SIDECARS))
+    if not found:
+        return []
+    # Anew, after checkpoints were deleted: whoever names an old sidecar again sees to it that the
+    # checkpoint which that is out of is there, after writing its own.
+    gone = {file.name for file in plan.gone}
+    left = [f for f in list_log(store) if f.kind == "checkpoint" and f.name not in gone]
+    named = _named_by(store, left)
+    young_ms = (now_ms - _DAY_MS) // _DAY_MS * _DAY_MS
+
+    def why(info: ObjectInfo) -> str | None:
+        if named is None:
+            return "a checkpoint cannot be read, and may need it"
+        if info.name.rpartition("/")[2] in named:
+            return "a checkpoint that is kept needs it"
+        if info.modified_ms >= young_ms:
+            return "it is younger than a day: its checkpoint may be about to be written"
+        return None
+
+    return [
+        {
+            "file": f"{_SIDECARS}/{info.name}",
+            "bytes": info.size,
+            "modified_ms": info.modified_ms,
+            "decision": "keep" if (reason := why(info)) else "delete",
+            "reason": reason or "no checkpoint that is kept needs it",
+        }
+        for info in found
+    ]
+
+
+def _named_by(store: Store, checkpoints: Iterable[LogFile]) -> set[str] | None:
+    """Return the sidecars that checkpoints name; None if one of them cannot be read."""
+    try:
+        actions = [action for file in checkpoints for action in read_controls(store, [file])]
+    except TxlogError:
+        return None
+    paths = {decode_path(action.path) for action in actions if isinstance(action, Sidecar)}
+    return {path.rpartition("/")[2] for path in paths}
+
+
+def expire_if_due(context: Context, snapshot: Snapshot) -> None:
+    """Clean up the log after a checkpoint, if the table's properties say so.
+
+    Where the oldest commit is within the retention, that is all that is looked at.
+    """
+    if not snapshot.properties.get("delta.enableExpiredLogCleanup"):
+        return
+    store = context.store
+    listed = store.list_briefly(LOG_FOLDER, "")
+    names = (file for name, *_ in listed if (file := parse_name(name)) and file.kind == "commit")
+    oldest = min(names, key=lambda file: file.version, default=None)
+    if oldest is None:
+        return
+    try:
+        made_ms = store.info(oldest.path).modified_ms
+    except NotFoundError:  # Another writer cleans up.
+        return
+    if made_ms < _cutoff_ms(snapshot, None, context.effects.now_ms()):
+        latest = refresh(store, snapshot)  # It has all pins.
+        expire(context, latest, hours=None, dry_run=False)

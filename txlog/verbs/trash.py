@@ -1,0 +1,94 @@
+"""Deleting files of a table: for good, or into the trash, from where they can be put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+
+import pyarrow as pa
+
+from txlog.arrow import arrow_array
+from txlog.commit.context import Context
+from txlog.scan.engine import map_all
+from txlog.store.base import Store, is_there, move_file
+
+DECISIONS = pa.schema(
+    [
+        pa.field("file", pa.string(), False),
+        pa.field("bytes", pa.int64(), False),
+        pa.field("modified_ms", pa.int64(), False),
+        pa.field("decision", pa.string(), False),
+        pa.field("reason", pa.string(), False),
+    ]
+)
+"""A row for each file: its path below the table, its size, `keep` or `delete`, and why."""
+
+TRASH = "_txlog_trash"  # Hidden from readers, and from what other engines clean up.
+_AT_ONCE = 1000  # Files that are deleted by one call of the store.
+
+
+def delete_files(context: Context, paths: Iterable[str]) -> None:
+    """Delete files of a table, many at a time, wherever the engine works.
+
+    All are tried; the first error is raised at the end.
+    """
+    _in_shares(context, partial(_deleted, context.store), paths)
+
+
+def _deleted(store: Store, paths: list[str]) -> None:
+    store.delete(paths)
+
+
+def _in_shares(
+    context: Context, function: Callable[[list[str]], None], paths: Iterable[str]
+) -> None:
+    remaining = iter(paths)
+    shares = iter(lambda: list(islice(remaining, _AT_ONCE)), [])
+    map_all(context.engine, function, shares, undo=lambda _: None)
+
+
+def move_to_trash(context: Context, paths: Iterable[str]) -> None:
+    """Move files of a table to its trash."""
+    folder = f"{TRASH}/{context.effects.now_ms()}"
+    _in_shares(context, partial(_moved, context.store, f"{folder}/"), paths)
+
+
+def _moved(store: Store, folder: str, paths: list[str]) -> None:
+    for path in paths:
+        move_file(store, path, folder + path)
+
+
+def put_back(context: Context) -> pa.Table:
+    """Move the files in a table's trash to where they were; return them as `DECISIONS`.
+
+    A file whose place is taken stays in the trash.
+    """
+    context.store.require_writable()
+    rows = []
+    for info in context.store.list_tree(TRASH):
+        name = info.name.partition("/")[2]
+        taken = is_there(context.store, name)
+        decision = "keep" if taken else "restore"
+        reason = "there is such a file" if taken else "it was in the trash"
+        rows.append((info.name, name, info.size, info.modified_ms, decision, reason))
+    back = [row[0] for row in rows if row[4] == "restore"]
+    _in_shares(context, partial(_restored, context.store), back)
+    columns = list(zip(*(row[1:] for row in rows), strict=True)) or [()] * len(DECISIONS)
+    return pa.table(
+        [arrow_array(list(c), f.type) for c, f in zip(columns, DECISIONS, strict=True)],
+        schema=DECISIONS,
+    )
+
+
+def _restored(store: Store, names: list[str]) -> None:
+    for name in names:
+        move_file(store, f"{TRASH}/{name}", name.partition("/")[2])
+
+
+def empty_trash(context: Context) -> int:
+    """Delete the files in a table's trash for good; return how many they were."""
+    context.store.require_writable()
+    found = [f"{TRASH}/{info.name}" for info in context.store.list_tree(TRASH)]
+    delete_files(context, found)
+    return len(found)
