@@ -225,7 +225,6 @@ def test_a_pinned_version_outlives_vacuum_and_expire(tmp_path: Path) -> None:
     assert other.to_pyarrow_table().num_rows == 1
     other.load_as_version(5)
     assert other.to_pyarrow_table().num_rows == 5
-    deltalake.write_deltalake(table.uri, rows(7), mode="append")
     assert table.restore("train-2026-11").version == txlog.Table(table.uri).version
     assert table.count() == 5
     table.pins.delete("train-2026-11")

@@ -138,7 +138,8 @@ class TablePins:
 
     The pins are part of the table: all its readers see the same, whatever version they are at.
     Other engines keep them, but their clean-ups do not heed them. The first pin adds the writer
-    feature `domainMetadata`; readers need nothing new.
+    feature `domainMetadata`: readers need nothing new, and delta-spark still writes the table, but
+    deltalake 1.6 does not.
     """
 
     def __init__(self, table: Handle) -> None:
