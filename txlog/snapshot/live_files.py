@@ -15,6 +15,7 @@ from txlog.checkpoint.parquet import Footers
 from txlog.checkpoint.read import Source, file_batches, read_files, sources_of
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.fragments.rows import FEATURE, require_fragments_feature
+from txlog.log.names import LogFile
 from txlog.reconcile.files import (
     FileState,
     Hashes,
@@ -241,15 +242,25 @@ def _read_sound(store: Store, snapshot: Snapshot, read: Callable[[Snapshot], Res
                 continue
             damage = DamagedError(current.checkpoint, error)
             names.extend(damage.names)
+            older = current.checkpoint
             try:
                 current = load_snapshot(
                     store, version=snapshot.version, unusable=names, catalog=snapshot.catalog
                 )
             except (LogCorruptError, NotFoundError):
                 raise error from None
-            warn_of_damage(damage)
+            if not _was_expired(older, current.checkpoint, error):
+                warn_of_damage(damage)
         else:
             return found
+
+
+def _was_expired(
+    older: Sequence[LogFile], newer: Sequence[LogFile], error: LogCorruptError
+) -> bool:
+    """Return whether a checkpoint is gone because a newer one stands for it."""
+    gone = isinstance(error.__cause__, NotFoundError)
+    return gone and bool(newer) and newer[0].version > older[0].version
 
 
 def require_sound(snapshot: Snapshot, live: pa.Table) -> None:

@@ -24,14 +24,12 @@ class TableMaintenance:
     def checkpoint(self) -> int:
         """Write a checkpoint of this version, and return the version.
 
-        The log is cleaned up then, as `expire` does, unless the table's property
-        `delta.enableExpiredLogCleanup` is false.
+        Nothing is cleaned up, unlike after checkpoints that commits bring about (see `expire`).
         """
-        from txlog.verbs.checkpoint import checkpoint, clean_up
+        from txlog.verbs.checkpoint import checkpoint
 
         snapshot = self._table._snapshot
         checkpoint(self._table._context, snapshot)
-        clean_up(self._table._context, snapshot)
         return snapshot.version
 
     def expire(self, retention_hours: float | None = None, dry_run: bool = True) -> pa.Table:
@@ -40,6 +38,9 @@ class TableMaintenance:
         Every version that was the latest within the retention can still be opened, and so can
         those of pins: the newest checkpoint before the retention stands for all that goes. What
         goes cannot be travelled to any more. Data files stay: `Table.vacuum` deletes them.
+
+        Commits that write a checkpoint do this too, with the table's own retention, unless its
+        property `delta.enableExpiredLogCleanup` is false.
 
         Parameters
         ----------

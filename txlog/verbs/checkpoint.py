@@ -314,10 +314,10 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
             stacklevel=4,
         )
     else:
-        clean_up(context, done.snapshot)
+        _clean_up(context, done.snapshot)
 
 
-def clean_up(context: Context, snapshot: Snapshot) -> None:
+def _clean_up(context: Context, snapshot: Snapshot) -> None:
     """Clean up the log after a checkpoint, as the table's properties say.
 
     What fails is a `TxlogWarning`: no version depends on it.
