@@ -423,3 +423,19 @@ def test_others_read_a_compacted_table(tmp_path: Path) -> None:
     query = deltalake.QueryBuilder().register("t", found).execute("select x from t")
     assert sorted(pa.table(query)["x"].to_pylist()) == list(range(30))
     assert found.version() == table.version == 2
+
+
+def test_the_target_size_is_a_property(tmp_path: Path) -> None:
+    table = txlog.write(
+        tmp_path / "t", pa.table({"k": [0]}), properties={"delta.targetFileSize": "4kb"}
+    )
+    for start in range(1, 9):
+        table.append(pa.table({"k": pa.array(range(start * 1000, start * 1000 + 1000))}))
+    sizes = table.files()["size_bytes"].to_pylist()
+    assert sum(sizes) > 8192 > 4096 > max(sizes)
+    table.optimize.compact()
+    some = table.files().num_rows
+    assert 1 < some < len(sizes)
+    table.optimize.compact(target_file_bytes=1 << 27)
+    assert table.files().num_rows == 1
+    assert table.count() == 8001

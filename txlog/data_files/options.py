@@ -11,6 +11,7 @@ import pyarrow as pa
 from txlog.data_files.write import TARGET_FILE_BYTES
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import col
+from txlog.protocol.properties import Properties
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
     GENERATION,
@@ -28,7 +29,7 @@ from txlog.schema.types import (
 class WriteOptions:
     """How large data files may be."""
 
-    target_file_bytes: int = TARGET_FILE_BYTES
+    target_file_bytes: int | None = None
     max_rows_per_file: int | None = None
 
     def __post_init__(self) -> None:
@@ -41,6 +42,16 @@ class WriteOptions:
                     reason=f"a whole number above 0 was expected, not {value!r}",
                     remedy="Leave it out for the default",
                 )
+
+    @property
+    def file_bytes(self) -> int:
+        """About how large files become: as asked for, or by default."""
+        return self.target_file_bytes or TARGET_FILE_BYTES
+
+    def of_optimize(self, properties: Properties) -> WriteOptions:
+        """Return the options by which a table's files are written anew, which properties say."""
+        asked = self.target_file_bytes or properties.get("delta.targetFileSize")
+        return replace(self, target_file_bytes=asked)
 
 
 def as_schema(schema: pa.Schema | StructType) -> StructType:
@@ -170,6 +181,4 @@ def write_options(
     target_file_bytes: int | None = None, max_rows_per_file: int | None = None
 ) -> WriteOptions:
     """Return the options of a write; None means the default."""
-    if target_file_bytes is None:
-        return WriteOptions(max_rows_per_file=max_rows_per_file)
     return WriteOptions(target_file_bytes, max_rows_per_file)

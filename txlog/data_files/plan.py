@@ -106,7 +106,7 @@ def plan_write(
         schema,
         tuple(metadata.partition_columns),
         Properties(metadata.configuration),
-        options.target_file_bytes,
+        options.file_bytes,
         options.max_rows_per_file,
         mapping_mode=mapping_mode,
     )
@@ -122,7 +122,7 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     if schema is not snapshot.schema:
         return plan_write(snapshot.metadata, schema, options, mapping_mode=snapshot.mapping_mode)
     plan = snapshot.memo(_usual_plan)
-    sizes = (options.target_file_bytes, options.max_rows_per_file)
+    sizes = (options.file_bytes, options.max_rows_per_file)
     if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
         return plan
     target, most = sizes

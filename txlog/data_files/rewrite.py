@@ -53,7 +53,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         snapshot.schema,
         tuple(snapshot.partition_columns),
         snapshot.properties,
-        options.target_file_bytes,
+        options.file_bytes,
         options.max_rows_per_file,
         moved,
         mapping_mode=snapshot.mapping_mode,

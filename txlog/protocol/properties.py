@@ -49,6 +49,16 @@ def _interval_ms(text: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError("expected a number of bytes, or such as 128mb")
+    return int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
+
+
 def _mapping_mode(text: str) -> str:
     folded = text.strip().lower()
     if folded not in ("none", "name", "id"):
@@ -122,6 +132,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.parquet.compression.codec": (_codec, "zstd"),
     "delta.rowTrackingSuspended": (_flag, False),
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
+    "delta.targetFileSize": (_bytes, None),
     "txlog.deletionFormat": (_deletion_format, "delta"),
 }
 
@@ -209,7 +220,6 @@ KEPT: dict[str, Callable[[str], Any]] = {
     "delta.autoOptimize.optimizeWrite": _flag,
     "delta.randomizeFilePrefixes": _flag,
     "delta.randomPrefixLength": _positive,
-    "delta.targetFileSize": _text,  # A number of bytes, or such as 128mb.
     "delta.tuneFileSizesForRewrites": _flag,
 }
 

@@ -43,7 +43,8 @@ class TableOptimize:
             Only files of the partitions of which this is true; a predicate over partition
             columns alone.
         target_file_bytes, max_rows_per_file
-            How large the new files may be, at most about.
+            How large the new files may be, at most about. Default: the table's
+            `delta.targetFileSize`, or 128 MiB.
         min_file_bytes
             Files of fewer bytes are small. Default: three quarters of the target.
         max_deleted_fraction

@@ -92,7 +92,7 @@ def limits(
     InvalidInputError
         One is no number of its kind.
     """
-    smallest = int(_SMALL * options.target_file_bytes) if min_file_bytes is None else min_file_bytes
+    smallest = int(_SMALL * options.file_bytes) if min_file_bytes is None else min_file_bytes
     for name, value in (("min_file_bytes", smallest), ("max_column_files", max_column_files)):
         if type(value) is not int or value < 0:
             raise InvalidInputError(argument=name, reason=f"{value!r} is no whole number from 0")
@@ -103,7 +103,7 @@ def limits(
             reason=f"{max_deleted_fraction!r} is no number from 0 to 1",
         )
     return Limits(
-        options.target_file_bytes,
+        options.file_bytes,
         smallest,
         max_deleted_fraction,
         options.max_rows_per_file,
@@ -184,7 +184,8 @@ class Compact(Operation):
         super().__init__(context)
         self._options = options or WriteOptions()
         self._where = where
-        self._limits = limits(self._options, min_file_bytes, max_deleted_fraction, max_column_files)
+        self._asked = (min_file_bytes, max_deleted_fraction, max_column_files)
+        limits(self._options, *self._asked)
         self._written: list[Add] = []
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -201,10 +202,12 @@ class Compact(Operation):
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
-        groups = choose_groups(plan.fragments, self._limits)
+        options = self._options.of_optimize(base.properties)
+        wanted = limits(options, *self._asked)
+        groups = choose_groups(plan.fragments, wanted)
         replaced: list[Fragment] = []
-        for group, adds in _rewrite_all(self.context, plan_rewrite(base, self._options), groups):
-            if len(adds) >= len(group) and not any(map(self._limits.is_worn, group)):
+        for group, adds in _rewrite_all(self.context, plan_rewrite(base, options), groups):
+            if len(adds) >= len(group) and not any(map(wanted.is_worn, group)):
                 discard_files(self.context.store, adds)  # They are packed better than we can.
                 continue
             replaced.extend(group)
