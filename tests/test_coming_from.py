@@ -35,6 +35,7 @@ def names(folder: Path) -> dict[str, Any]:
     wide = txlog.write(
         folder / "wide", ROWS, properties={"delta.feature.txlog.fragments": "supported"}
     )
+    mapped = txlog.write(folder / "m", ROWS, properties={"delta.columnMapping.mode": "name"})
     (folder / "plain").mkdir()
     pq.write_table(ROWS, folder / "plain" / "a.parquet")
     return {
@@ -42,6 +43,7 @@ def names(folder: Path) -> dict[str, Any]:
         "folder": folder / "plain",
         "t": table,
         "wide": wide,
+        "mapped": mapped,
         "uri": table.uri,
         "new": folder / "new",
         "rows": pa.table({"n": [4, 9], "p": ["x", "y"]}, SCHEMA),

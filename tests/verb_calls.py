@@ -12,10 +12,11 @@ from txlog.data_files.plan import AddedFiles
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
-from txlog.verbs.columns import DropColumns, GiveValues
+from txlog.verbs.columns import GiveValues
 from txlog.verbs.compact import Compact
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.features import AddFeatures
+from txlog.verbs.mapped_columns import DropColumns
 from txlog.verbs.merge.clauses import Clause
 from txlog.verbs.merge.condition import equal_columns
 from txlog.verbs.merge.merge import Merge

@@ -346,6 +346,22 @@ def test_commands_that_change_metadata(path: str, capsys: pytest.CaptureFixture[
     assert run(["constraint", path, "small"]) == 2
 
 
+def test_alter(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alter", "rename", path, "a", "b c"]) == 1
+    assert "columnMapping" in capsys.readouterr().err
+    assert as_json(capsys, "set", path, "delta.columnMapping.mode=name")["version"] == 3
+    assert as_json(capsys, "alter", "rename", path, "a", "b c")["version"] == 4
+    added = as_json(capsys, "alter", "add", path, "d=DECIMAL(10,2)", "i=INT")
+    assert added["version"] == 5
+    assert as_json(capsys, "alter", "widen", path, "i", "BIGINT")["version"] == 6
+    assert as_json(capsys, "alter", "move", path, "i", "--first")["version"] == 7
+    assert as_json(capsys, "alter", "drop", path, "d")["version"] == 8
+    assert as_json(capsys, "alter", "nullable", path, "p", "--no")["version"] == 9
+    assert run(["alter", "add", path, "e=NOTHING SUCH"]) == 2
+    assert run(["alter", "nullable", path, "i", "--no"]) == 1
+    assert txlog.Table(path).schema.names == ["i", "b c", "p"]
+
+
 def test_vacuum(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     txlog.Table(path).overwrite(pa.table({"a": [9], "p": ["x"]}))
     for file in Path(path).rglob("*.parquet"):

@@ -285,7 +285,7 @@ def test_bad_names(table: txlog.Table) -> None:
     drop = table.alter.drop_columns
     for verb in (drop, table.alter.replace_columns):
         argument: Any = "nothing" if verb == drop else {"nothing": "1"}
-        with pytest.raises(txlog.InvalidInputError, match="no such column"):
+        with pytest.raises(txlog.InvalidInputError, match=r"no (such )?column( nothing)?"):
             verb(argument)
     with pytest.raises(txlog.InvalidInputError, match="no such column"):
         table.alter.add_columns({"y": lambda batch: batch["x"]}, read_columns=["nothing"])

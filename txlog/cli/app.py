@@ -6,14 +6,21 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli.output import error_text, metrics_text, print_json, print_table, print_text
+from txlog.cli.alter import alter
+from txlog.cli.output import (
+    error_text,
+    metrics_text,
+    print_json,
+    print_outcome,
+    print_table,
+    print_text,
+)
 from txlog.cli.plain import INTERRUPTED
-from txlog.commit.operation import Outcome
 from txlog.errors import TxlogError
 from txlog.table.table import Table
 from txlog.version import __version__
@@ -30,9 +37,6 @@ class _Commands(TyperGroup):
             raise SystemExit(INTERRUPTED) from None
 
 
-if TYPE_CHECKING:
-    from txlog.commit.operation import Outcome
-
 app = typer.Typer(
     cls=_Commands,
     name="txlog",
@@ -41,6 +45,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(alter, name="alter")
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
 Version = Annotated[int | None, typer.Option("--version", help="This version, not the latest.")]
@@ -304,7 +310,7 @@ def compact(
     json: Json = False,
 ) -> None:
     """Rewrite small files, and files with many deleted rows, into fewer."""
-    _print_outcome(Table(table).optimize.compact(where), json)
+    print_outcome(Table(table).optimize.compact(where), json)
 
 
 @app.command()
@@ -323,7 +329,7 @@ def update(
         if not equals or not name.strip():
             raise typer.BadParameter(f"COLUMN=SQL was expected, not {text!r}", param_hint="--set")
         updates[name.strip()] = value
-    _print_outcome(Table(table).update(updates, where), json)
+    print_outcome(Table(table).update(updates, where), json)
 
 
 @app.command()
@@ -333,7 +339,7 @@ def delete(
     json: Json = False,
 ) -> None:
     """Delete rows."""
-    _print_outcome(Table(table).delete(where), json)
+    print_outcome(Table(table).delete(where), json)
 
 
 @app.command("set")
@@ -356,7 +362,7 @@ def set_properties(
     if given and unset:
         raise typer.BadParameter("set properties and take others away in two calls")
     alter = Table(table).alter
-    _print_outcome(alter.set_properties(given) if given else alter.unset_properties(unset), json)
+    print_outcome(alter.set_properties(given) if given else alter.unset_properties(unset), json)
 
 
 @app.command()
@@ -372,7 +378,7 @@ def constraint(
         raise typer.BadParameter("give the SQL of a new constraint, or --drop")
     alter = Table(table).alter
     done = alter.drop_constraint(name) if check is None else alter.add_constraint({name: check})
-    _print_outcome(done, json)
+    print_outcome(done, json)
 
 
 @app.command()
@@ -384,7 +390,7 @@ def restore(
         raise typer.BadParameter(
             "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO
         )
-    _print_outcome(Table(table).restore(version, timestamp), json)
+    print_outcome(Table(table).restore(version, timestamp), json)
 
 
 @app.command()
@@ -438,16 +444,6 @@ def demo(
     from txlog.cli.demo import run_demo
 
     raise typer.Exit(0 if run_demo(path, excerpt=excerpt) else 1)
-
-
-def _print_outcome(outcome: Outcome, json: bool) -> None:
-    if json:
-        print_json({"version": outcome.version, "metrics": dict(outcome.metrics)})
-    elif outcome.version is None:
-        print_text("there was nothing to do")
-    else:
-        metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
-        print_text(f"made version {outcome.version}: {metrics}")
 
 
 def _print_rows(

@@ -15,6 +15,8 @@ from txlog.errors import TxlogError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from txlog.commit.operation import Outcome
+
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
@@ -109,3 +111,14 @@ def _text(value: Any) -> str:
 def error_text(error: TxlogError) -> str:
     """Return an error in one line, for standard error."""
     return f"txlog: {error}"
+
+
+def print_outcome(outcome: Outcome, json: bool) -> None:
+    """Print what a verb did."""
+    if json:
+        print_json({"version": outcome.version, "metrics": dict(outcome.metrics)})
+    elif outcome.version is None:
+        print_text("there was nothing to do")
+    else:
+        metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
+        print_text(f"made version {outcome.version}: {metrics}")

@@ -34,31 +34,37 @@ class Constraint:
     name: str
     text: str
     predicate: Expression
+    column: str | None = None  # Whose invariant it is.
 
 
 def constraints_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
-    """Return the constraints of a table.
+    """Return what rows of a table must satisfy: its rules, and the values of generated columns.
 
     Raises
     ------
     UnsupportedFeatureError
         txlog cannot evaluate the SQL of a constraint, so nothing may be written.
     """
-    texts = [
-        (name.removeprefix(CHECK_PREFIX), text)
-        for name, text in metadata.configuration.items()
-        if name.startswith(CHECK_PREFIX) and text is not None
-    ]
-    texts.extend(
-        (field.name, _invariant_text(field.metadata[_INVARIANT]))
-        for field in schema.fields
-        if _INVARIANT in field.metadata
-    )
-    rules = [_parsed(name, text, schema) for name, text in texts]
+    rules = rules_of(metadata, schema)
     for name, expression in generated_columns(schema).items():
         text = f"{quote_name(name)} <=> {to_sql(expression)}"
         rules.append(Constraint(name, text, bind(parse_sql(text), schema)))
     return rules
+
+
+def rules_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
+    """Return the CHECK constraints and the invariants of columns; errors as above."""
+    texts: list[tuple[str, str, str | None]] = [
+        (name.removeprefix(CHECK_PREFIX), text, None)
+        for name, text in metadata.configuration.items()
+        if name.startswith(CHECK_PREFIX) and text is not None
+    ]
+    texts.extend(
+        (field.name, _invariant_text(field.metadata[_INVARIANT]), field.name)
+        for field in schema.fields
+        if _INVARIANT in field.metadata
+    )
+    return [_parsed(name, text, schema, column) for name, text, column in texts]
 
 
 def is_generated(field: StructField) -> bool:
@@ -102,9 +108,9 @@ def _invariant_text(value: Any) -> str:
         return str(value)
 
 
-def _parsed(name: str, text: str, schema: StructType) -> Constraint:
+def _parsed(name: str, text: str, schema: StructType, column: str | None) -> Constraint:
     try:
-        return Constraint(name, text, bind(parse_sql(text), schema))
+        return Constraint(name, text, bind(parse_sql(text), schema), column)
     except InvalidInputError as error:
         raise UnsupportedFeatureError(
             features=("checkConstraints",),

@@ -178,3 +178,62 @@ def _within(
                 return replace(kind, key=_within(key, rest, at, change))
             return replace(kind, value=_within(value, rest, at, change))
     raise _missing(kind, name, above)
+
+
+def without_field(schema: StructType, path: FieldPath) -> StructType:
+    """Return a schema without a field.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field, or it is the last one of its struct.
+    """
+    name = path[-1]
+
+    def left(kind: DataType, at: FieldPath) -> DataType:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None or not isinstance(kind, StructType):
+            raise _missing(kind, name, at)
+        others = tuple(one for one in kind.fields if one is not field)
+        if at and not others:
+            raise InvalidInputError(
+                argument="columns",
+                field=".".join((*at, name)),
+                reason=f"{'.'.join(at)} would have no field left",
+                remedy=f"Drop {'.'.join(at)} itself, or leave one field",
+            )
+        return StructType(others)
+
+    changed = _within(schema, path[:-1], (), left)
+    assert isinstance(changed, StructType)
+    return changed
+
+
+def renamed(schema: StructType, path: FieldPath, name: str) -> StructType:
+    """Return a schema in which a field has another name; what it is in data files stays.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field, or another one beside it has the name.
+    """
+
+    def changed(kind: DataType, at: FieldPath) -> DataType:
+        field = kind.get(path[-1]) if isinstance(kind, StructType) else None
+        if field is None or not isinstance(kind, StructType):
+            raise _missing(kind, path[-1], at)
+        others = [one.name for one in kind.fields if one is not field]
+        taken = next((one for one in others if one.lower() == name.lower()), None)
+        if taken is not None:
+            raise InvalidInputError(
+                argument="new_name",
+                field=".".join((*at, taken)),
+                reason=f"{'.'.join(at) or 'the table'} has a field {taken} already",
+                remedy="Choose another name",
+            )
+        new = replace(field, name=name)
+        return StructType(tuple(new if one is field else one for one in kind.fields))
+
+    found = _within(schema, path[:-1], (), changed)
+    assert isinstance(found, StructType)
+    return found

@@ -98,19 +98,64 @@ class TableAlter:
     ) -> Outcome:
         """Take columns out of the table, in one commit that rewrites no data file.
 
-        Needs the feature `txlog.fragments`. The values stay in the files, for older versions.
+        The values stay in the files, for older versions. The table needs column mapping, or the
+        feature `txlog.fragments`; with the former fields of structs go too (`st.b`).
 
         Raises
         ------
         InvalidInputError
-            There is no such column, a constraint or the partitioning needs it, or none is left.
+            There is no such column; a constraint, a generated column, the partitioning or the
+            clustering needs it; or none is left.
+        UnsupportedFeatureError
+            The table has neither.
         """
         from txlog.data_files.options import as_names
-        from txlog.verbs.columns import DropColumns
+        from txlog.verbs.mapped_columns import DropColumns
 
         return self._table._run(
             DropColumns(self._table._context, as_names(columns)), txn, user_metadata
         )
+
+    def drop_column(
+        self,
+        column: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Take one column, or a field of a struct, out of the table, as `drop_columns` does."""
+        return self.drop_columns(column, txn=txn, user_metadata=user_metadata)
+
+    def rename_column(
+        self,
+        column: str,
+        new_name: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Give a column, or a field of a struct (`st.b`), another name; no file is rewritten.
+
+        Older versions keep the old name; the change data feed has the new one. The table needs
+        column mapping: `set_properties({"delta.columnMapping.mode": "name"})`.
+
+        Parameters
+        ----------
+        new_name
+            The name alone, without what the field is in.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, the name is taken, or a constraint or a generated column
+            needs the one that it has.
+        UnsupportedFeatureError
+            The table has no column mapping.
+        """
+        from txlog.verbs.mapped_columns import RenameColumn
+
+        operation = RenameColumn(self._table._context, column, new_name)
+        return self._table._run(operation, txn, user_metadata)
 
     def set_properties(
         self,

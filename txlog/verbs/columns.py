@@ -1,4 +1,4 @@
-"""Adding, replacing and dropping columns without rewriting rows.
+"""Adding and replacing columns with values, without rewriting rows.
 
 Rules: spec/fragments.md, FRG-20 to FRG-23.
 """
@@ -49,46 +49,6 @@ from txlog.verbs.append import require_supported_types
 _SAMPLE_ROWS = 100
 
 ColumnVerb = Literal["add columns", "replace columns"]
-
-
-class DropColumns(Operation):
-    """Take columns out of the schema; data files stay as they are."""
-
-    name = "DROP COLUMNS"
-
-    def __init__(self, context: Context, names: Sequence[str]) -> None:
-        super().__init__(context)
-        self._names = tuple(dict.fromkeys(names))
-
-    def intent(self, base: Snapshot) -> Intent | None:
-        """Return the schema without the columns.
-
-        Raises
-        ------
-        InvalidInputError
-            There is no such column, a constraint or the partitioning needs it, or none would be
-            left.
-        UnsupportedFeatureError
-            The table lacks the feature `txlog.fragments`.
-        """
-        require_columns_apart(base)
-        fields = [_existing(base, name) for name in self._names]
-        if not fields:
-            return None
-        dropped = {field.name for field in fields}
-        left = StructType(tuple(f for f in base.schema.fields if f.name not in dropped))
-        _require_droppable(base, dropped, left)
-        physical = {field.name_in_files(base.mapping_mode) for field in fields}
-        return Intent(
-            operation=self.name,
-            kind="metadata",
-            read_version=base.version,
-            metadata=with_dropped(
-                with_schema(base.metadata, left),
-                dropped_columns(base.metadata) | physical,
-            ),
-            parameters={"columns": sorted(dropped)},
-        )
 
 
 @dataclass
@@ -444,22 +404,4 @@ def require_replaceable(snapshot: Snapshot) -> None:
                 features=(feature,),
                 reason=reason,
                 remedy="Add a column of another name instead",
-            )
-
-
-def _require_droppable(base: Snapshot, gone: set[str], left: StructType) -> None:
-    if not any(f.name not in base.partition_columns for f in left.fields):
-        raise InvalidInputError(
-            argument="columns",
-            reason="no column would be left but partition columns",
-            remedy="Leave one, or delete the table",
-        )
-    for rule in constraints_of(base.metadata, base.schema):
-        needed = gone & {path[0] for path in columns_of(rule.predicate)}
-        if needed:
-            raise InvalidInputError(
-                argument="columns",
-                field=sorted(needed)[0],
-                reason=f"the constraint {rule.name} ({rule.text}) needs it",
-                remedy="Drop the constraint first",
             )

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from txlog.commit.context import Context
-from txlog.data_files.constraints import constraints_of, has_default
+from txlog.data_files.constraints import (
+    constraints_of,
+    has_default,
+)
 from txlog.data_files.incoming import require_columns
 from txlog.data_files.plan import settled
 from txlog.data_files.write import require_storable
@@ -16,7 +19,14 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression, IsNull, Not, col
 from txlog.protocol.mapping import with_schema
-from txlog.schema.edit import FieldPath, Place, find_field, moved, with_field, with_new_field
+from txlog.schema.edit import (
+    FieldPath,
+    Place,
+    find_field,
+    moved,
+    with_field,
+    with_new_field,
+)
 from txlog.schema.types import TYPE_CHANGES, DataType, StructField, StructType, type_name
 from txlog.schema.widening import is_widening
 from txlog.snapshot.snapshot import Snapshot
@@ -102,6 +112,11 @@ class AddFields(ChangeSchema):
         return {"columns": columns}
 
 
+def path_of(schema: StructType, column: str) -> FieldPath:
+    """Return the path that a column's name means: a name with dots may be a column's own."""
+    return (column,) if schema.get(column) is not None else col(column).path
+
+
 class ChangeColumn(ChangeSchema):
     """Change one field: its comment and metadata, whether it may be null, its place, its type."""
 
@@ -127,7 +142,7 @@ class ChangeColumn(ChangeSchema):
             A wider type.
         """
         super().__init__(context)
-        self._path = col(column).path
+        self._column = column
         self._metadata = dict(metadata or {})
         self._nullable = nullable
         self._place = place
@@ -143,8 +158,9 @@ class ChangeColumn(ChangeSchema):
 
     def schema(self, base: Snapshot) -> StructType:
         """Return the schema with the changed field."""
-        schema = with_field(base.schema, self._path, lambda field: self._changed(base, field))
-        return schema if self._place is None else moved(schema, self._path, self._place)
+        path = path_of(base.schema, self._column)
+        schema = with_field(base.schema, path, lambda field: self._changed(base, field))
+        return schema if self._place is None else moved(schema, path, self._place)
 
     def _changed(self, base: Snapshot, field: StructField) -> StructField:
         metadata = {**field.metadata, **self._metadata}
@@ -155,7 +171,7 @@ class ChangeColumn(ChangeSchema):
             field = replace(field, nullable=self._nullable)
         if self._kind is None or self._kind == field.type:
             return field
-        _require_widening(base, field, self._kind, ".".join(self._path))
+        _require_widening(base, field, self._kind, self._column)
         recorded = [
             *(field.metadata.get(TYPE_CHANGES) or ()),
             {"fromType": type_name(field.type), "toType": type_name(self._kind)},
@@ -174,7 +190,7 @@ class ChangeColumn(ChangeSchema):
 
     def checks(self, base: Snapshot) -> Expression | None:
         """Return that the column is not null, if it must not be from now on."""
-        path, field = find_field(base.schema, self._path)
+        path, field = find_field(base.schema, path_of(base.schema, self._column))
         if self._nullable is not False or not field.nullable:
             return None
         if len(path) > 1:
@@ -188,7 +204,7 @@ class ChangeColumn(ChangeSchema):
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the column as Delta describes it."""
-        path, field = find_field(self.schema(base), self._path)
+        path, field = find_field(self.schema(base), path_of(base.schema, self._column))
         described = {
             "name": path[-1],
             "type": type_name(field.type),

@@ -1,0 +1,228 @@
+"""Renaming and dropping columns; data files stay as they are.
+
+Rules: the Delta protocol, "Column Mapping"; spec/fragments.md, FRG-23.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from txlog.commit.context import Context
+from txlog.data_files.column_files import dropped_columns, with_dropped
+from txlog.data_files.constraints import generated_columns, rules_of
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.bind import columns_of
+from txlog.expressions.sql import quote_name
+from txlog.fragments.rows import FEATURE
+from txlog.protocol.mapping import MAPPING_MODE
+from txlog.schema.edit import FieldPath, find_field, renamed, without_field
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import LISTED
+from txlog.stats.files import physical_path
+from txlog.verbs.metadata import Changed
+from txlog.verbs.restore import CLUSTERING
+from txlog.verbs.schema import ChangeSchema, path_of
+
+
+class RenameColumn(ChangeSchema):
+    """Give a column, or a field of a struct, another name; data files stay as they are."""
+
+    name = "RENAME COLUMN"
+
+    def __init__(self, context: Context, column: str, new_name: str) -> None:
+        super().__init__(context)
+        self._column = column
+        self._new_name = new_name
+
+    def schema(self, base: Snapshot) -> StructType:
+        """Return the schema with the other name.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, the name is taken, or a constraint or a generated column
+            needs the one that it has.
+        UnsupportedFeatureError
+            The table has no column mapping.
+        """
+        if base.mapping_mode == "none":
+            raise _needs_mapping(base, "its columns have the names that data files have")
+        path = self._path(base)
+        _require_unneeded(base, path)
+        return renamed(base.schema, path, self._new_name)
+
+    def _path(self, base: Snapshot) -> FieldPath:
+        return find_field(base.schema, path_of(base.schema, self._column))[0]
+
+    def change(self, base: Snapshot) -> Changed:
+        """Return the metadata with the name, also where it names partitions and statistics."""
+        changed, path = super().change(base), self._path(base)
+        metadata = changed.metadata
+        if len(path) == 1:
+            names = [self._new_name if n == path[0] else n for n in base.partition_columns]
+            metadata = metadata.model_copy(update={"partition_columns": names})
+        return replace(changed, metadata=metadata)
+
+    def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
+        """Return the properties, of which one may list the column."""
+        path = self._path(base)
+
+        def other(listed: FieldPath) -> FieldPath:
+            below = _is_in(listed, path)
+            return (*path[:-1], self._new_name, *listed[len(path) :]) if below else listed
+
+        return _with_stats_columns(base, other)
+
+    def parameters(self, base: Snapshot) -> Mapping[str, Any]:
+        """Return both names as Delta notes them."""
+        path = self._path(base)
+        new = (*path[:-1], self._new_name)
+        return {"oldColumnPath": ".".join(path), "newColumnPath": ".".join(new)}
+
+
+class DropColumns(ChangeSchema):
+    """Take columns and fields of structs out of the schema; data files stay as they are."""
+
+    name = "DROP COLUMNS"
+
+    def __init__(self, context: Context, columns: Sequence[str]) -> None:
+        super().__init__(context)
+        self._columns = tuple(dict.fromkeys(columns))
+
+    def schema(self, base: Snapshot) -> StructType:
+        """Return the schema without the columns.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, a constraint, a generated column, the partitioning or the
+            clustering needs it, or none would be left.
+        UnsupportedFeatureError
+            The table has neither column mapping nor the feature `txlog.fragments`.
+        """
+        if base.mapping_mode == "none" and not base.supports(FEATURE):
+            raise _needs_mapping(
+                base, "a column that comes back under the name would have its old values"
+            )
+        schema, paths = base.schema, self._paths(base)
+        for path in paths:
+            if base.mapping_mode == "none" and len(path) > 1:
+                raise _needs_mapping(base, f"{'.'.join(path)} is nested")
+            _require_kept_apart(base, path)
+            schema = without_field(schema, path)
+        for path in paths:
+            _require_unneeded(base, path, without=paths)
+        if not any(field.name not in base.partition_columns for field in schema.fields):
+            raise InvalidInputError(
+                argument="columns",
+                reason="no column would be left but partition columns",
+                remedy="Leave one, or delete the table",
+            )
+        return schema
+
+    def _paths(self, base: Snapshot) -> list[FieldPath]:
+        given = [path_of(base.schema, column) for column in self._columns]
+        return [find_field(base.schema, path)[0] for path in given]
+
+    def configuration(self, base: Snapshot) -> Mapping[str, str | None]:
+        """Return the properties without the columns, and with what files still have of them."""
+        paths = self._paths(base)
+        properties = _with_stats_columns(
+            base, lambda listed: None if any(_is_in(listed, path) for path in paths) else listed
+        )
+        if base.mapping_mode != "none" or not paths:  # No column gets their names again.
+            return properties
+        metadata = base.metadata.model_copy(update={"configuration": dict(properties)})
+        names = dropped_columns(metadata) | {path[0] for path in paths}
+        return with_dropped(metadata, names).configuration
+
+    def parameters(self, base: Snapshot) -> Mapping[str, Any]:
+        """Return the columns."""
+        return {"columns": sorted(".".join(path) for path in self._paths(base))}
+
+
+def _is_in(path: FieldPath, above: FieldPath) -> bool:
+    """Return whether a path is another one, or of a field inside of it."""
+    return [name.lower() for name in path[: len(above)]] == [name.lower() for name in above]
+
+
+def _needs_mapping(base: Snapshot, reason: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        path=base.root,
+        features=("columnMapping",),
+        reason=f"the table has no column mapping, so {reason}",
+        remedy=f'Call alter.set_properties({{"{MAPPING_MODE}": "name"}}) first; engines without '
+        "column mapping can then no longer read the table",
+    )
+
+
+def _with_stats_columns(
+    base: Snapshot, other: Callable[[FieldPath], FieldPath | None]
+) -> Mapping[str, str | None]:
+    """Return the properties with other columns that get statistics; None takes one away."""
+    current = base.metadata.configuration
+    listed: Sequence[FieldPath] | None = base.properties.get(LISTED)
+    if listed is None or current.get(LISTED) is None:
+        return current
+    changed = [other(path) for path in listed]
+    if changed == list(listed):
+        return current
+    texts = [".".join(map(quote_name, path)) for path in changed if path is not None]
+    return {**current, LISTED: ",".join(texts)}
+
+
+def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
+    """Raise if the partitioning or the clustering needs a column that is to be dropped."""
+    if path[0] in base.partition_columns:
+        raise InvalidInputError(
+            argument="columns",
+            field=path[0],
+            reason="it is a partition column, so its values decide in which files rows are",
+            remedy="Choose another column",
+        )
+    names = physical_path(base.schema, path, base.mapping_mode)
+    if any(_is_in(clustered, names) for clustered in clustering_columns(base)):
+        raise InvalidInputError(
+            argument="columns",
+            field=".".join(path),
+            reason="the table is clustered by it",
+            remedy="Choose another column, or cluster the table by others first",
+        )
+
+
+def clustering_columns(base: Snapshot) -> list[FieldPath]:
+    """Return the columns that a table is clustered by, by their names in files."""
+    domain = base.controls.domains.get(CLUSTERING)
+    if domain is None or domain.removed:
+        return []
+    listed = orjson.loads(domain.configuration).get("clusteringColumns") or []
+    return [(path,) if isinstance(path, str) else tuple(path) for path in listed]
+
+
+def _require_unneeded(
+    base: Snapshot, path: FieldPath, *, without: Sequence[FieldPath] = ()
+) -> None:
+    """Raise if a constraint or a generated column needs a column, and is none of `without`."""
+    needing = [
+        (f"the constraint {rule.name} ({rule.text})", rule.predicate)
+        for rule in rules_of(base.metadata, base.schema)
+        if (rule.column,) not in without
+    ]
+    needing += [
+        (f"the generated column {name}", expression)
+        for name, expression in generated_columns(base.schema).items()
+        if (name,) not in without
+    ]
+    for what, expression in needing:
+        if any(_is_in(read, path) or _is_in(path, read) for read in columns_of(expression)):
+            raise InvalidInputError(
+                argument="column",
+                field=".".join(path),
+                reason=f"{what} needs it",
+                remedy="Drop that first",
+            )
