@@ -12,7 +12,7 @@ import pytest
 
 import txlog
 from txlog import errors
-from txlog.scan.listing import FILES
+from txlog.scan.files import FILES
 
 DATA = pa.table({"x": list(range(10)), "p": ["a", "b"] * 5})
 

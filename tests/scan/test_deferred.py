@@ -20,7 +20,7 @@ from tests.examples import examples
 from txlog import TxlogError, col
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
-from txlog.scan.listing import FILES
+from txlog.scan.files import FILES
 
 LARGE = "txlog.snapshot.live_files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
@@ -429,6 +429,6 @@ def test_files_of_many_commits_are_listed_as_those_of_few(
         table.append(pa.table({"a": pa.array([n], pa.int64()), "p": [f"p{n % 2}"]}))
     table.delete("a = 2")
     whole = table.files(QUICK)
-    monkeypatch.setattr("txlog.scan.listing._MANY_FILES", many)
+    monkeypatch.setattr("txlog.scan.files._MANY_FILES", many)
     assert sorted_rows(txlog.Table(tmp_path).files(QUICK)) == sorted_rows(whole)
     assert txlog.Table(tmp_path).files(["path", "fragment_id"]).num_rows == whole.num_rows

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError
 from txlog.log.paths import decode_path
-from txlog.scan.listing import uris_of
+from txlog.scan.files import uris_of
 from txlog.store.base import Store
 from txlog.store.open import open_store, uri_of
 
@@ -55,7 +55,7 @@ def test_a_column_of_paths_means_what_each_of_them_means(
 def test_a_folder_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = []
     monkeypatch.setattr(
-        "txlog.scan.listing.decode_path", lambda path: decoded.append(path) or decode_path(path)
+        "txlog.scan.files.decode_path", lambda path: decoded.append(path) or decode_path(path)
     )
     store = open_store(str(tmp_path))
     texts = [f"at=10%3A{at % 2}/part-{at}.parquet" for at in range(1000)]

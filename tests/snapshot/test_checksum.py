@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.actions.checksum import VersionChecksum
 from txlog.errors import LogCorruptError
 from txlog.snapshot.checksum import (
     ChecksumReport,
     Comparison,
     Malformed,
+    VersionChecksum,
     compare,
     read_checksum,
     verify_checksum,

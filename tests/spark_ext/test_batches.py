@@ -16,7 +16,7 @@ import txlog
 from txlog.errors import EngineError
 from txlog.spark_ext import write
 from txlog.spark_ext import write_frame as by_frame
-from txlog.spark_ext.batches import batches_by_rows, rows_in_batch
+from txlog.spark_ext.write_frame import batches_by_rows, rows_in_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ import txlog
 from txlog.expressions.sql import quote_name
 from txlog.spark_ext import DeltaTable, create_view, read
 from txlog.spark_ext.native import columns as native_columns
-from txlog.spark_ext.native import lookup
+from txlog.spark_ext.native import vectors
 from txlog.spark_ext.native.read import can_open
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def test_what_spark_cannot_read_goes_through_txlog(spark: SparkSession, tmp_path
 def test_many_deletions_are_broadcast(
     spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", 0)
+    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", 0)
     frame = read(spark, flights.uri)
     assert plan_of(frame).count("BroadcastHashJoin") == 1
     assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())
@@ -365,7 +365,7 @@ def test_a_log_that_counts_too_few_rows_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: int
 ) -> None:
     """Else the words of another file would be looked up."""
-    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", inline)
+    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", inline)
     table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
     table.delete("id = 5")
     changed(table, lambda add: add.update(stats=add["stats"].replace(":200", ":100")))
@@ -380,10 +380,10 @@ def test_a_reader_that_tells_no_positions_is_an_error(
     """Else all rows of files with deletions would be left out."""
     unknown = "_tmp_nobody_fills_this"
     for name in ("POSITION", "_WORD", "_BIT"):
-        place = f"txlog.spark_ext.native.lookup.{name}"
-        monkeypatch.setattr(place, getattr(lookup, name).replace(native_columns.POSITION, unknown))
+        place = f"txlog.spark_ext.native.vectors.{name}"
+        monkeypatch.setattr(place, getattr(vectors, name).replace(native_columns.POSITION, unknown))
     monkeypatch.setattr("txlog.spark_ext.native.columns.POSITION", unknown)
-    monkeypatch.setattr("txlog.spark_ext.native.lookup.INLINE_BYTES", inline)
+    monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", inline)
     table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
     table.delete("id = 5")
     with pytest.raises(Exception, match=r"\[data-file\]"):

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from txlog.log.paths import decode_path, encode_path
-from txlog.spark_ext.native.kinds import NULL_FOLDER, Constant
 from txlog.spark_ext.native.places import (
     FRAGMENT_COLUMN,
+    NULL_FOLDER,
+    Constant,
     locations,
     parse_volume,
     real_uris,

@@ -20,7 +20,7 @@ from txlog.effects import REAL
 from txlog.log.names import commit_name, log_path
 from txlog.snapshot.load import list_log
 from txlog.store.open import open_store
-from txlog.testing.tables import unsealed
+from txlog.testing.stores import unsealed
 
 FEED = "delta.enableChangeDataFeed"
 ROOTS = count()

@@ -36,7 +36,7 @@ from txlog.stream.offsets import (
     unit_ranges,
 )
 from txlog.stream.stream import StreamOptions, TableStream
-from txlog.testing.tables import unsealed
+from txlog.testing.stores import unsealed
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 

@@ -25,9 +25,9 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_widening,
     type_name,
 )
-from txlog.schema.widening import is_widening
 from txlog.snapshot.commits import Commit, file_rows
 
 COMMIT_VERSION = "_commit_version"

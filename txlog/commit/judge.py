@@ -1,27 +1,201 @@
 """May a transaction still be committed after another writer's commit? Pure and total.
 
 The answer is the hardest of the cells of `TABLE` that a winner's effects lead to, and of the few
-rules that go by names. Rules: spec/commit.md.
+rules that go by names. A condition of the table holds of some of a winner's files or columns; where
+the log does not tell, it holds. Rules: spec/commit.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txlog.actions.file import Add, Remove
 from txlog.actions.table import DomainMetadata, Txn
-from txlog.commit.conditions import Hit, find_hit
+from txlog.arrow import arrow_array, pc
 from txlog.commit.intent import Intent
 from txlog.commit.table import TABLE, Outcome, When
-from txlog.commit.winner import Change, Effect, changes_of
-from txlog.errors import CommitConflictError
-from txlog.fragments.ids import ID_APP
-from txlog.fragments.rows import FIELDS_TAG
-from txlog.log.paths import canonical_key
+from txlog.commit.winner import Change, Effect, changes_of, keys_of, schema_of, tightens
+from txlog.errors import CommitConflictError, TxlogError
+from txlog.expressions.bind import columns_of
+from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.log.paths import canonical_key, canonical_keys
+from txlog.protocol.access import features_of
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.files import file_bounds
+from txlog.stats.skip import EVERYTHING, Known, keep
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where a condition holds: the first such file, or a column."""
+
+    path: str | None = None
+    column: str | None = None
+
+
+def find_hit(
+    when: When, intent: Intent, effect: Effect, change: Change, base: Snapshot
+) -> Hit | None:
+    """Return where a condition holds of one effect of a winner, or None if it does not.
+
+    `base` is the version that the intent was made from.
+    """
+    files = change.files
+    match when:
+        case When.ALWAYS:
+            return _first(files) or Hit()
+        case When.TOUCHED:
+            return _first(_at(files, _touched(intent)))
+        case When.WHOLE:
+            return _first(_at(files, _touched(intent) - _keys(intent.row_deletes)))
+        case When.BY_ROWS:
+            return _first(_at(files, _keys(intent.row_deletes)))
+        case When.READ if effect is Effect.COLUMNS:
+            return _columns_read(intent, change, base)
+        case When.READ:
+            return _first(_rows_read(intent, effect, files, base))
+        case When.FRAGMENT:
+            return _first(_of_fragments(files, _fragments(intent)))
+        case When.FRAGMENT_GONE:
+            return _first(_of_fragments(files, _fragments_gone(intent)))
+        case When.SAME_COLUMN:
+            return _shared(change, _columns_given(intent, base))
+        case When.TIGHTENS:
+            return (_first(files) or Hit()) if _tightens(intent, base) else None
+
+
+def _first(files: pa.Table) -> Hit | None:
+    return Hit(str(files["path"][0].as_py())) if files.num_rows else None
+
+
+def _keys(paths: Iterable[str]) -> set[str]:
+    return set(canonical_keys(arrow_array(sorted(paths), pa.string())).to_pylist())
+
+
+def _at(files: pa.Table, keys: set[str]) -> pa.Table:
+    """Return the rows of files that have one of some paths."""
+    return files.filter(_is_at(files, keys))
+
+
+def _is_at(files: pa.Table, keys: set[str]) -> pa.Array:
+    return pc.is_in(keys_of(files), value_set=arrow_array(sorted(keys), pa.string()))
+
+
+def _touched(intent: Intent) -> set[str]:
+    return _keys({remove.path for remove in intent.removes} | {add.path for add in intent.adds})
+
+
+def _rows_read(intent: Intent, effect: Effect, files: pa.Table, base: Snapshot) -> pa.Table:
+    """Return the files that may hold rows which decided what the intent does."""
+    blind = effect is Effect.ROWS_BLIND and intent.isolation == "WriteSerializable"
+    if not intent.reads or intent.isolation == "SnapshotIsolation" or blind:
+        return files.slice(0, 0)
+    if effect is Effect.VECTORS:
+        by_rows = _is_at(files, _keys(intent.row_deletes))  # These are another condition.
+        files = files.filter(pc.and_not(files["is_add"], by_rows))  # A `remove` says less.
+    where = intent.reads.where
+    if intent.reads.everything or where is None:
+        return files
+    # An older file's statistics may be of columns that it no longer gives.
+    stale = effect not in (Effect.ROWS, Effect.ROWS_BLIND)
+    try:
+        bounds = file_bounds(
+            files,
+            base.schema,
+            base.partition_columns,
+            where,
+            mapping_mode=base.mapping_mode,
+            known=[Known.PARTITIONS] if stale and base.supports(FEATURE) else EVERYTHING,
+        )
+        possible = keep(where, bounds)
+    except TxlogError:
+        return files  # What the log says of them cannot be read.
+    unknown = pc.is_null(files["partition_values"])
+    return files.filter(pc.or_(unknown, possible))
+
+
+def _columns_read(intent: Intent, change: Change, base: Snapshot) -> Hit | None:
+    """Return a column that decided what the intent does, if others have given it values."""
+    by_name = _shared(change, _with_physical(intent.read_columns, base))
+    if by_name is not None and intent.read_columns:
+        return by_name
+    if not intent.reads or intent.isolation == "SnapshotIsolation":
+        return None
+    if intent.reads.everything or intent.reads.where is None:
+        # Who deletes every row looks at none of their values; their fragments tell (FRAGMENT_GONE).
+        return None if intent.kind == "delete" else _first(change.files)
+    paths = columns_of(intent.reads.where)
+    return _shared(change, _with_physical((path[0] for path in paths), base))
+
+
+def _with_physical(names: Iterable[str], base: Snapshot) -> dict[str, str]:
+    """Return logical names by themselves and by their physical ones, in small letters."""
+    found = {}
+    for name in names:
+        field = base.schema.get(name)
+        found[name.lower()] = name
+        if field is not None:
+            found[field.physical_name.lower()] = name
+    return found
+
+
+def _columns_given(intent: Intent, base: Snapshot) -> dict[str, str]:
+    """Return the columns that an intent gives values to, by all their names."""
+    found = {name.lower(): name for name in intent.columns}
+    after = None if intent.metadata is None else schema_of(intent.metadata)
+    for column in (*base.schema.fields, *(after.fields if after else ())):
+        if column.physical_name in intent.columns:
+            found[column.name.lower()] = found[column.physical_name.lower()] = column.name
+    return found
+
+
+def _shared(change: Change, names: dict[str, str]) -> Hit | None:
+    """Return the first of some columns, by name, that a change concerns."""
+    path = _first(change.files) or Hit()
+    if change.columns is None:
+        return path
+    shared = sorted(names[name] for name in change.columns & names.keys())
+    return Hit(path.path, shared[0]) if shared else None
+
+
+def _fragments(intent: Intent) -> set[int]:
+    """Return the ids of fragments that an intent takes files from, or gives columns to."""
+    given = [add for add in intent.adds if FIELDS_TAG in (add.tags or {})]
+    return _ids(intent.removes) | _ids(given)
+
+
+def _fragments_gone(intent: Intent) -> set[int]:
+    kept = {add.path for add in intent.adds}
+    return _ids(remove for remove in intent.removes if remove.path not in kept)
+
+
+def _ids(actions: Iterable[Add | Remove]) -> set[int]:
+    found = ((action.tags or {}).get(ID_TAG) for action in actions)
+    return {int(tag) for tag in found if tag is not None and valid_id(tag)}
+
+
+def _of_fragments(files: pa.Table, ids: set[int]) -> pa.Table:
+    """Return the files of some fragments; one that does not say which may be of any."""
+    if not ids:
+        return files.slice(0, 0)
+    theirs = tagged_ids(files)
+    ours = pc.is_in(theirs, value_set=arrow_array(sorted(ids), pa.int64()))
+    return files.filter(pc.or_(ours, pc.is_null(theirs)))
+
+
+def _tightens(intent: Intent, base: Snapshot) -> bool:
+    """Return whether others may have written what the intent forbids."""
+    if intent.protocol is not None:
+        now, then = features_of(intent.protocol), features_of(base.protocol)
+        if then - now or FEATURE in now - then:  # With it every file needs an id of its own.
+            return True
+    return intent.metadata is not None and tightens(base.metadata, intent.metadata)
+
 
 _SEVERITY: tuple[Outcome, ...] = ("ok", "rebase", "redo", "fail")
 

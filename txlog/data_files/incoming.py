@@ -26,9 +26,9 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    is_widening,
     type_name,
 )
-from txlog.schema.widening import is_widening
 
 SchemaMode = Literal["merge", "overwrite"] | None
 

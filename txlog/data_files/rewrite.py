@@ -20,7 +20,7 @@ from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
+from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
 from txlog.scan.plan import ReadPlan, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.arrow import arrow_schema

@@ -38,8 +38,8 @@ from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
+from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.engine import map_all
-from txlog.scan.metadata_columns import ROW_ID, ROW_VERSION
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.arrow import arrow_schema

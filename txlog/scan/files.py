@@ -1,8 +1,8 @@
-"""The data files of a version, as fragments."""
+"""The data files of a version: as fragments, as tables, and the URIs that their paths mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,14 +10,17 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, pc
 from txlog.checkpoint.file_rows import Wanted
-from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment, fragments_of
+from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment, FragmentSequence, fragments_of
 from txlog.fragments.ids import fragment_ids
-from txlog.fragments.rows import FEATURE, fragment_rows, single_files
-from txlog.fragments.sequence import FragmentSequence
+from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
+from txlog.log.paths import by_folder, decode_path, encoded_paths
+from txlog.scan.plan import column_names
 from txlog.snapshot.live_files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import num_records, physical_rows
 from txlog.store.base import Store
+from txlog.store.open import uri_of
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
@@ -77,3 +80,170 @@ def as_fragments(rows: pa.Table) -> list[Fragment]:
         return []
     places = pa.arange(0, rows.num_rows)
     return fragments_of(single_files(rows, places), num_records(rows))
+
+
+FILES = pa.schema(
+    [
+        pa.field("path", pa.string(), False),
+        pa.field("size_bytes", pa.int64(), False),
+        pa.field("num_records", pa.int64()),
+        pa.field("num_deleted", pa.int64(), False),
+        pa.field("partition_values", pa.map_(pa.string(), pa.string())),
+        pa.field("modification_time", pa.int64(), False),
+        pa.field("fragment_id", pa.int64(), False),
+        pa.field("stats", pa.string()),
+        pa.field("deletion_vector", pa.string()),
+        pa.field("fields", pa.list_(pa.string())),
+    ]
+)
+
+_MANY_FILES = 1 << 15  # About as many as a checkpoint has that counts as large.
+
+# Columns that a row of `FILE_ROWS` tells by itself: which of its columns, and how.
+_TOLD: dict[str, tuple[str, Callable[[pa.Table], Any]]] = {
+    "path": ("path", lambda files: files["path"]),
+    "size_bytes": ("size", lambda files: files["size"]),
+    "num_records": ("stats", num_records),
+    "num_deleted": ("deletion_vector", deleted_counts),
+    "partition_values": ("partition_values", lambda files: files["partition_values"]),
+    "modification_time": (
+        "modification_time",
+        lambda files: pc.fill_null(files["modification_time"], 0),
+    ),
+    "stats": ("stats", lambda files: files["stats"]),
+    "deletion_vector": ("dv_id", lambda files: files["dv_id"]),
+}
+
+
+def list_files(
+    store: Store,
+    snapshot: Snapshot,
+    files: Callable[[], pa.Table],
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return a snapshot's files in columns of `FILES`; all of them by default.
+
+    They are ordered by fragment id, but for large tables of which columns are asked that a file's
+    own row tells.
+
+    Parameters
+    ----------
+    files
+        Gives the live `FILE_ROWS`, if all of them are needed.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no column of a name.
+    """
+    names = FILES.names if columns is None else column_names(columns)
+    for name in names:
+        if name not in FILES.names:
+            raise InvalidInputError(
+                argument="columns",
+                field=str(name),
+                reason="files have no such column",
+                remedy=f"Choose from {', '.join(FILES.names)}",
+            )
+    if snapshot.supports(FEATURE) or not _is_large(snapshot):
+        return file_table(fragment_rows(files(), listed=snapshot.supports(FEATURE)), names)
+    if not set(names) <= {*_TOLD}:
+        return file_table(fragment_rows(files(), listed=False), names)
+
+    def told(batches: Iterator[tuple[Any, pa.Table]]) -> pa.Table:
+        return pa.concat_tables([_told(rows, names) for _, rows in batches])
+
+    # For the text, statistics as structs are no substitute; for counts they are.
+    bounds_of = None if "stats" in names else ()
+    wanted = Wanted([_TOLD[name][0] for name in names], bounds_of=bounds_of)
+    return fold_files(store, snapshot, wanted, told)
+
+
+def _is_large(snapshot: Snapshot) -> bool:
+    return has_large_checkpoint(snapshot) or snapshot.tail.rows.num_rows >= _MANY_FILES
+
+
+def _told(files: pa.Table, names: Sequence[str]) -> pa.Table:
+    return pa.table(
+        [_TOLD[name][1](files) for name in names],
+        schema=pa.schema([FILES.field(name) for name in names]),
+    )
+
+
+def file_table(rows: FragmentRows, names: Sequence[str]) -> pa.Table:
+    """Return the files of fragments in columns of `FILES`, ordered by fragment id.
+
+    A fragment's primary file comes before those that give it columns.
+    """
+    # What nobody asks for is neither found out nor put in order: statistics are long texts.
+    made = list(dict.fromkeys([*names, "fragment_id"]))
+    owners = rows.columns.owners
+    fields = arrow_array(rows.columns.fields(), FILES.field("fields").type)
+    nothing = pa.nulls(rows.primaries.num_rows, fields.type)
+    parts = [
+        _described(rows.primaries, rows.ids, nothing, made),
+        _described(rows.columns.rows, rows.ids.take(owners), fields, made),
+    ]
+    return pa.concat_tables(parts).sort_by("fragment_id").select(list(names))
+
+
+def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence[str]) -> pa.Table:
+    own = {"fragment_id": ids, "fields": fields}
+    columns = [own[name] if name in own else _TOLD[name][1](files) for name in names]
+    return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
+
+
+_ROWS = 1 << 17  # At a time: an Arrow array holds 2 GiB of text at most.
+
+
+def uris_of(store: Store, paths: pa.Array | pa.ChunkedArray) -> list[str]:
+    """Return the absolute path or URI of each logged path, decoded.
+
+    Raises
+    ------
+    LogCorruptError
+        A relative path leads out of the table.
+    """
+    chunks = paths.chunks if isinstance(paths, pa.ChunkedArray) else [paths]
+    found: list[str] = []
+    for chunk in chunks:
+        for start in range(0, len(chunk), _ROWS):
+            uris = _uris(store, chunk.slice(start, _ROWS).cast(pa.string()))
+            found += uris.to_pylist()
+    return found
+
+
+def _uris(store: Store, paths: pa.Array) -> pa.Array:
+    """Return the absolute path or URI of each path of an array of text."""
+    encoded = encoded_paths(paths)
+    if encoded is None:
+        return _below_root(store, paths)
+    odd = paths.filter(encoded)
+    try:
+        found = by_folder(odd, lambda path: uri_of(store, decode_path(path)))
+    except LogCorruptError:  # Of a folder; the error is to name the path.
+        found = _one_by_one(store, odd)
+    if len(odd) == len(paths):
+        return found
+    plain = paths.filter(pc.invert(encoded))
+    return pc.replace_with_mask(
+        pc.replace_with_mask(paths, encoded, found),
+        pc.invert(encoded),
+        _below_root(store, plain),
+    )
+
+
+def _below_root(store: Store, paths: pa.Array) -> pa.Array:
+    """Return the URIs of relative paths that decoding does not change."""
+    sample = paths[0].as_py()
+    whole = store.resolve(sample)
+    if not whole.endswith(sample):  # A store with other rules.
+        return _one_by_one(store, paths)
+    return pc.binary_join_element_wise(whole.removesuffix(sample), paths, "")
+
+
+def _one_by_one(store: Store, paths: pa.Array) -> pa.Array:
+    """Return the URIs of paths that need a closer look."""
+    return arrow_array(
+        [uri_of(store, decode_path(path)) for path in paths.to_pylist()], pa.string()
+    )

@@ -11,7 +11,7 @@ from txlog.arrow import pc
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows
-from txlog.scan.metadata_columns import RowTracking, metadata_bounds, visible_metadata
+from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import Bounds, ColumnBounds, Known, always, keep, merged

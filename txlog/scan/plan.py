@@ -16,7 +16,7 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
-from txlog.scan.metadata_columns import (
+from txlog.scan.columns import (
     ROW_VERSION,
     RowTracking,
     require_row_tracking,

@@ -17,12 +17,10 @@ from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.scan.columns import conform, find_column
-from txlog.scan.data_file import OpenFile, open_parquet
+from txlog.scan.columns import conform, find_column, metadata_column
+from txlog.scan.data_file import OpenFile, RowRange, common, open_parquet, zipped
 from txlog.scan.deletions import load_deletions
-from txlog.scan.metadata_columns import metadata_column
 from txlog.scan.plan import ReadPlan
-from txlog.scan.shares import RowRange, common, zipped
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values

@@ -15,7 +15,7 @@ from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
-from txlog.scan.listing import uris_of
+from txlog.scan.files import uris_of
 from txlog.scan.narrow import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment

@@ -16,9 +16,9 @@ from txlog.arrow import arrow_array, empty_table, numpy_array, pc
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
-from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.scan.scan import Scan, count_live

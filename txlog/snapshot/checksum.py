@@ -9,11 +9,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import orjson
 import pyarrow as pa
+from pydantic import AliasChoices, Field, ValidationError, model_validator
 
-from txlog.actions.checksum import VersionChecksum, decode_checksum
+from txlog.actions.file import Add
+from txlog.actions.model import Long, Record
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import arrow_array, pc
 from txlog.errors import LogCorruptError, NotFoundError
@@ -23,6 +26,84 @@ from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import FileState
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+
+_REMEDY = "No version needs this file: restore it from a copy, or delete it"
+
+
+class FileSizeHistogram(Record):
+    """Files and their bytes by size: bin i begins at boundary i, and the last one has no end."""
+
+    sorted_bin_boundaries: list[Long]  # Bytes, from 0 upwards.
+    file_counts: list[Long]
+    total_bytes: list[Long]
+
+    @model_validator(mode="after")
+    def _check_bins(self) -> FileSizeHistogram:
+        starts = self.sorted_bin_boundaries
+        if not len(starts) == len(self.file_counts) == len(self.total_bytes):
+            raise ValueError("boundaries, counts and bytes differ in number")
+        if starts[:1] != [0] or any(low >= high for low, high in pairwise(starts)):
+            raise ValueError("the boundaries do not ascend from 0")
+        return self
+
+
+class DeletedRecordCountsHistogram(Record):
+    """Files by the number of their rows that deletion vectors delete."""
+
+    deleted_record_counts: list[Long]
+
+
+class VersionChecksum(Record):
+    """What a `.crc` file states of its version.
+
+    The protocol requires `metadata` and `protocol` too, but old writers leave them out.
+    """
+
+    txn_id: str | None = None
+    table_size_bytes: Long
+    num_files: Long
+    num_metadata: Long
+    num_protocol: Long
+    in_commit_timestamp_opt: Long | None = None  # Milliseconds since the epoch, UTC.
+    set_transactions: list[Txn] | None = None
+    domain_metadata: list[DomainMetadata] | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+    file_size_histogram: FileSizeHistogram | None = Field(
+        default=None,
+        # Spark writes the second name.
+        validation_alias=AliasChoices("fileSizeHistogram", "histogramOpt"),
+    )
+    all_files: list[Add] | None = None  # Only of small tables.
+    num_deleted_records_opt: Long | None = None
+    num_deletion_vectors_opt: Long | None = None
+    deleted_record_counts_histogram_opt: DeletedRecordCountsHistogram | None = None
+
+
+def decode_checksum(data: bytes, *, path: str) -> VersionChecksum:
+    """Return what the bytes of a `.crc` file state.
+
+    Raises
+    ------
+    LogCorruptError
+        It is not exactly one JSON object, or a field is missing or of a wrong type. `path` names
+        the file in the error.
+    """
+    try:
+        return VersionChecksum.model_validate(orjson.loads(data))
+    except orjson.JSONDecodeError as error:
+        raise LogCorruptError(
+            path=path, reason=f"not one whole JSON object: {error}", remedy=_REMEDY
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LogCorruptError(
+            path=path,
+            field=".".join(map(str, first["loc"])) or None,
+            reason=first["msg"],
+            remedy=_REMEDY,
+        ) from error
+
 
 # Deleted rows of a file at which each bin of the histogram begins.
 _DELETED_BINS = (0, 1, *(10**power for power in range(1, 8)), 2**31 - 1)

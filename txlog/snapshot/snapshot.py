@@ -32,8 +32,7 @@ from txlog.protocol.features import CATALOG_MANAGED
 from txlog.protocol.properties import Properties
 from txlog.reconcile.table_state import Controls, controls_of
 from txlog.schema.json import parse_schema
-from txlog.schema.types import StructType
-from txlog.schema.widening import require_known_changes
+from txlog.schema.types import StructType, require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows
 from txlog.store.base import without_secrets
 from txlog.threads import cached_property

@@ -36,7 +36,7 @@ def feed_of(options: Options) -> tuple[Store, int, Snapshot]:
     InvalidInputError, NotFoundError
         As for `Table.changes`.
     """
-    from txlog.changes.versions import feed_range
+    from txlog.changes.changes import feed_range
     from txlog.snapshot.load import load_snapshot
 
     options.refuse(_OF_OTHER_READS, "it has no meaning for the change data feed of a range")

@@ -18,8 +18,8 @@ from txlog.scan.read import BATCH_ROWS, read_fragment
 if TYPE_CHECKING:
     from txlog.changes.plan import ChangeFile
     from txlog.fragments.fragment import Fragment
+    from txlog.scan.data_file import RowRange
     from txlog.scan.plan import ReadPlan
-    from txlog.scan.shares import RowRange
     from txlog.store.base import Store
 
 

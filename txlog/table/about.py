@@ -119,7 +119,7 @@ class About(Handle):
         alone), `deletion_vector` (its unique id), `fields` (of a file that gives a fragment
         further columns, their names; else null).
         """
-        from txlog.scan.listing import list_files
+        from txlog.scan.files import list_files
 
         version = self._open
         return list_files(

@@ -12,9 +12,8 @@ import pyarrow as pa
 from txlog.commit.context import Context
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
+from txlog.fragments.fragment import DataFile, DeletionFile, Fragment, FragmentSequence
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.fragments.sequence import FragmentSequence
 from txlog.scan.plan import plan_fragments
 from txlog.scan.scan import Scan
 from txlog.scan.take import take_offsets

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Operation, Outcome
-    from txlog.fragments.sequence import FragmentSequence
+    from txlog.fragments.fragment import FragmentSequence
     from txlog.reconcile.files import FileState
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store

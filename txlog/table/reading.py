@@ -192,8 +192,7 @@ class Reading(Handle):
         UnsupportedFeatureError
             A version recorded no changes, or had other columns. It is named.
         """
-        from txlog.changes.changes import plan_feed
-        from txlog.changes.versions import feed_range
+        from txlog.changes.changes import feed_range, plan_feed
         from txlog.expressions.sql import as_expression
 
         store = self._context.store

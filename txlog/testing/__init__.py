@@ -12,8 +12,7 @@ from txlog.store.open import open_store
 from txlog.testing.faults import Fault, FaultKind, FaultyStore
 from txlog.testing.reading_contract import ReadingContract
 from txlog.testing.store_contract import StoreContract
-from txlog.testing.stores import CountingStore, LatencyStore, Request
-from txlog.testing.tables import open_table, unsealed
+from txlog.testing.stores import CountingStore, LatencyStore, Request, open_table, unsealed
 
 __all__ = [
     "CountingStore",

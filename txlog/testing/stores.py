@@ -1,15 +1,23 @@
-"""Stores around other stores: one counts requests, one is slow."""
+"""Stores around other stores: one counts requests, one is slow. Tables on any store."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from io import RawIOBase
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+from txlog.commit.context import Context
 from txlog.effects import REAL, Effects
+from txlog.scan.engine import threads_for
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+
+if TYPE_CHECKING:
+    from txlog.table.table import Table
 
 RequestKind = Literal[
     "read", "info", "read_range", "list_after", "list_tree", "open_output", "write_new",
@@ -246,3 +254,24 @@ class LatencyStore(WatchedStore):
     def _requested(self, request: Request) -> None:
         if self._delay_s > 0:
             self._effects.sleep_s(self._delay_s)
+
+
+def open_table(
+    store: Store, version: int | None = None, timestamp: str | datetime | int | None = None
+) -> Table:
+    """Return the table in a store, such as a `CountingStore`; otherwise as `txlog.Table`."""
+    from txlog.table.table import Table
+
+    context = Context(store, engine=threads_for(store))
+    return Table._of(context, snapshot_at(store, version, timestamp))
+
+
+_SEAL = re.compile(rb'"txlogCrc32":"[0-9a-f]*",|,"txlogCrc32":"[0-9a-f]*"')
+
+
+def unsealed(commit: bytes) -> bytes:
+    """Return the bytes of a commit without the checksum that txlog put into it.
+
+    A commit that is changed by hand must lose it, or it is refused as damaged.
+    """
+    return _SEAL.sub(b"", commit, count=1)

@@ -10,7 +10,7 @@ from txlog.commit.operation import require_table_writable
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.rewrite import require_movable
 from txlog.errors import TxlogError, UnsupportedFeatureError
-from txlog.scan.metadata_columns import require_row_tracking
+from txlog.scan.columns import require_row_tracking
 from txlog.snapshot.load import require_refreshable
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store

@@ -41,8 +41,7 @@ from txlog.protocol.mapping import (
     with_schema,
 )
 from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
-from txlog.schema.types import StructType
-from txlog.schema.widening import require_known_changes
+from txlog.schema.types import StructType, require_known_changes
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import require_stats_columns

@@ -27,8 +27,14 @@ from txlog.schema.edit import (
     with_field,
     with_new_field,
 )
-from txlog.schema.types import TYPE_CHANGES, DataType, StructField, StructType, type_name
-from txlog.schema.widening import is_widening
+from txlog.schema.types import (
+    TYPE_CHANGES,
+    DataType,
+    StructField,
+    StructType,
+    is_widening,
+    type_name,
+)
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.metadata import Changed, ChangeMetadata
 

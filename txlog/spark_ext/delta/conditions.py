@@ -26,7 +26,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
-from txlog.scan.metadata_columns import ROW_ADDRESS
+from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
 from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, PrimitiveType, StructType

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType as SparkType
 from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions.sql import quote_name
-from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
+from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import ReadPlan
 from txlog.schema.types import (
     ArrayType,
@@ -23,8 +23,7 @@ from txlog.schema.types import (
     StructType,
     type_name,
 )
-from txlog.spark_ext.native.kinds import Constant
-from txlog.spark_ext.native.places import FRAGMENT_COLUMN
+from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.spark_ext.types import spark_schema
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
-from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
+from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.plan import FilePlan
 from txlog.spark_ext.native.columns import (
     ReadColumn,
@@ -21,17 +21,17 @@ from txlog.spark_ext.native.columns import (
     partition_name,
     project,
 )
-from txlog.spark_ext.native.kinds import Constant, partition_text
-from txlog.spark_ext.native.lookup import alive, constants
 from txlog.spark_ext.native.manifest import manifest_text, write_manifest
 from txlog.spark_ext.native.places import (
+    Constant,
     locations,
     parse_volume,
+    partition_text,
     real_uris,
     virtual_uris,
     volume_of,
 )
-from txlog.spark_ext.native.vectors import Vectors
+from txlog.spark_ext.native.vectors import Vectors, alive, constants
 from txlog.stats.files import partition_values
 from txlog.store.base import Store
 

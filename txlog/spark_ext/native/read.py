@@ -17,9 +17,9 @@ from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import fragments_of
 from txlog.fragments.rows import FragmentRows
+from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS
 from txlog.scan.deferred import plan_snapshot
 from txlog.scan.engine import threads_for
-from txlog.scan.metadata_columns import FRAGMENT_ID, ROW_ADDRESS
 from txlog.scan.plan import FilePlan, column_names
 from txlog.schema.types import (
     TYPE_CHANGES,

@@ -5,8 +5,15 @@ from itertools import product
 import pytest
 
 from txlog.errors import UnsupportedFeatureError
-from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
-from txlog.schema.widening import is_widening, require_known_changes
+from txlog.schema.types import (
+    ArrayType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    is_widening,
+    require_known_changes,
+)
 
 PLAIN = (
     "byte", "short", "integer", "long", "float", "double", "string", "boolean", "binary", "date",
