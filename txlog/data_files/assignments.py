@@ -5,7 +5,7 @@ Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,7 +175,7 @@ def assignments(
     if not named:
         raise _bad(None, "no column is given a value", 'Pass for example {"x": "x + 1"}')
     found = [_assignment(name, value, schema, source or schema) for name, value in named.items()]
-    _require_apart(found)
+    require_apart([one.path for one in found])
     return Assignments(schema, tuple(found))
 
 
@@ -188,7 +188,7 @@ def _parsed(name: str, value: str | Expression) -> Expression:
 
 
 def _assignment(name: str, value: Expression, schema: StructType, source: StructType) -> Assignment:
-    path, field = _target(name, schema)
+    path, field = target_field(col(name).path, schema)
     try:
         bound, kind = bind_value(value, source)
     except InvalidInputError as error:
@@ -198,12 +198,13 @@ def _assignment(name: str, value: Expression, schema: StructType, source: Struct
     return Assignment(path, field, _stored_as(bound, kind, field, name))
 
 
-def _target(name: str, schema: StructType) -> tuple[tuple[str, ...], StructField]:
-    """Return the exact path of a field, and the field."""
+def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str, ...], StructField]:
+    """Return the exact path of a field that is given a value, and the field."""
+    name = ".".join(named)
     kind: DataType = schema
     path: list[str] = []
     field: StructField | None = None
-    for part in col(name).path:
+    for part in named:
         field = kind.get(part) if isinstance(kind, StructType) else None
         if field is None:
             where = f"{'.'.join(path)} has no field" if path else "the table has no column"
@@ -239,9 +240,8 @@ def _stored_as(value: Expression, kind: DataType, field: StructField, name: str)
     )
 
 
-def _require_apart(found: list[Assignment]) -> None:
+def require_apart(paths: Sequence[tuple[str, ...]]) -> None:
     """Raise if a field is given a value twice, or together with a field inside it."""
-    paths = [one.path for one in found]
     for path in paths:
         again = [other for other in paths if other[: len(path)] == path]
         if len(again) > 1:

@@ -252,9 +252,16 @@ def delete_rows(
 
 
 def delete_positions(
-    context: Context, snapshot: Snapshot, rows: Mapping[int, BitMap64], options: WriteOptions
+    context: Context,
+    snapshot: Snapshot,
+    rows: Mapping[int, BitMap64],
+    options: WriteOptions,
+    *,
+    records: bool = True,
 ) -> RowDeletes:
     """Write the vectors or files that leave out rows, given by fragment id and position.
+
+    `records` is that of `apply_deletes`.
 
     Raises
     ------
@@ -266,7 +273,7 @@ def delete_positions(
     fragments = {fragment.id: fragment for fragment in plan.fragments}
     parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
     deletes = list(context.engine.map(partial(_deletes_at, context.store, plan.reading), parts))
-    return apply_deletes(context, snapshot, plan, files, [], deletes, options)
+    return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=records)
 
 
 def _deletes_at(

@@ -16,7 +16,7 @@ from txlog.data_files.constraints import has_default, is_generated
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.sql import as_expression, to_sql
+from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import Column, Expression, col
 from txlog.schema.types import StructType
 from txlog.verbs.merge.condition import Sides
@@ -82,11 +82,12 @@ def bound_clauses(
             reason="the merge has no clause",
             remedy="Say what it does, for example .when_matched_update_all()",
         )
-    _require_reachable(clauses)
+    require_reachable(clauses)
     return tuple(_bound(clause, sides, schema, merges_schema) for clause in clauses)
 
 
-def _require_reachable(clauses: Sequence[Clause]) -> None:
+def require_reachable(clauses: Sequence[Clause]) -> None:
+    """Raise if a clause stands after one of its kind that takes all rows."""
     ended: set[Kind] = set()
     for clause in clauses:
         if clause.kind in ended:
@@ -126,7 +127,7 @@ def _bound(clause: Clause, sides: Sides, schema: StructType, merges_schema: bool
             for name, value in clause.updates.items()
         }
     if clause.action == "insert":
-        _require_insertable(given, schema)
+        require_insertable([col(name).path for name in given], schema)
     values = assignments(given, None, schema, source=visible)
     return BoundClause(clause.kind, clause.action, condition, values)
 
@@ -146,18 +147,43 @@ def _expression(name: str, value: Any) -> Expression:
 
 def _target_name(name: str, sides: Sides) -> str:
     """Return the column that a key of `updates` names; the target's alias may stand before it."""
+    return ".".join(map(quote_name, own_path(name, sides.target_alias)))
+
+
+def own_path(name: str, alias: str | None) -> tuple[str, ...]:
+    """Return the path of a column that a key of `updates` names, without the target's alias."""
     path = col(name).path
-    if path[0].lower() == sides.target_alias.lower() and len(path) > 1:
-        path = path[1:]
-    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+    return path[1:] if alias and len(path) > 1 and path[0].lower() == alias.lower() else path
 
 
 def _all_columns(
     clause: Clause, sides: Sides, schema: StructType, merges_schema: bool
 ) -> dict[str, Expression]:
     """Return each column of the target with the source's of the same name."""
+    found = columns_of_same_name(clause, schema, sides.source, merges_schema=merges_schema)
+    return {
+        quote_name(name): Column((f"{sides.source_alias}.{source}",))
+        for name, source in found.items()
+    }
+
+
+def columns_of_same_name(
+    clause: Clause, schema: StructType, source: StructType, *, merges_schema: bool
+) -> dict[str, str]:
+    """Return the columns that an update or insert of all columns gives, with the source's.
+
+    Parameters
+    ----------
+    schema
+        The target's after the merge.
+
+    Raises
+    ------
+    InvalidInputError
+        The source lacks a column that it must give.
+    """
     left_out = {name.lower() for name in clause.except_cols}
-    unknown = left_out - {name.lower() for name in (*schema.names(), *sides.source.names())}
+    unknown = left_out - {name.lower() for name in (*schema.names(), *source.names())}
     if unknown:
         raise InvalidInputError(
             argument="except_cols",
@@ -165,14 +191,13 @@ def _all_columns(
             reason="neither side has this column",
             remedy=f"Choose from {', '.join(schema.names())}",
         )
-    given: dict[str, Expression] = {}
+    given: dict[str, str] = {}
     for field in schema.fields:
         if field.name.lower() in left_out:
             continue
-        source = sides.source.get(field.name)
-        if source is not None:
-            quoted = "`" + field.name.replace("`", "``") + "`"
-            given[quoted] = Column((f"{sides.source_alias}.{source.name}",))
+        held = source.get(field.name)
+        if held is not None:
+            given[field.name] = held.name
         elif not (
             merges_schema
             or is_generated(field)
@@ -189,18 +214,19 @@ def _all_columns(
     return given
 
 
-def _require_insertable(given: Mapping[str, Expression], schema: StructType) -> None:
-    for name in given:
-        if len(col(name).path) > 1:
+def require_insertable(given: Sequence[tuple[str, ...]], schema: StructType) -> None:
+    """Raise unless an insert gives whole columns, and all that must not be null."""
+    for path in given:
+        if len(path) > 1:
             raise InvalidInputError(
                 argument="updates",
-                field=".".join(col(name).path),
+                field=".".join(path),
                 reason="an inserted row gets whole columns, not fields nested in them",
                 remedy="Give the column a struct",
             )
-    named = {col(name).path[0].lower() for name in given}
+    named = {path[0].lower() for path in given}
     for field in schema.fields:
-        if not field.nullable and field.name.lower() not in named and not has_default(field):
+        if not (field.nullable or field.name.lower() in named or has_default(field)):
             raise InvalidInputError(
                 argument="updates",
                 field=field.name,

@@ -212,10 +212,15 @@ def _require_deletes(
         f"{to_sql(key.target)} = {evaluate(key.target, row)[0].as_py()!r}"
         for key in plan.condition.keys
     ]
-    raise InvalidInputError(
+    raise several_match(", ".join(keys) or to_sql(plan.condition.whole))
+
+
+def several_match(which: str) -> InvalidInputError:
+    """Return the error for a row of the target that several rows of the source would change."""
+    return InvalidInputError(
         argument="source",
         reason="several rows of the source match one row of the target, and would change it: "
-        + (", ".join(keys) or to_sql(plan.condition.whole)),
+        + which,
         remedy="Nothing was committed; keep one row of the source for each key, or give the "
         "clauses predicates of which only one is true",
     )

@@ -147,8 +147,18 @@ class Merge(Operation):
             metadata=None if schema == base.schema else evolved(base, schema),
             reads=Reads(everything=plan.where is None, where=plan.where),
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
-            parameters=_parameters(condition, clauses),
-            metrics=_metrics(source, changed, inserts.count, changes),
+            parameters=parameters(
+                to_sql(condition.whole), [(clause.kind, clause.describe()) for clause in clauses]
+            ),
+            metrics={
+                "numSourceRows": source.num_rows,
+                **merge_metrics(
+                    inserted=inserts.count,
+                    updated=sum(len(one.updated.positions) for one in changed),
+                    gone=sum(len(one.deletes.rows) for one in changed),
+                    changes=changes,
+                ),
+            },
         )
 
     def discard(self) -> None:
@@ -228,27 +238,29 @@ class _Inserts:
                 yield values.alone(chosen)
 
 
-def _parameters(condition: Condition, clauses: Sequence[BoundClause]) -> dict[str, Any]:
+def parameters(predicate: str, clauses: Sequence[tuple[str, dict[str, str]]]) -> dict[str, Any]:
+    """Return Delta's parameters of MERGE: kinds of clauses, with what each says."""
+
     def described(kind: str) -> str:
-        said = [clause.describe() for clause in clauses if clause.kind == kind]
-        return orjson.dumps(said).decode()
+        return orjson.dumps([said for of, said in clauses if of == kind]).decode()
 
     return {
-        "predicate": [to_sql(condition.whole)],
+        "predicate": [predicate],
         "matchedPredicates": described("matched"),
         "notMatchedPredicates": described("not_matched"),
         "notMatchedBySourcePredicates": described("not_matched_by_source"),
     }
 
 
-def _metrics(
-    source: MergeSource, changed: Sequence[FragmentMatch], inserted: int, changes: RowChanges
-) -> dict[str, int]:
-    """Return Delta's metrics of MERGE."""
-    updated = sum(len(one.updated.positions) for one in changed)
-    gone = sum(len(one.deletes.rows) for one in changed)
+def merge_metrics(*, inserted: int, updated: int, gone: int, changes: RowChanges) -> dict[str, int]:
+    """Return Delta's metrics of MERGE.
+
+    Parameters
+    ----------
+    gone
+        Rows that were deleted or updated.
+    """
     return {
-        "numSourceRows": source.num_rows,
         "numTargetRowsInserted": inserted,
         "numTargetRowsUpdated": updated,
         "numTargetRowsDeleted": gone - updated,
