@@ -15,7 +15,7 @@ from commit_text import actions
 import txlog
 from txlog.errors import EngineError, InvalidInputError, NotFoundError, UnsupportedFeatureError
 from txlog.spark_ext import DeltaTable
-from txlog.spark_ext.delta.conditions import as_predicate
+from txlog.spark_ext.conditions import as_predicate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

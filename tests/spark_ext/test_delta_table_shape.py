@@ -10,6 +10,7 @@ import pytest
 import txlog
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.spark_ext.delta import (
+    DeltaMergeBuilder,
     DeltaOptimizeBuilder,
     DeltaTable,
     DeltaTableBuilder,
@@ -46,6 +47,17 @@ METHODS = {
         "cloneAtVersion": "version, target, isShallow=False, replace=False, properties=None",
         "cloneAtTimestamp": "timestamp, target, isShallow=False, replace=False, properties=None",
     },
+    DeltaMergeBuilder: {
+        "whenMatchedUpdate": "condition=None, set=None",
+        "whenMatchedUpdateAll": "condition=None",
+        "whenMatchedDelete": "condition=None",
+        "whenNotMatchedInsert": "condition=None, values=None",
+        "whenNotMatchedInsertAll": "condition=None",
+        "whenNotMatchedBySourceUpdate": "condition=None, set=None",
+        "whenNotMatchedBySourceDelete": "condition=None",
+        "withSchemaEvolution": "",
+        "execute": "txn=None",  # The argument is our own.
+    },
     DeltaTableBuilder: {
         "tableName": "identifier",
         "location": "location",
@@ -64,8 +76,6 @@ METHODS = {
         "executeZOrderBy": "*cols",
     },
 }
-# Of the same module, without a counterpart: `merge` itself says that it is missing.
-LACKING_CLASSES = {"DeltaMergeBuilder"}
 NAMES = [(kind, name) for kind, methods in METHODS.items() for name in methods]
 
 
@@ -92,8 +102,8 @@ def test_class_methods_are_class_methods() -> None:
 def test_classes_are_there_by_delta_sparks_names() -> None:
     import txlog.spark_ext.delta as home
 
-    delta_spark = {"IdentityGenerator", *(kind.__name__ for kind in METHODS)} | LACKING_CLASSES
-    assert set(home.__all__) == delta_spark - LACKING_CLASSES
+    delta_spark = {"IdentityGenerator", *(kind.__name__ for kind in METHODS)}
+    assert set(home.__all__) == delta_spark
     assert IdentityGenerator() == IdentityGenerator(start=1, step=1)
 
 
@@ -107,8 +117,6 @@ def table(tmp_path: Path) -> DeltaTable:
 @pytest.mark.parametrize(
     ("method", "arguments"),
     [
-        ("update", ("a = 1", {"a": "2"})),
-        ("merge", (None, "a = b")),
         ("generate", ("symlink_format_manifest",)),
         ("upgradeTableProtocol", (4, 8)),
         ("dropFeatureSupport", ("deletionVectors", True)),
@@ -140,6 +148,10 @@ def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
     ("method", "arguments", "named"),
     [
         ("delete", (5,), "condition"),
+        ("update", ("a = 1", {"a": 2}), "set['a']"),
+        ("update", ("a = 1", None), "set"),
+        ("update", (7, {"a": "2"}), "condition"),
+        ("merge", (None, "a = b"), "df"),
         ("alias", (None,), "aliasName"),
         ("restoreToVersion", ("1",), "version"),
         ("restoreToVersion", (True,), "version"),

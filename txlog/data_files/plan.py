@@ -35,7 +35,7 @@ from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, u
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import schema_json
-from txlog.schema.types import StructType
+from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 
 
@@ -51,6 +51,10 @@ class WritePlan:
     def schema(self) -> StructType:
         """The schema of the table after the write."""
         return self.layout.schema
+
+    def with_moved(self, moved: tuple[StructField, ...]) -> WritePlan:
+        """Return it for rows that come with these columns of ids and versions."""
+        return replace(self, layout=replace(self.layout, moved=moved))
 
     def written_for(self, table_id: str | None) -> str:
         """Return a digest of the table id, the columns, the partitioning and the constraints."""

@@ -145,9 +145,7 @@ def change_rows(
         schema or snapshot.schema,
         options,
         mapping_mode=snapshot.mapping_mode,
-    )
-    moved = rewriting.layout.moved
-    writing = replace(writing, layout=replace(writing.layout, moved=moved))
+    ).with_moved(rewriting.layout.moved)
     columns = rewriting.read.columns
     if keeps and reads is not None:
         chosen = {*reads, ROW_ID}

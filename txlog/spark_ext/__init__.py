@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txlog.spark_ext.catalog import create_view, table_location
     from txlog.spark_ext.delta import (
+        DeltaMergeBuilder,
         DeltaOptimizeBuilder,
         DeltaTable,
         DeltaTableBuilder,
         IdentityGenerator,
     )
-    from txlog.spark_ext.engine import SparkEngine, table
+    from txlog.spark_ext.engine import SparkEngine
+    from txlog.spark_ext.merge import table
     from txlog.spark_ext.native import read
     from txlog.spark_ext.sessions import ensure_java, register, session
     from txlog.spark_ext.source import TxlogDataSource
     from txlog.spark_ext.write_frame import write
 
 __all__ = [
+    "DeltaMergeBuilder",
     "DeltaOptimizeBuilder",
     "DeltaTable",
     "DeltaTableBuilder",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DeltaMergeBuilder": "delta",
     "DeltaOptimizeBuilder": "delta",
     "DeltaTable": "delta",
     "DeltaTableBuilder": "delta",
@@ -51,7 +55,7 @@ _HOMES = {
     "read": "native",
     "register": "sessions",
     "session": "sessions",
-    "table": "engine",
+    "table": "merge",
     "table_location": "catalog",
     "write": "write_frame",
 }

@@ -6,10 +6,9 @@ import re
 import traceback
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,11 +18,8 @@ from pyspark import cloudpickle
 from txlog.effects import REAL
 from txlog.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
 from txlog.scan.engine import Threads
-from txlog.table.table import Table
 
 if TYPE_CHECKING:
-    import os
-
     from pyspark.sql import SparkSession
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
@@ -121,9 +117,9 @@ class SparkEngine:
         }
         for place in range(count):
             if place not in found:  # A task ends with its first error, and leaves out others.
-                yield next(a for a in map(_unpacked, found.values()) if a.error is not None)
+                yield next(a for a in map(unpacked, found.values()) if a.error is not None)
                 return
-            yield _unpacked(found.pop(place))
+            yield unpacked(found.pop(place))
 
     def _collected(self, items: pa.Table, tasks: int, work: bytes) -> pa.Table:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -174,7 +170,7 @@ def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     function = _loads(zlib.decompress(work))
     for batch in batches:
         for place, item in zip(batch["place"].to_pylist(), batch["item"].to_pylist(), strict=True):
-            answer = _answer(function, item)
+            answer = _answer(lambda held: function(_loads(held)), item)
             packed = pa.array([_packed(answer)], pa.binary())
             yield pa.RecordBatch.from_arrays(
                 [pa.array([place], pa.int64()), packed], schema=_RESULTS
@@ -183,15 +179,20 @@ def run_items(work: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
                 return
 
 
-def _answer(function: Callable[[Any], Any], item: bytes) -> _Answer:
+def answered(function: Callable[[Item], Any], item: Item) -> bytes:
+    """Return the pickle of what became of an item, with its error or warnings; on an executor."""
+    return _packed(_answer(function, item))
+
+
+def _answer(function: Callable[[Item], Any], item: Item) -> _Answer:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TxlogWarning)
         try:
-            answer = _Answer(function(_loads(item)))
+            answer = _Answer(function(item))
         except TxlogError as error:
             answer = _Answer(error=error)
         except Exception as error:
-            answer = _Answer(error=error, trace=traceback.format_exc(limit=-3))
+            answer = _Answer(error=error, trace=traceback.format_exc(limit=-2))
     said = [str(one.message) for one in caught if issubclass(one.category, TxlogWarning)]
     return _Answer(answer.result, answer.error, answer.trace, tuple(said))
 
@@ -222,7 +223,8 @@ def _packed(answer: _Answer) -> bytes:
     return packed
 
 
-def _unpacked(result: pa.BinaryScalar) -> _Answer:
+def unpacked(result: pa.BinaryScalar) -> _Answer:
+    """Return what became of an item; its `value()` raises the error, or gives the result."""
     answer: _Answer = _loads(result.as_buffer())
     return answer
 
@@ -316,17 +318,3 @@ def format_known() -> Iterator[None]:
 def _shortened(text: str) -> str:
     line = next(iter(text.strip().splitlines()), "")
     return line if len(line) <= _SHOWN else line[:_SHOWN] + "…"
-
-
-def table(
-    spark: SparkSession,
-    uri: str | os.PathLike[str],
-    version: int | None = None,
-    timestamp: str | datetime | int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Table:
-    """Open a table whose work over many files is done by Spark's executors.
-
-    The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
-    """
-    return Table(uri, version, timestamp, storage_options, engine=SparkEngine(spark))

@@ -115,8 +115,8 @@ def write(
     chosen: PartitionMode = partition_mode or "static"
     require_mode(mode, where, chosen, schema_mode)
     require_app_version(txn)
-    _require_batch(df)
-    transaction = _transaction(df, txn)
+    require_batch(df)
+    transaction = transaction_of(df, txn)
     store = open_store(uri, storage_options)
     table = existing(store)
     if table is not None:
@@ -145,7 +145,8 @@ def write(
     return commit_files(target, [Add.model_validate_json(row[0]) for row in rows], transaction)
 
 
-def _require_batch(df: DataFrame) -> None:
+def require_batch(df: DataFrame) -> None:
+    """Raise unless something is a frame of Spark, and no stream."""
     if getattr(df, "isStreaming", None) is None or not hasattr(df, "mapInArrow"):
         raise InvalidInputError(
             argument="df",
@@ -160,7 +161,7 @@ def _require_batch(df: DataFrame) -> None:
         )
 
 
-def _transaction(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
+def transaction_of(df: DataFrame, txn: AppVersion | None) -> AnyAppVersion | None:
     """Return the transaction, in a micro-batch with its query, where Spark tells it."""
     context = getattr(df.sparkSession, "sparkContext", None)  # Spark Connect has none.
     query_id = None if context is None else context.getLocalProperty(QUERY_ID)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from txlog.commit.app_versions import AppVersion
+    from txlog.commit.app_versions import AnyAppVersion
     from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Operation, Outcome
@@ -92,7 +92,7 @@ class Handle:
         return refresh(self._context.store, self._snapshot)
 
     def _run(
-        self, operation: Operation, txn: AppVersion | None, user_metadata: UserMetadata | None
+        self, operation: Operation, txn: AnyAppVersion | None, user_metadata: UserMetadata | None
     ) -> Outcome:
         """Execute an operation on the latest version, and move to the version that it made."""
         from txlog.commit.operation import execute

@@ -10,6 +10,8 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from txlog.commit.app_versions import AppVersion
+
 Value = TypeVar("Value")
 
 _HADOOP = ("fs.", "dfs.", "spark.hadoop.")
@@ -77,3 +79,64 @@ def missing(method: str, instead: str, *features: str) -> UnsupportedFeatureErro
         reason=f"{method} is not in txlog",
         remedy=f"Instead: {instead}",
     )
+
+
+_TXN = "spark.databricks.delta.write.txn"  # And `AppId` or `Version`.
+
+
+def expression_in(value: Any, argument: str) -> Any:
+    """Return an expression of Spark: text or a Column, or None.
+
+    Raises
+    ------
+    InvalidInputError
+        It is something else.
+    """
+    from pyspark.sql import Column
+
+    if value is not None and not isinstance(value, str | Column):
+        raise InvalidInputError(
+            argument=argument,
+            reason=f"text or a Column was expected, not {type(value).__name__}",
+        )
+    return value
+
+
+def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
+    """Return the columns that get values, checked."""
+    given = of_type(dict, updates, argument)
+    if not given:
+        raise InvalidInputError(argument=argument, reason="no column is given a value")
+    for name, value in given.items():
+        of_type(str, name, argument)
+        if expression_in(value, f"{argument}[{name!r}]") is None:
+            raise InvalidInputError(
+                argument=f"{argument}[{name!r}]", reason="text or a Column was expected, not None"
+            )
+    return given
+
+
+def transaction_in_session(spark: SparkSession | None) -> AppVersion | None:
+    """Return the transaction that a session names for changes, as delta-spark's users do.
+
+    Raises
+    ------
+    InvalidInputError
+        One of `spark.databricks.delta.write.txnAppId` and `…txnVersion` is missing, or the version
+        is no number.
+    """
+    if spark is None:
+        return None
+    names = (f"{_TXN}AppId", f"{_TXN}Version")
+    app, version = (spark.conf.get(name, None) for name in names)
+    if app is None and version is None:
+        return None
+    if app is None or version is None or not version.isdecimal():
+        raise InvalidInputError(
+            argument=names[0 if app is None else 1],
+            reason="the session's settings txnAppId and txnVersion go together, the version is a "
+            "whole number",
+        )
+    if spark.conf.get(f"{_TXN}Version.autoReset.enabled", "false") == "true":
+        spark.conf.unset(names[1])
+    return app, int(version)

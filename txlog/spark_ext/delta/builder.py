@@ -28,7 +28,7 @@ from txlog.spark_ext.catalog import (
     table_location,
 )
 from txlog.spark_ext.delta.arguments import missing, names_in, of_type
-from txlog.spark_ext.engine import table
+from txlog.spark_ext.merge import table
 from txlog.store.base import file_path, is_file_uri, without_secrets
 from txlog.store.open import open_store
 from txlog.table.table import Table

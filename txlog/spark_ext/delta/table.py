@@ -15,9 +15,17 @@ from txlog.commit.operation import Outcome
 from txlog.errors import InvalidInputError
 from txlog.schema.arrow import arrow_schema
 from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
-from txlog.spark_ext.delta.arguments import missing, of_type, session_of, storage_options_of
+from txlog.spark_ext.conditions import as_predicate, rows_found
+from txlog.spark_ext.delta.arguments import (
+    expression_in,
+    missing,
+    of_type,
+    session_of,
+    storage_options_of,
+    transaction_in_session,
+    updates_in,
+)
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
-from txlog.spark_ext.delta.conditions import as_predicate, rows_found
 from txlog.spark_ext.delta.frames import (
     DETAIL,
     HISTORY,
@@ -27,10 +35,13 @@ from txlog.spark_ext.delta.frames import (
     history_rows,
     restore_row,
 )
+from txlog.spark_ext.delta.merge import DeltaMergeBuilder
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
-from txlog.spark_ext.engine import SparkEngine, table
+from txlog.spark_ext.engine import SparkEngine
+from txlog.spark_ext.merge import SparkUpdate, table
 from txlog.spark_ext.native import read
 from txlog.spark_ext.types import frame_schema, moment_text
+from txlog.spark_ext.write_frame import require_batch
 from txlog.table.table import Table
 from txlog.table.write import convert_to_delta
 from txlog.verbs.delete import DeleteFound
@@ -205,39 +216,64 @@ class DeltaTable:
         AnalysisException
             Spark cannot resolve the condition.
         """
-        from pyspark.sql import Column
-
-        if condition is not None and not isinstance(condition, str | Column):
-            raise InvalidInputError(
-                argument="condition",
-                reason=f"text or a Column was expected, not {type(condition).__name__}",
-            )
-        self._delete(condition)
+        self._delete(expression_in(condition, "condition"))
 
     def _delete(self, condition: str | Column | None) -> Outcome:
         table = self._table.refresh()
         predicate = as_predicate(condition, table.snapshot.schema, self._alias)
         if condition is None or predicate is not None:
-            return table.delete(predicate)
+            return table.delete(predicate, txn=transaction_in_session(self._spark))
         find = rows_found(self._spark, table.uri, condition, self._alias, self._storage_options)
         text = condition if isinstance(condition, str) else str(condition)[len("Column<'") : -2]
         operation = DeleteFound(Context(table.store), find, description=text)
-        return table._run(operation, None, None)
+        return table._run(operation, transaction_in_session(self._spark), None)
 
     def update(
         self,
         condition: str | Column | None = None,
         set: Mapping[str, str | Column] | None = None,
-    ) -> NoReturn:
-        """Raise: updates have txlog's own arguments, as Spark's expressions are not SQL text."""
-        raise missing("update", "txlog.spark_ext.table(spark, path).update({'x': 'x + 1'}, where)")
+    ) -> None:
+        """Give the rows of which a condition is true other values; without one, all rows.
 
-    def merge(self, source: DataFrame, condition: str | Column) -> NoReturn:
-        """Raise: merges have txlog's own arguments, and take Arrow data."""
-        raise missing(
-            "merge",
-            "txlog.spark_ext.table(spark, path).merge(source.toArrow(), 'target.id = source.id')",
+        Parameters
+        ----------
+        condition
+            Any condition that `DataFrame.where` takes.
+        set
+            Columns, or fields such as `st.b`, with SQL text or Columns over the row as it was.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or it is given a value twice.
+        SchemaMismatchError
+            A new value breaks a constraint. Nothing was committed.
+        EngineError
+            Spark cannot compute a value, or one does not fit its column. Nothing was committed.
+        """
+        operation = SparkUpdate(
+            self._table._context,
+            self._spark,
+            updates_in(set, "set"),
+            expression_in(condition, "condition"),
+            alias=self._alias,
         )
+        self._table._run(operation, transaction_in_session(self._spark), None)
+
+    def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
+        """Begin a merge of a frame; nothing happens before `execute`.
+
+        Parameters
+        ----------
+        source
+            Any frame; its alias, and that of this table, may be named in expressions.
+        condition
+            Which rows match, over both.
+        """
+        require_batch(source)
+        if expression_in(condition, "condition") is None:
+            raise InvalidInputError(argument="condition", reason="a merge needs one")
+        return DeltaMergeBuilder(self._spark, self._table, self._alias, source, condition)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
         """Delete files that no version within the retention needs, and return an empty frame.

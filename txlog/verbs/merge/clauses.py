@@ -31,7 +31,7 @@ class Clause:
 
     kind: Kind
     action: Action
-    predicate: str | Expression | None = None
+    predicate: Any = None  # SQL text or an expression; of a merge on Spark, a Column too.
     updates: Mapping[str, Any] | None = None  # None: all columns, of an update or insert.
     except_cols: Sequence[str] = ()
 

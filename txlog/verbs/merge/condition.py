@@ -163,7 +163,7 @@ def merge_condition(predicate: str | Expression, sides: Sides) -> Condition:
     keys: list[Key] = []
     rest: list[Expression] = []
     of_target: list[Expression] = []
-    for part in _conjuncts(whole):
+    for part in conjuncts(whole):
         if (key := _key(part, sides)) is not None:
             keys.append(key)
             continue
@@ -197,9 +197,10 @@ def by_own_names(expression: Expression, sides: Sides) -> Expression:
     )
 
 
-def _conjuncts(expression: Expression) -> Sequence[Expression]:
+def conjuncts(expression: Expression) -> Sequence[Expression]:
+    """Return the parts of an expression that must all be true."""
     if isinstance(expression, And):
-        return [part for inner in expression.parts for part in _conjuncts(inner)]
+        return [part for inner in expression.parts for part in conjuncts(inner)]
     return [expression]
 
 

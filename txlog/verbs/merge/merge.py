@@ -137,6 +137,8 @@ class Merge(Operation):
             schema=schema,
             options=self._options,
         )
+        if not changed and not changes.written:  # The clauses of inserts took no row.
+            return None
         return Intent(
             operation=self.name,
             kind="replace",

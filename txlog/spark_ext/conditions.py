@@ -63,18 +63,24 @@ def as_predicate(condition: Any, schema: StructType, alias: str | None) -> Expre
         return None
     try:
         found = parse_sql(condition)
-        bind(found, schema)
     except InvalidInputError:
         return None
-    if not _is_plain(found, schema):
-        return None
-    for path in columns_of(found):
-        field = schema.get(path[0])
-        if field is None or '"timestamp' in schema_json(StructType((field,))):
-            return None
-        if alias is not None and path[0].lower() == alias.lower():
-            return None
-    return found
+    aliased = alias is not None and any(
+        path[0].lower() == alias.lower() for path in columns_of(found)
+    )
+    return found if not aliased and is_alike(found, schema) else None
+
+
+def is_alike(predicate: Expression, schema: StructType) -> bool:
+    """Return whether a predicate of txlog means the same to Spark. Pure."""
+    try:
+        bind(predicate, schema)
+    except InvalidInputError:
+        return False
+    fields = [schema.get(path[0]) for path in columns_of(predicate)]
+    return _is_plain(predicate, schema) and not any(
+        field is None or '"timestamp' in schema_json(StructType((field,))) for field in fields
+    )
 
 
 def _is_plain(node: Expression, schema: StructType) -> bool:

@@ -1,0 +1,246 @@
+"""What the tasks of an update or merge do: rows that Spark chose become files and positions.
+
+A worker of Python imports this module for each task that it begins with, so it imports no commit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from txlog.actions.file import Add, Cdc
+from txlog.arrow import arrow_array, numpy_array
+from txlog.data_files.write import FileLayout, discard_files, write_data_files
+from txlog.effects import REAL
+from txlog.scan.take import by_fragment
+from txlog.schema.arrow import arrow_schema
+
+if TYPE_CHECKING:
+    from txlog.data_files.change_files import ChangeType
+    from txlog.data_files.plan import WritePlan
+    from txlog.store.base import Store
+
+Action = Literal["update", "delete", "insert"]
+Positions = dict[int, BitMap64]
+"""Positions of rows by fragment id."""
+
+PLACE = "_txlog_place"  # Of the clause that applies to a row.
+ADDRESS = "_txlog_address"  # Of the row as it was; null for a new one.
+ROW_NUMBER = "_txlog_row_id"  # Which the row keeps, where the table tracks rows.
+
+
+def new_name(at: int) -> str:
+    """Return what the new value of the column at a place of the table's is called."""
+    return f"_txlog_new_{at}"
+
+
+def old_name(at: int) -> str:
+    """Return what the old value of the column at a place of the table's is called."""
+    return f"_txlog_old_{at}"
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """What one clause does to rows."""
+
+    action: Action
+    given: tuple[str, ...] = ()  # Columns that rows come with. Others are computed or defaults.
+
+
+@dataclass(frozen=True)
+class ChangeTask:
+    """What each task gets. It pickles."""
+
+    store: Store
+    write: WritePlan
+    clauses: tuple[RowChange, ...]
+    feed: FileLayout | None = None  # Of change data files, if changes are recorded.
+    old: tuple[str, ...] = ()  # The columns that old rows come with, for the feed.
+
+
+@dataclass
+class Touched:
+    """Which rows of the table are changed, and which deleted."""
+
+    updated: Positions = field(default_factory=dict)
+    deleted: Positions = field(default_factory=dict)
+    twice: int | None = None  # The address of a row that two rows of a source would change.
+
+    def add(self, addresses: NDArray[np.int64], *, updates: bool) -> None:
+        """Add rows of one action; to delete a row twice is to delete it."""
+        distinct, counts = np.unique(addresses, return_counts=True)
+        if updates and (counts > 1).any():
+            self.twice = int(distinct[counts > 1][0])
+        found = by_fragment(arrow_array(distinct))
+        self.unite(Touched(found, {}) if updates else Touched({}, found))
+
+    def unite(self, others: Touched) -> None:
+        """Add the rows of others."""
+        for fragment, rows in others.updated.items():
+            self._note(fragment, rows & self.updated.get(fragment, _NONE))
+            self._note(fragment, rows & self.deleted.get(fragment, _NONE))
+            self.updated[fragment] = self.updated.get(fragment, _NONE) | rows
+        for fragment, rows in others.deleted.items():
+            self._note(fragment, rows & self.updated.get(fragment, _NONE))
+            self.deleted[fragment] = self.deleted.get(fragment, _NONE) | rows
+        if self.twice is None:
+            self.twice = others.twice
+
+    def _note(self, fragment: int, both: BitMap64) -> None:
+        if both and self.twice is None:
+            self.twice = (fragment << 32) | both.min()
+
+    @property
+    def gone(self) -> Positions:
+        """All of them: none stays where it is."""
+        fragments = sorted({*self.updated, *self.deleted})
+        return {
+            one: self.updated.get(one, _NONE) | self.deleted.get(one, _NONE) for one in fragments
+        }
+
+
+_NONE = BitMap64()
+
+
+@dataclass
+class Written:
+    """What a task did, or several together."""
+
+    adds: list[Add] = field(default_factory=list)
+    cdc: list[Cdc] = field(default_factory=list)
+    touched: Touched = field(default_factory=Touched)
+    inserted: int = 0
+
+    def unite(self, other: Written) -> None:
+        """Add what another task did."""
+        self.adds += other.adds
+        self.cdc += other.cdc
+        self.touched.unite(other.touched)
+        self.inserted += other.inserted
+
+    def discard(self, store: Store) -> None:
+        """Delete the files: no commit refers to them."""
+        from txlog.commit.context import Context
+        from txlog.data_files.change_files import discard_changes
+
+        discard_files(store, self.adds)
+        discard_changes(Context(store), self.cdc)
+
+
+class _SeveralMatchError(Exception):
+    """Ends a task whose files nobody will need."""
+
+
+def change_task(task: ChangeTask, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Write the new rows of a task, and record which rows they take the place of; on an executor.
+
+    Memory is bounded by a few row groups: changes wait in a temporary file while the rows are
+    written. If anything fails, the files of this attempt are deleted.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A new row does not fit the table, or breaks a constraint.
+    """
+    from txlog.commit.context import Context
+    from txlog.data_files.change_files import write_changes
+
+    done = Written()
+    with ExitStack() as stack:
+        waiting = None if task.feed is None else _Waiting(task.feed, stack)
+        rows = _new_rows(task, batches, done, waiting)
+        try:
+            layout = task.write.layout
+            done.adds = write_data_files(task.store, rows, layout, effects=REAL)
+        except _SeveralMatchError:
+            return done
+        if waiting is not None and task.feed is not None:
+            try:
+                done.cdc = write_changes(Context(task.store), waiting.batches(), task.feed)
+            except BaseException:
+                discard_files(task.store, done.adds)
+                raise
+    return done
+
+
+class _Waiting:
+    """Rows of changes, in a temporary file until the task has seen all of its rows."""
+
+    def __init__(self, layout: FileLayout, stack: ExitStack) -> None:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="txlog-changes-"))
+        self._path = str(Path(folder) / "changes.arrow")
+        self._layout = layout
+        self._sink = stack.enter_context(pa.OSFile(self._path, "wb"))
+        self._stack = stack
+        self._writer = pa.ipc.new_stream(self._sink, arrow_schema(layout.schema))
+
+    def add(self, rows: pa.RecordBatch, change: ChangeType) -> None:
+        from txlog.data_files.change_files import as_changes
+
+        self._writer.write_batch(as_changes(rows, change, self._layout))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._writer.close()
+        self._sink.flush()
+        yield from pa.ipc.open_stream(self._stack.enter_context(pa.OSFile(self._path)))
+
+
+def _new_rows(
+    task: ChangeTask, batches: Iterable[pa.RecordBatch], done: Written, waiting: _Waiting | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are written; what else becomes of rows is noted."""
+    for batch in batches:
+        places = numpy_array(batch[PLACE])
+        for place in np.unique(places).tolist():
+            clause = task.clauses[place]
+            rows = batch.filter(arrow_array(places == place))
+            if clause.action == "insert":
+                done.inserted += rows.num_rows
+            else:
+                addresses = numpy_array(rows[ADDRESS])
+                done.touched.add(addresses, updates=clause.action == "update")
+                if done.touched.twice is not None:
+                    raise _SeveralMatchError
+                if waiting is not None:
+                    before: ChangeType = (
+                        "delete" if clause.action == "delete" else "update_preimage"
+                    )
+                    waiting.add(_named(rows, old_name, task.old, task.old), before)
+            if clause.action != "delete":
+                yield _written(task, clause, rows, waiting)
+
+
+def _written(
+    task: ChangeTask, clause: RowChange, rows: pa.RecordBatch, waiting: _Waiting | None
+) -> pa.RecordBatch:
+    """Return what rows become: checked, with the ids that they had, if the table tracks rows."""
+    new = _named(rows, new_name, clause.given, task.write.schema.names())
+    (checked,) = task.write.checked(pa.RecordBatchReader.from_batches(new.schema, [new]))
+    if waiting is not None:
+        waiting.add(checked, "insert" if clause.action == "insert" else "update_postimage")
+    layout = task.write.layout
+    # Rows without an id get a fresh one by the commit; all of them its version.
+    ids = [rows[ROW_NUMBER], pa.nulls(rows.num_rows, pa.int64())] if layout.moved else []
+    schema = arrow_schema(layout.row_schema)
+    return pa.RecordBatch.from_arrays([*checked.columns, *ids], schema=schema)
+
+
+def _named(
+    rows: pa.RecordBatch,
+    name: Callable[[int], str],
+    chosen: Iterable[str],
+    columns: Iterable[str],
+) -> pa.RecordBatch:
+    """Return some columns of the table, by their own names."""
+    at = {column: place for place, column in enumerate(columns)}
+    names = list(chosen)
+    return pa.RecordBatch.from_arrays([rows[name(at[one])] for one in names], names=names)

@@ -1,0 +1,147 @@
+"""`DeltaTable.merge(…)`: the clauses of a merge, by the method names of delta-spark."""
+
+# ruff: noqa: N802 (the names are delta-spark's)
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txlog.spark_ext.delta.arguments import expression_in, transaction_in_session, updates_in
+from txlog.spark_ext.delta.frames import as_frame
+from txlog.spark_ext.merge import SparkMerge
+from txlog.spark_ext.write_frame import transaction_of
+from txlog.verbs.merge.clauses import Action, Clause, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from txlog.commit.app_versions import AppVersion
+    from txlog.table.table import Table
+
+_METRICS = {
+    "num_updated_rows": "numTargetRowsUpdated",
+    "num_deleted_rows": "numTargetRowsDeleted",
+    "num_inserted_rows": "numTargetRowsInserted",
+}
+_MERGED = pa.schema([(name, pa.int64()) for name in ("num_affected_rows", *_METRICS)])
+
+Values = Mapping[str, "str | Column"]
+
+
+class DeltaMergeBuilder:
+    """Says what a merge does with rows that match and rows that do not, and does it.
+
+    Of the clauses of one kind, the first whose condition is true of a row applies to it. Conditions
+    and values are SQL text or Columns over both sides, where there are two. Each method returns
+    another builder, and leaves this one as it is.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        alias: str | None,
+        source: DataFrame,
+        condition: str | Column,
+    ) -> None:
+        self._spark = spark
+        self._table = table
+        self._alias = alias
+        self._source = source
+        self._condition = condition
+        self._clauses: tuple[Clause, ...] = ()
+        self._merges_schema = False
+
+    def whenMatchedUpdate(
+        self, condition: str | Column | None = None, set: Values | None = None
+    ) -> DeltaMergeBuilder:
+        """Give a row of the table that a row of the source matches other values."""
+        return self._with("matched", "update", condition, updates_in(set, "set"))
+
+    def whenMatchedUpdateAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
+        """Give a row that is matched all values of the source, by name of column."""
+        return self._with("matched", "update", condition)
+
+    def whenMatchedDelete(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
+        """Delete a row of the table that a row of the source matches."""
+        return self._with("matched", "delete", condition)
+
+    def whenNotMatchedInsert(
+        self, condition: str | Column | None = None, values: Values | None = None
+    ) -> DeltaMergeBuilder:
+        """Insert a row for one of the source that matches none; other columns get their default."""
+        return self._with("not_matched", "insert", condition, updates_in(values, "values"))
+
+    def whenNotMatchedInsertAll(self, condition: str | Column | None = None) -> DeltaMergeBuilder:
+        """Insert a row with all values of the source, by name of column."""
+        return self._with("not_matched", "insert", condition)
+
+    def whenNotMatchedBySourceUpdate(
+        self, condition: str | Column | None = None, set: Values | None = None
+    ) -> DeltaMergeBuilder:
+        """Give a row of the table that no row of the source matches other values."""
+        return self._with("not_matched_by_source", "update", condition, updates_in(set, "set"))
+
+    def whenNotMatchedBySourceDelete(
+        self, condition: str | Column | None = None
+    ) -> DeltaMergeBuilder:
+        """Delete a row of the table that no row of the source matches."""
+        return self._with("not_matched_by_source", "delete", condition)
+
+    def withSchemaEvolution(self) -> DeltaMergeBuilder:
+        """Add the columns, and nested fields, that only the source has."""
+        changed = copy(self)
+        changed._merges_schema = True
+        return changed
+
+    def _with(
+        self, kind: Kind, action: Action, condition: Any, updates: Values | None = None
+    ) -> DeltaMergeBuilder:
+        predicate = expression_in(condition, "condition")
+        changed = copy(self)
+        changed._clauses = (*self._clauses, Clause(kind, action, predicate, updates))
+        return changed
+
+    def execute(self, *, txn: AppVersion | None = None) -> DataFrame:
+        """Commit the merge as one version; executors do all of its work.
+
+        Parameters
+        ----------
+        txn
+            In `foreachBatch`, `(name, batch_id)` makes every batch count exactly once. Default:
+            what the session's settings `spark.databricks.delta.write.txnAppId` and `…txnVersion`
+            say.
+
+        Returns
+        -------
+        A frame of one row: how many rows were affected, updated, deleted and inserted.
+
+        Raises
+        ------
+        InvalidInputError
+            A clause does not fit the columns, or several rows of the source would change one row
+            of the table. Nothing was committed.
+        SchemaMismatchError
+            A value breaks a constraint. Nothing was committed.
+        EngineError
+            Spark cannot compute the rows, or a value does not fit. Nothing was committed.
+        AnalysisException
+            Spark cannot resolve an expression.
+        """
+        operation = SparkMerge(
+            self._table._context,
+            self._source,
+            self._condition,
+            self._clauses,
+            alias=self._alias,
+            merges_schema=self._merges_schema,
+        )
+        chosen = txn or transaction_in_session(self._source.sparkSession)
+        outcome = self._table._run(operation, transaction_of(self._source, chosen), None)
+        counts = {name: outcome.metrics.get(metric, 0) for name, metric in _METRICS.items()}
+        row = {"num_affected_rows": sum(counts.values()), **counts}
+        return as_frame(self._spark, [row], _MERGED)

@@ -1,0 +1,356 @@
+"""Merges and updates whose conditions and values are Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+
+from txlog.commit.context import Context
+from txlog.data_files.assignments import require_apart, target_field
+from txlog.data_files.incoming import merged_schema
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.row_changes import RowChanges
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.sql import as_expression, quote_name, to_sql
+from txlog.expressions.tree import And, Column, Expression
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.spark_ext.change_tasks import ADDRESS, PLACE, Written
+from txlog.spark_ext.conditions import as_predicate, is_alike
+from txlog.spark_ext.engine import SparkEngine
+from txlog.spark_ext.row_changes import ClauseValues, PlannedChange, SparkChange, target_frame
+from txlog.spark_ext.types import frame_schema
+from txlog.spark_ext.values import Given
+from txlog.spark_ext.write_frame import require_batch, transaction_of
+from txlog.table.merge import TableMerger
+from txlog.table.table import Table
+from txlog.verbs.merge.clauses import (
+    Clause,
+    Kind,
+    columns_of_same_name,
+    own_path,
+    require_insertable,
+    require_reachable,
+)
+from txlog.verbs.merge.condition import conjuncts, with_columns
+from txlog.verbs.merge.merge import merge_metrics, parameters
+
+if TYPE_CHECKING:
+    import os
+    from datetime import datetime
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.commit.operation import Outcome
+
+_SOURCE = "_txlog_source"  # A column that is not null in rows of the source.
+
+
+def as_column(value: Any) -> SparkColumn:
+    """Return an expression of Spark: SQL text, a Column, or an expression of txlog."""
+    if isinstance(value, Expression):
+        value = to_sql(value)
+    return F.expr(value) if isinstance(value, str) else value
+
+
+def text_of(value: Any) -> str:
+    """Return what a commit says of an expression."""
+    if isinstance(value, Expression):
+        return to_sql(value)
+    return value if isinstance(value, str) else str(value)[len("Column<'") : -2]
+
+
+class SparkUpdate(SparkChange):
+    """Give the rows that a condition of Spark is true of other values; None: all rows."""
+
+    name = "UPDATE"
+    removes_rows = True
+
+    def __init__(
+        self,
+        context: Context,
+        spark: SparkSession,
+        updates: Mapping[str, Any],
+        where: str | SparkColumn | None,
+        *,
+        alias: str | None = None,
+    ) -> None:
+        super().__init__(context)
+        self._spark = spark
+        self._updates = updates
+        self._where = where
+        self._alias = alias
+
+    def planned(self, base: Snapshot) -> PlannedChange:
+        """Return the rows of which the condition is true, with their new values."""
+        where = as_predicate(self._where, base.schema, self._alias)
+        target = target_frame(self._spark, base, self.context, where)
+        target = target if self._alias is None else target.alias(self._alias)
+        rows = target if self._where is None else target.where(self._where)
+        given = _given(self._updates, self._alias, base.schema)
+        return PlannedChange(
+            rows.withColumn(PLACE, F.lit(0)),
+            target,
+            (ClauseValues("update", given),),
+            base.schema,
+            None if where is None else bind(where, base.schema),
+            {"predicate": [] if self._where is None else [text_of(self._where)]},
+        )
+
+    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
+        """Return Delta's metrics of UPDATE."""
+        return {
+            "numUpdatedRows": changes.deletes.rows,
+            "numCopiedRows": changes.copied_rows,
+            "numAddedFiles": len(changes.written),
+            "numRemovedFiles": changes.deletes.files_removed,
+            "numDeletionVectorsAdded": len(changes.deletes.files),
+        }
+
+
+class SparkMerge(SparkChange):
+    """Merge a frame of Spark, by its own join.
+
+    Parameters
+    ----------
+    source
+        The frame, under an alias if expressions name one.
+    predicate, clauses
+        Conditions and values are SQL text of Spark's, its Columns, or expressions of txlog.
+    alias
+        What expressions call the table.
+    merges_schema
+        Whether columns that only the source has are added.
+    """
+
+    name = "MERGE"
+
+    def __init__(
+        self,
+        context: Context,
+        source: DataFrame,
+        predicate: Any,
+        clauses: Sequence[Clause],
+        *,
+        alias: str | None = None,
+        merges_schema: bool = False,
+        options: WriteOptions | None = None,
+    ) -> None:
+        super().__init__(context, options)
+        if not clauses:
+            raise InvalidInputError(
+                argument="merge",
+                reason="the merge has no clause",
+                remedy="Say what it does, for example .whenMatchedUpdateAll()",
+            )
+        require_reachable(clauses)
+        self._source = source
+        self._predicate = predicate
+        self._clauses = tuple(clauses)
+        self._alias = alias
+        self._merges_schema = merges_schema
+
+    @property
+    def removes_rows(self) -> bool:  # type: ignore[override]
+        """Whether rows may go: a merge that only inserts is allowed in append-only tables."""
+        return any(clause.action != "insert" for clause in self._clauses)
+
+    def planned(self, base: Snapshot) -> PlannedChange:
+        """Return the rows of the join that a clause applies to, with their new values."""
+        columns = frame_schema(self._source.schema)
+        schema = base.schema
+        if self._merges_schema:
+            schema = merged_schema(base.schema, columns)
+        kinds = {clause.kind for clause in self._clauses}
+        where = None
+        if "not_matched_by_source" not in kinds:
+            where = _of_target(self._predicate, self._alias, base.schema, columns)
+        target = target_frame(self._source.sparkSession, base, self.context, where)
+        target = target if self._alias is None else target.alias(self._alias)
+        source = self._source.withColumn(_SOURCE, F.lit(True))
+        rows = _joined(target, source, as_column(self._predicate), kinds)
+        place = _place(self._clauses, only_source=kinds == {"not_matched"})
+        clauses = [
+            ClauseValues(clause.action, self._values(clause, source, schema, columns))
+            for clause in self._clauses
+        ]
+        said = [(clause.kind, _described(clause)) for clause in self._clauses]
+        return PlannedChange(
+            rows.withColumn(PLACE, place).where(F.col(PLACE).isNotNull()),
+            None if kinds == {"not_matched"} else target,
+            tuple(clauses),
+            schema,
+            None if where is None else bind(where, base.schema),
+            parameters(text_of(self._predicate), said),
+        )
+
+    def _values(
+        self, clause: Clause, source: DataFrame, schema: StructType, columns: StructType
+    ) -> dict[tuple[str, ...], Given]:
+        if clause.action == "delete":
+            return {}
+        given: dict[tuple[str, ...], Given] = {}
+        if clause.updates is None:
+            names = columns_of_same_name(clause, schema, columns, merges_schema=self._merges_schema)
+            for name, theirs in names.items():
+                given[name,] = Given(source[quote_name(theirs)])
+        else:
+            given = _given(clause.updates, self._alias, schema)
+        if clause.action == "insert":
+            require_insertable(list(given), schema)
+        return given
+
+    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
+        """Return Delta's metrics of MERGE; rows of the source are not counted."""
+        return merge_metrics(
+            inserted=written.inserted,
+            updated=sum(map(len, written.touched.updated.values())),
+            gone=changes.deletes.rows,
+            changes=changes,
+        )
+
+
+def _given(
+    updates: Mapping[str, Any], alias: str | None, schema: StructType
+) -> dict[tuple[str, ...], Given]:
+    """Return values by the exact paths of the fields that get them."""
+    given = {}
+    paths = []
+    for name, value in updates.items():
+        path, _ = target_field(own_path(name, alias), schema)
+        paths.append(path)
+        given[path] = Given(as_column(value))
+    require_apart(paths)
+    return given
+
+
+def _joined(
+    target: DataFrame, source: DataFrame, condition: SparkColumn, kinds: set[Kind]
+) -> DataFrame:
+    """Return the pairs of rows that match, and those of a side that match none, as is asked."""
+    if kinds == {"not_matched"}:
+        return source.join(target, condition, "left_anti")
+    how = {
+        (False, False): "inner",
+        (True, False): "right",
+        (False, True): "left",
+        (True, True): "full",
+    }["not_matched" in kinds, "not_matched_by_source" in kinds]
+    return target.join(source, condition, how)
+
+
+def _place(clauses: Sequence[Clause], *, only_source: bool) -> SparkColumn:
+    """Return the place of the clause that applies to a row of the join; null: none does."""
+    of_target = F.lit(False) if only_source else F.col(ADDRESS).isNotNull()
+    of_source = F.col(_SOURCE).isNotNull()
+    kinds = {
+        "matched": of_target & of_source,
+        "not_matched": ~of_target,
+        "not_matched_by_source": ~of_source,
+    }
+    branches = []
+    for clause in clauses:
+        applies = kinds[clause.kind]
+        if clause.predicate is not None:
+            applies = applies & as_column(clause.predicate)
+        branches.append(applies)
+    chain = F.when(branches[0], F.lit(0))
+    return reduce(lambda c, b: c.when(b[1], F.lit(b[0])), list(enumerate(branches))[1:], chain)
+
+
+def _described(clause: Clause) -> dict[str, str]:
+    said: dict[str, str] = {"actionType": clause.action}
+    return said if clause.predicate is None else {"predicate": text_of(clause.predicate), **said}
+
+
+def _of_target(
+    predicate: Any, alias: str | None, schema: StructType, source: StructType
+) -> Expression | None:
+    """Return what a condition says of the table alone, where txlog and Spark read it alike. Pure.
+
+    By it, files are ruled out, and other writers know which rows were looked at.
+    """
+    if not isinstance(predicate, str) or "\\" in predicate or '"' in predicate:
+        return None
+    try:
+        expression = as_expression(predicate)
+    except InvalidInputError:
+        return None
+    parts = []
+    for part in conjuncts(expression) if expression is not None else ():
+        paths = [_own(path, alias, schema, source) for path in columns_of(part)]
+        if not paths or None in paths:
+            continue
+        plain = with_columns(
+            part, lambda column: Column(_own(column.path, alias, schema, source) or column.path)
+        )
+        if is_alike(plain, schema):
+            parts.append(plain)
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _own(
+    path: tuple[str, ...], alias: str | None, schema: StructType, source: StructType
+) -> tuple[str, ...] | None:
+    """Return the path that a column of the table certainly has there, or None."""
+    if alias is not None and len(path) > 1 and path[0].lower() == alias.lower():
+        return path[1:]
+    alone = len(path) == 1 and source.get(path[0]) is None and schema.get(path[0]) is not None
+    return path if alone else None
+
+
+class SparkMerger(TableMerger):
+    """A merge of a frame of Spark into a table, clause by clause; executors do all of it."""
+
+    def execute(self) -> Outcome:
+        """Commit the merge as one version; errors as for `TableMerger.execute`."""
+        merge = self._merge
+        source = merge["data"]
+        operation = SparkMerge(
+            self._table._context,
+            source.alias(merge["source_alias"]),
+            merge["predicate"],
+            self._clauses,
+            alias=merge["target_alias"],
+            merges_schema=merge["schema_mode"] == "merge",
+            options=merge["options"],
+        )
+        noted = {**self._noted, "txn": transaction_of(source, self._noted["txn"])}
+        return self._table._run(operation, **noted)
+
+
+class SparkTable(Table):
+    """A table whose work over many files is done by Spark's executors."""
+
+    def merge(self, source: Any, predicate: Any, *aliases: str, **more: Any) -> TableMerger:
+        """Merge rows as `Table.merge` does; the source may be a frame of Spark too.
+
+        Of a frame, conditions and values are expressions of Spark: SQL text or Columns. Its rows
+        are joined and written by executors.
+        """
+        merger = super().merge(source, predicate, *aliases, **more)
+        if not hasattr(source, "mapInArrow"):
+            return merger
+        require_batch(source)
+        return SparkMerger(self, merger._merge, merger._noted)
+
+
+def table(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    timestamp: str | datetime | int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> SparkTable:
+    """Open a table whose work over many files is done by Spark's executors.
+
+    The arguments and errors are those of `txlog.Table`; the engine is `SparkEngine(spark)`.
+    """
+    return SparkTable(uri, version, timestamp, storage_options, engine=SparkEngine(spark))

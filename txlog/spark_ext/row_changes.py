@@ -1,0 +1,303 @@
+"""Updates and merges on Spark: it finds and computes rows, its tasks write them, one commit.
+
+Rules: spec/spark.md, SPK-20 to SPK-24.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+
+from txlog.commit.context import Context, require_shared
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation, discarding
+from txlog.data_files.change_files import change_layout, discard_changes, records_changes
+from txlog.data_files.constraints import is_generated
+from txlog.data_files.deletions import delete_positions
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import plan_write
+from txlog.data_files.rewrite import plan_rewrite
+from txlog.data_files.row_changes import RowChanges
+from txlog.errors import UnsupportedFeatureError
+from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import Expression
+from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
+from txlog.schema.types import StructType
+from txlog.snapshot.snapshot import Snapshot
+from txlog.spark_ext.batches import batches_by_rows
+from txlog.spark_ext.change_tasks import (
+    ADDRESS,
+    PLACE,
+    ROW_NUMBER,
+    Action,
+    ChangeTask,
+    RowChange,
+    Written,
+    change_task,
+    new_name,
+    old_name,
+)
+from txlog.spark_ext.engine import answered, before_commit, unpacked
+from txlog.spark_ext.native.read import read
+from txlog.spark_ext.types import read_schema, require_storable
+from txlog.spark_ext.values import Given, assigned, stored
+from txlog.verbs.append import evolved
+from txlog.verbs.merge.match import several_match
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_ANSWER = "answer binary"
+
+
+@dataclass(frozen=True)
+class ClauseValues:
+    """What one clause does: its action, and the values that it gives, by path of the column."""
+
+    action: Action
+    given: Mapping[tuple[str, ...], Given] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """A change of one version, for Spark to compute.
+
+    Parameters
+    ----------
+    rows
+        The rows that a clause applies to, with its place in the column `PLACE`; the columns of the
+        target are among them if there are such rows.
+    target
+        The frame of the target, to name its columns by. None: only new rows come.
+    """
+
+    rows: DataFrame
+    target: DataFrame | None
+    clauses: tuple[ClauseValues, ...]
+    schema: StructType  # The table's after the change.
+    where: Expression | None = None  # Bound: true of all rows that may go. None: any row.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SparkChange(Operation):
+    """A change of rows that Spark finds and computes.
+
+    Rows move over Spark's own shuffles and joins, and its tasks write them. This process gets the
+    actions of the new files, and a bitmap of the rows of each file that go.
+    """
+
+    def __init__(self, context: Context, options: WriteOptions | None = None) -> None:
+        super().__init__(context)
+        self._options = options or WriteOptions()
+        self._changes: RowChanges | None = None
+
+    @abstractmethod
+    def planned(self, base: Snapshot) -> PlannedChange:
+        """Return what is to be computed for a version."""
+
+    @abstractmethod
+    def metrics(self, written: Written, changes: RowChanges) -> dict[str, int]:
+        """Return Delta's metrics of the operation."""
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Have Spark compute the change of a version, and return its actions.
+
+        Raises
+        ------
+        InvalidInputError
+            Several rows of the source would change one row.
+        SchemaMismatchError
+            A new value does not fit its column, or breaks a constraint.
+        EngineError
+            Spark cannot compute the rows.
+        """
+        self.context.store.require_writable()
+        require_shared(
+            self.context.store, argument="path", remedy="Put the table where all workers reach it"
+        )
+        change = self.planned(base)
+        require_storable(change.schema)
+        task, frame = _task(self.context, base, change, self._options)
+        written = _computed(task, frame)
+        with discarding(partial(written.discard, task.store)):
+            if written.touched.twice is not None:
+                raise several_match(_row_text(self.context, base, written.touched.twice))
+            gone = written.touched.gone
+            deletes = delete_positions(self.context, base, gone, self._options, records=False)
+        if not gone:  # Adds alone tell of new rows.
+            discard_changes(self.context, written.cdc)
+            written.cdc = []
+            if not written.adds:
+                return None
+        changes = self._changes = RowChanges(
+            deletes, tuple(written.adds), tuple(written.cdc), _rows_in(deletes.written)
+        )
+        return Intent(
+            operation=self.name,
+            kind="replace",
+            read_version=base.version,
+            removes=deletes.removes,
+            adds=changes.adds,
+            cdc=changes.cdc,
+            metadata=None if change.schema == base.schema else evolved(base, change.schema),
+            reads=Reads(everything=change.where is None, where=change.where),
+            row_deletes=frozenset(file.fragment.path for file in deletes.files),
+            parameters=change.parameters,
+            metrics=self.metrics(written, changes),
+        )
+
+    def discard(self) -> None:
+        """Delete the vectors, change files and data files of the last attempt."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.discard(self.context)
+
+
+def target_frame(
+    spark: SparkSession, base: Snapshot, context: Context, where: Expression | None
+) -> DataFrame:
+    """Return the rows of a version with their addresses, and their ids if the table tracks rows."""
+    hidden = [name for name in (ROW_ADDRESS, ROW_ID) if base.schema.get(name) is not None]
+    if hidden:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            reason=f"a column named {hidden[0]} hides the addresses or ids of rows",
+            remedy="Rename it",
+        )
+    names = {ROW_ADDRESS: ADDRESS}
+    if plan_rewrite(base, WriteOptions()).layout.moved:
+        names[ROW_ID] = ROW_NUMBER
+    frame = read(
+        spark,
+        context.store.root,
+        base.version,
+        columns=[*base.schema.names(), *names],
+        where=where,
+        storage_options=dict(context.store.options),
+    )
+    return frame.withColumnsRenamed(names)
+
+
+def _task(
+    context: Context, base: Snapshot, change: PlannedChange, options: WriteOptions
+) -> tuple[ChangeTask, DataFrame]:
+    """Return what tasks do, and the frame whose rows they get."""
+    moved = plan_rewrite(base, options).layout.moved
+    write = plan_write(base.metadata, change.schema, options).with_moved(moved)
+    loses = any(clause.action != "insert" for clause in change.clauses)
+    feed = loses and records_changes(base)
+    old = base.schema.names() if feed else []
+    clauses = [RowChange(one.action, _given_columns(one, change.schema)) for one in change.clauses]
+    task = ChangeTask(
+        context.store,
+        write,
+        tuple(clauses),
+        change_layout(base, change.schema) if feed else None,
+        tuple(old),
+    )
+    nothing = F.lit(None).cast("long")
+    columns = [
+        F.col(PLACE).cast("byte").alias(PLACE),
+        (F.col(ADDRESS) if change.target is not None else nothing).alias(ADDRESS),
+    ]
+    if moved:
+        known = change.target is not None
+        columns.append((F.col(ROW_NUMBER) if known else nothing).alias(ROW_NUMBER))
+    columns += _new_columns(base, change, clauses)
+    for at, name in enumerate(old):
+        assert change.target is not None
+        columns.append(change.target[quote_name(name)].alias(old_name(at)))
+    frame = change.rows.select(*columns)
+    places = {name: at for at, name in enumerate(change.schema.names())}
+    if write.layout.partition_by:  # Else each task would have rows of all partitions.
+        by = [F.col(new_name(places[name])) for name in write.layout.partition_by]
+        frame = frame.hint("rebalance", *by)
+    return task, frame
+
+
+def _given_columns(clause: ClauseValues, schema: StructType) -> tuple[str, ...]:
+    """Return the columns that rows of a clause come with; others are computed, or defaults."""
+    given = {path[0] for path in clause.given}
+    if clause.action == "delete":
+        return ()
+    if clause.action == "insert":
+        return tuple(name for name in schema.names() if name in given)
+    return tuple(one.name for one in schema.fields if one.name in given or not is_generated(one))
+
+
+def _new_columns(
+    base: Snapshot, change: PlannedChange, clauses: Sequence[RowChange]
+) -> Iterator[Column]:
+    """Yield the new value of each column, by the clause that applies."""
+    held = read_schema(base.schema)
+    kinds = {one.name: one.dataType for one in held.fields}
+    wanted = read_schema(change.schema)
+    values = [value for clause in change.clauses for value in clause.given.values()]
+    probe = change.rows.select(*(one.column.alias(f"v{at}") for at, one in enumerate(values)))
+    types = dict(zip(map(id, values), (one.dataType for one in probe.schema.fields), strict=True))
+    for at, want in enumerate(wanted.fields):
+        branches: list[tuple[int, Column]] = []
+        for place, (clause, does) in enumerate(zip(change.clauses, clauses, strict=True)):
+            if want.name not in does.given:
+                continue
+            given = {
+                path[1:]: (value.column, types[id(value)])
+                for path, value in clause.given.items()
+                if path[0] == want.name
+            }
+            own = None
+            if change.target is not None and want.name in kinds:
+                own = change.target[quote_name(want.name)], kinds[want.name]
+            if () in given:
+                value = stored(*given[()], want.dataType, want.name)
+            else:
+                value = assigned(own, given, want.dataType, want.name)
+            branches.append((place, value))
+        column = F.lit(None).cast(want.dataType)
+        if branches:
+            (first, value), *others = branches
+            chain = F.when(F.col(PLACE) == first, value)
+            column = reduce(lambda c, b: c.when(F.col(PLACE) == b[0], b[1]), others, chain)
+        yield column.alias(new_name(at), metadata={})
+
+
+def _computed(task: ChangeTask, frame: DataFrame) -> Written:
+    """Have tasks write a frame, and return what they did; if one fails, no file is left."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work: Callable[[Iterable[pa.RecordBatch]], Written] = partial(change_task, task)
+        answer = pa.array([answered(work, batches)], pa.binary())
+        yield pa.RecordBatch.from_arrays([answer], names=["answer"])
+
+    with before_commit(), batches_by_rows(frame):
+        found = frame.mapInArrow(run, _ANSWER).toArrow()
+    answers = [unpacked(answer) for answer in found["answer"]]
+    together = Written()
+    for one in answers:
+        if one.error is None:
+            together.unite(one.result)
+    with discarding(partial(together.discard, task.store)):
+        for one in answers:
+            one.value()
+    return together
+
+
+def _rows_in(adds: Sequence[Any]) -> int:
+    """Return how many rows files of our own have, by their statistics."""
+    return sum(orjson.loads(add.stats)["numRecords"] for add in adds)
+
+
+def _row_text(context: Context, base: Snapshot, address: int) -> str:
+    """Return a row by its first columns, for an error."""
+    from txlog.table.table import Table
+
+    table = Table._of(context, base)
+    (row,) = table.take_rows([address], columns=base.schema.names()[:3]).to_pylist()
+    return ", ".join(f"{name} = {value!r}" for name, value in row.items())
