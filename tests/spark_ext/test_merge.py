@@ -99,7 +99,7 @@ def contents(table: txlog.Table) -> Any:
 @pytest.mark.spec("SPK-20", "SPK-22", "SPK-23")
 @given(data=st.data())
 # Each example is a job of Spark, so a failing one is shown as it is.
-@settings(max_examples=examples(36), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(18), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_random_merges_do_what_the_core_does(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
