@@ -29,6 +29,7 @@ PROPERTIES = {
     "vectors": {},
     "rewrites": {"delta.enableDeletionVectors": "false"},
     "records": {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"},
+    "maps": {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"},
 }
 CONDITIONS = [
     "target.id = source.id",
@@ -90,7 +91,7 @@ def contents(table: txlog.Table) -> Any:
         for r in rows
     )
     changes: list[str] = []
-    if tracked and table.version:
+    if table.properties.get("delta.enableChangeDataFeed") == "true" and table.version:
         found = table.changes(1).to_arrow().drop_columns(["_commit_timestamp"])
         changes = sorted(str(sorted(row.items())) for row in found.to_pylist())
     return kept, changes
@@ -99,7 +100,7 @@ def contents(table: txlog.Table) -> Any:
 @pytest.mark.spec("SPK-20", "SPK-22", "SPK-23")
 @given(data=st.data())
 # Each example is a job of Spark, so a failing one is shown as it is.
-@settings(max_examples=examples(18), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(20), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_random_merges_do_what_the_core_does(
     spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

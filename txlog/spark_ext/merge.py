@@ -12,6 +12,7 @@ from txlog.commit.context import Context
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
+from txlog.data_files.plan import settled
 from txlog.data_files.row_changes import RowChanges
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
@@ -165,7 +166,7 @@ class SparkMerge(SparkChange):
         columns = frame_schema(self._source.schema)
         schema = base.schema
         if self._merges_schema:
-            schema = merged_schema(base.schema, columns)
+            schema = settled(base, merged_schema(base.schema, columns))
         kinds = {clause.kind for clause in self._clauses}
         where = None
         if "not_matched_by_source" not in kinds:

@@ -190,7 +190,9 @@ def _task(
 ) -> tuple[ChangeTask, DataFrame]:
     """Return what tasks do, and the frame whose rows they get."""
     moved = plan_rewrite(base, options).layout.moved
-    write = plan_write(base.metadata, change.schema, options).with_moved(moved)
+    write = plan_write(
+        base.metadata, change.schema, options, mapping_mode=base.mapping_mode
+    ).with_moved(moved)
     loses = any(clause.action != "insert" for clause in change.clauses)
     feed = loses and records_changes(base)
     old = base.schema.names() if feed else []
