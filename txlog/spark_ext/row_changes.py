@@ -28,10 +28,9 @@ from txlog.data_files.row_changes import RowChanges
 from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
-from txlog.scan.metadata_columns import ROW_ADDRESS, ROW_ID
+from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.batches import batches_by_rows
 from txlog.spark_ext.change_tasks import (
     ADDRESS,
     PLACE,
@@ -48,6 +47,7 @@ from txlog.spark_ext.engine import answered, before_commit, unpacked
 from txlog.spark_ext.native.read import read
 from txlog.spark_ext.types import read_schema, require_storable
 from txlog.spark_ext.values import Given, assigned, stored
+from txlog.spark_ext.write_frame import batches_by_rows
 from txlog.verbs.append import evolved
 from txlog.verbs.merge.match import several_match
 
