@@ -1,10 +1,12 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.errors import LogCorruptError, NotFoundError
 from txlog.log.names import parse_name
-from txlog.log.segment import choose_segment
+from txlog.log.segment import choose_segment, rebuildable
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 
@@ -194,3 +196,26 @@ def test_a_segment_covers_every_version_once(
     assert segment.checkpoint or covered[0] == 0
     if set(range(base + 1, target + 1)) <= commits:
         assert all(file.kind == "commit" for file in segment.deltas)
+
+
+@given(
+    names=st.lists(
+        st.one_of(
+            st.integers(0, 7).map(commit),
+            st.integers(0, 7).map(checkpoint),
+            st.tuples(st.integers(0, 6), st.integers(1, 4)).map(
+                lambda pair: f"{pair[0]:020d}.{pair[0] + pair[1]:020d}.compacted.json"
+            ),
+        ),
+        unique=True,
+        max_size=14,
+    )
+)
+def test_rebuildable_versions_are_those_that_have_a_segment(names: list[str]) -> None:
+    listed = [file for name in names if (file := parse_name(name))]
+    expected = []
+    for version in range(12):
+        with suppress(NotFoundError, LogCorruptError):
+            choose_segment(listed, version=version)
+            expected.append(version)
+    assert rebuildable(listed) == expected

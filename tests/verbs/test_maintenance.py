@@ -215,6 +215,12 @@ def test_a_pinned_version_outlives_vacuum_and_expire(tmp_path: Path) -> None:
     opened = txlog.Table(table.uri, version="train-2026-11")
     assert (opened.version, opened.count()) == (5, 5)
     assert txlog.Table(table.uri).count() == 1
+    listed = table.versions()
+    assert [entry["version"] for entry in listed] == [3, 4, 5, 15, 16]
+    assert listed[2]["pins"] == ["train-2026-11"]
+    assert {entry["version"]: entry["timestamp"] for entry in table.history()} == {
+        entry["version"]: entry["timestamp"] for entry in listed
+    }
     pin = table.pins.list()["train-2026-11"]
     assert (pin.version, pin.reason) == (5, "the model of November")
     with pytest.raises(NotFoundError, match="cleaned up"):
@@ -287,6 +293,7 @@ def test_a_pin_that_lost_its_version_stops_what_deletes(tmp_path: Path) -> None:
             st.tuples(st.sampled_from(["vacuum", "expire"]), st.sampled_from([0, 10, 24, 60, 200])),
             st.tuples(st.just("pin"), st.integers(0, 5)),
             st.tuples(st.just("unpin"), st.integers(0, 5)),
+            st.tuples(st.just("clone"), st.integers(0, 5)),
         ),
         min_size=5,
         max_size=16,
@@ -298,6 +305,7 @@ def test_what_is_deleted_and_what_is_referenced_never_meet(
     with TemporaryDirectory() as folder:
         world = World(Path(folder) / "t", FOREVER | form, ())
         pins: dict[str, int] = {}
+        clones: dict[Path, list[Any]] = {}
         for step in [*steps, ("vacuum", 0), ("expire", 0)]:
             world.clock.now_ms += step * HOUR_MS if isinstance(step, int) else 1000
             table = world.table()
@@ -311,6 +319,11 @@ def test_what_is_deleted_and_what_is_referenced_never_meet(
                     except (AlreadyExistsError, NotFoundError, DataFileError):
                         continue
                     pins[f"p{number}"] = table.pins.list()[f"p{number}"].version
+                elif verb == "clone":
+                    at = Path(folder) / f"c{len(clones)}"
+                    source = world.table() if number < 3 or not clones else txlog.Table(min(clones))
+                    source.clone(at, shallow=True, register=True)
+                    clones[at] = content(txlog.Table(at))
                 elif verb == "unpin" and pins.pop(f"p{number}", None) is not None:
                     table.pins.delete(f"p{number}")
                 elif verb == "vacuum":
@@ -325,3 +338,5 @@ def test_what_is_deleted_and_what_is_referenced_never_meet(
                 pinned = txlog.Table(world.root, version=name)
                 assert pinned.version == version
                 assert content(pinned) == world.held[version][1]
+            for at, held in clones.items():
+                assert content(txlog.Table(at)) == held

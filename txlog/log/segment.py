@@ -91,6 +91,26 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, .
     return chosen
 
 
+def rebuildable(files: Iterable[LogFile]) -> list[int]:
+    """Return the versions that can be made of files of a log, ascending. Pure."""
+    held = list(files)
+    bases = complete_checkpoints(held)
+    steps: dict[int, list[int]] = defaultdict(list)  # By the version before.
+    for file in held:
+        if file.kind in ("commit", "compaction"):
+            steps[file.version - 1].append(file.last_version)
+    found: set[int] = set()
+    ordered = sorted({-1, *bases})
+    for base, following in zip(ordered, [*ordered[1:], None], strict=True):
+        waiting = [base]  # Versions before the next checkpoint are made of this one.
+        while waiting:
+            at = waiting.pop()
+            if at not in found and (following is None or at < following):
+                found.add(at)
+                waiting.extend(steps.get(at, ()))
+    return sorted(found - {-1})
+
+
 def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
     """Return one part of each multi-part checkpoint whose parts are not all there, if no other
     checkpoint of its version is whole."""

@@ -14,9 +14,10 @@ from typing import Any, Literal
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile
+from txlog.log.segment import rebuildable
 from txlog.schema.timestamps import format_moment, parse_moment
 from txlog.snapshot.commits import read_commit
-from txlog.snapshot.load import list_commits, load_snapshot
+from txlog.snapshot.load import list_commits, list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 
@@ -321,6 +322,31 @@ def history(store: Store, snapshot: Snapshot, limit: int | None = None) -> list[
     commits = list_commits(store, snapshot)
     times = file_times(snapshot, commits)
     return [_entry(store, snapshot, file, times) for file in commits[::-1][:limit]]
+
+
+def versions(store: Store, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the versions up to a snapshot's that the log makes up, ascending.
+
+    Each has `version`, `timestamp` (None without its commit) and `pins`, by the latest version.
+    """
+    from txlog.snapshot.references import pins_of
+
+    files = list_log(store, catalog=snapshot.catalog)
+    commits = sorted((f for f in files if f.kind == "commit"), key=lambda file: file.version)
+    held = {file.version: file for file in commits}
+    times = file_times(snapshot, commits)
+    latest = snapshot if snapshot.catalog is not None else load_snapshot(store)
+    named: dict[int, list[str]] = {}
+    for pin in pins_of(latest).values():
+        named.setdefault(pin.version, []).append(pin.name)
+    found = []
+    for version in rebuildable(files):
+        if version <= snapshot.version:
+            made_ms = times.get(version)
+            if made_ms is None and version in held:
+                made_ms = _made_ms(store, snapshot, held[version])
+            found.append({"version": version, "timestamp": made_ms, "pins": named.get(version, [])})
+    return found
 
 
 def _entry(

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import unquote
 
-from txlog.errors import InvalidInputError, NotFoundError, StoreError, naming_table
+from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError, naming_table
 from txlog.threads import map_ahead
 
 # One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
@@ -322,6 +322,8 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
         with store.open_input(path) as source, home.open_output(target) as sink:
             while data := source.read(_COPIED_BYTES):
                 sink.write(data)
+    except TxlogError:
+        raise
     except OSError as error:
         raise StoreError(
             operation="copy", path=path, reason=f"the file cannot be copied: {error}"

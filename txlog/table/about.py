@@ -90,6 +90,16 @@ class About(Handle):
             raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
         return history(self._context.store, self._snapshot, limit)
 
+    def versions(self) -> list[dict[str, Any]]:
+        """Return the versions that the log still makes up, up to this one, ascending.
+
+        Each entry has `version`, `timestamp` (milliseconds since the epoch; None if its commit was
+        cleaned up) and `pins`: the names that `Table.pins` has for it.
+        """
+        from txlog.snapshot.time_travel import versions
+
+        return versions(self._context.store, self._snapshot)
+
     def capabilities(self) -> dict[str, Capability]:
         """Return for each verb whether this version of the table lets it be done.
 
