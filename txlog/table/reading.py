@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,12 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.changes.changes import Changes
-    from txlog.commit.app_versions import AppVersion
-    from txlog.commit.intent import UserMetadata
     from txlog.expressions.tree import Expression
     from txlog.scan.scan import Scan
     from txlog.scan.take import PlanOf
-    from txlog.table.table import Table
 
 Where: TypeAlias = "str | Expression | None"
 
@@ -210,78 +206,6 @@ class Reading(Handle):
             store, last, first, columns=columns, where=as_expression(where),
             engine=self._context.engine,
         )  # fmt: skip
-
-    def clone(
-        self,
-        target: str | os.PathLike[str],
-        shallow: bool = False,
-        version: int | str | None = None,
-        timestamp: str | datetime | int | None = None,
-        *,
-        replace: bool = False,
-        properties: Mapping[str, str] | None = None,
-        register: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Table:
-        """Make another table that is what a version of this one is, and return it.
-
-        It has the rows, schema, partitioning and properties, and a history of its own: what is
-        written to one is not seen in the other. Rows keep their ids where the table tracks rows.
-
-        Parameters
-        ----------
-        target
-            The clone's folder or URI, beside this table.
-        shallow
-            Copy no data: the clone refers to this table's files, by absolute paths. It breaks if
-            they go, for example by a vacuum; see `register`. Engines that take absolute paths read
-            it; deltalake 1.6 and polars do not. Default: all files of the version are copied.
-        version, timestamp
-            The version, or its pin, or a moment. Default: the version that this table is at.
-        replace
-            If there is a table at the target, make a new version of it that is the clone.
-        properties
-            Properties that differ in the clone.
-        register
-            Tell this table of a shallow clone, in a commit: `vacuum` then keeps what it needs. The
-            first one adds the writer feature `domainMetadata` to this table.
-        storage_options
-            Of the target. Default: those of this table.
-
-        Raises
-        ------
-        AlreadyExistsError
-            There is a table at the target, and `replace` is not set.
-        InvalidInputError
-            The target is within this table, or the other way round.
-        DataFileError, NotFoundError, StoreError
-            A file cannot be copied. Nothing was committed, and no copy is left.
-        UnsupportedFeatureError
-            The table has features that txlog cannot write.
-        """
-        from txlog.commit.context import Context
-        from txlog.snapshot.time_travel import snapshot_at
-        from txlog.store.open import open_store
-        from txlog.table.table import Table
-        from txlog.verbs.clone import CloneOptions, clone
-
-        here = self._context
-        options = here.store.options if storage_options is None else storage_options
-        there = Context(open_store(target, options), here.effects, here.engine)
-        snapshot = self._snapshot
-        if version is not None or timestamp is not None:
-            snapshot = snapshot_at(here.store, version, timestamp, catalog=snapshot.catalog)
-        done = clone(
-            here,
-            snapshot,
-            there,
-            CloneOptions(shallow, replace, properties or {}, register),
-            txn=txn,
-            user_metadata=user_metadata,
-        )
-        return Table._made(there, done)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -178,6 +178,74 @@ class Table(About, Reading, Writing):
         )
         return cls._made(context, done)
 
+    def clone(
+        self,
+        target: str | os.PathLike[str],
+        shallow: bool = False,
+        version: int | str | None = None,
+        timestamp: str | datetime | int | None = None,
+        *,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+        register: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Table:
+        """Make another table that is what a version of this one is, and return it.
+
+        It has the rows, schema, partitioning and properties, and a history of its own: what is
+        written to one is not seen in the other. Rows keep their ids where the table tracks rows.
+
+        Parameters
+        ----------
+        target
+            The clone's folder or URI, beside this table.
+        shallow
+            Copy no data: the clone refers to this table's files, by absolute paths. It breaks if
+            they go, for example by a vacuum; see `register`. Engines that take absolute paths read
+            it; deltalake 1.6 and polars do not. Default: all files of the version are copied.
+        version, timestamp
+            The version, or its pin, or a moment. Default: the version that this table is at.
+        replace
+            If there is a table at the target, make a new version of it that is the clone.
+        properties
+            Properties that differ in the clone.
+        register
+            Tell this table of a shallow clone, in a commit: `vacuum` then keeps what it needs. The
+            first one adds the writer feature `domainMetadata` to this table.
+        storage_options
+            Of the target. Default: those of this table.
+
+        Raises
+        ------
+        AlreadyExistsError
+            There is a table at the target, and `replace` is not set.
+        InvalidInputError
+            The target is within this table, or the other way round.
+        DataFileError, NotFoundError, StoreError
+            A file cannot be copied. Nothing was committed, and no copy is left.
+        UnsupportedFeatureError
+            The table has features that txlog cannot write.
+        """
+        from txlog.verbs.clone import CloneOptions, clone
+
+        here = self._context
+        options = here.store.options if storage_options is None else storage_options
+        there = Context(open_store(target, options), here.effects, here.engine)
+        snapshot = self._snapshot
+        if version is not None or timestamp is not None:
+            snapshot = snapshot_at(here.store, version, timestamp, catalog=snapshot.catalog)
+        done = clone(
+            here,
+            snapshot,
+            there,
+            CloneOptions(shallow, replace, properties or {}, register),
+            txn=txn,
+            user_metadata=user_metadata,
+        )
+        return Table._made(there, done)
+
     def refresh(self) -> Table:
         """Move on to the latest version, and return this table."""
         self._move(self._latest())
