@@ -95,6 +95,8 @@ def rebuildable(files: Iterable[LogFile]) -> list[int]:
     """Return the versions that can be made of files of a log, ascending. Pure."""
     held = list(files)
     bases = complete_checkpoints(held)
+    if not any(file.kind in ("commit", "checkpoint") for file in held):
+        return []  # Compactions alone are no log.
     steps: dict[int, list[int]] = defaultdict(list)  # By the version before.
     for file in held:
         if file.kind in ("commit", "compaction"):
