@@ -51,8 +51,8 @@ def test_what_a_table_says_of_itself(table: txlog.Table) -> None:
     assert table.schema.names == ["n", "p"]
     assert [field.name for field in table.snapshot.schema.fields] == ["n", "p"]
     assert table.partition_columns == ["p"]
-    assert table.properties["delta.enableDeletionVectors"] == "true"
-    assert "deletionVectors" in table.protocol.writer_features
+    assert table.properties == {"txlog.deletionVectors": "auto"}
+    assert table.protocol.writer_features is None
     assert table.snapshot.version == table.version == 0
     assert txlog.Table(table.uri, timestamp=table.timestamp_ms).version == 0
     assert table.store is not None

@@ -15,9 +15,12 @@ from txlog.testing import unsealed
 DATA = pa.table({"a": pa.array([1, 2], pa.int64())})
 
 
+LISTED = {"delta.enableDeletionVectors": "true"}
+
+
 def remade(root: Path, writers: list[str], configuration: dict[str, str]) -> txlog.Table:
     """Return a table whose protocol lists features, as another writer would have made it."""
-    txlog.Table.create(root, DATA.schema).append(DATA)
+    txlog.Table.create(root, DATA.schema, properties=LISTED).append(DATA)
     path = root / "_delta_log" / f"{0:020d}.json"
     lines = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
     for line in lines:

@@ -30,7 +30,7 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
     assert (now.count(), now.partition_columns, now.metadata.description) == (0, [], None)
     assert now.metadata.id == table.metadata.id
     assert now.properties == {
-        "delta.enableDeletionVectors": "true",
+        "txlog.deletionVectors": "auto",
         "user.x": "1",
         "delta.enableInCommitTimestamps": "true",  # It tells of the log.
     }

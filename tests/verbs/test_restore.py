@@ -192,7 +192,7 @@ def test_schema_partitioning_and_properties_come_back(tmp_path: Path) -> None:
     table.overwrite(pa.table({"x": ["now"], "p": ["text"]}), schema_mode="overwrite")
     assert table.restore(0)
     assert (table.schema, table.partition_columns) == (SCHEMA, ["p"])
-    assert table.properties == {"delta.enableDeletionVectors": "true", "mine": "1"}
+    assert table.properties == {"txlog.deletionVectors": "auto", "mine": "1"}
     assert values(table) == [1, 2]
     table.append(xs(7))
     assert values(table) == [1, 2, 7]
@@ -416,7 +416,7 @@ def test_an_append_only_table_is_not_restored(tmp_path: Path) -> None:
 
 
 def test_a_version_that_could_not_be_written_is_not_restored(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, xs(1))
+    table = txlog.write(tmp_path, xs(1), properties={"delta.enableDeletionVectors": "true"})
     path = tmp_path / "_delta_log" / f"{0:020d}.json"
     lines = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
     now = table.metadata

@@ -276,6 +276,7 @@ def capabilities(
             "features": list(capability.features),
             "reason": capability.reason,
             "remedy": capability.remedy,
+            "may_add": list(capability.may_add),
         }
         for verb, capability in found.items()
     ]

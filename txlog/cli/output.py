@@ -116,9 +116,16 @@ def error_text(error: TxlogError) -> str:
 def print_outcome(outcome: Outcome, json: bool) -> None:
     """Print what a verb did."""
     if json:
-        print_json({"version": outcome.version, "metrics": dict(outcome.metrics)})
+        found = {"version": outcome.version, "metrics": dict(outcome.metrics)}
+        changed = {"added": outcome.features_added, "dropped": outcome.features_dropped}
+        print_json(found | {f"features_{how}": list(names) for how, names in changed.items()})
     elif outcome.version is None:
         print_text("there was nothing to do")
     else:
         metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
         print_text(f"made version {outcome.version}: {metrics}")
+        if outcome.features_added:
+            names = ", ".join(outcome.features_added)
+            print_text(f"the table needs readers or writers with {names} from now on")
+        if outcome.features_dropped:
+            print_text(f"the table no longer needs {', '.join(outcome.features_dropped)}")

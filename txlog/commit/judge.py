@@ -17,7 +17,15 @@ from txlog.actions.table import DomainMetadata, Txn
 from txlog.arrow import arrow_array, pc
 from txlog.commit.intent import Intent
 from txlog.commit.table import TABLE, Outcome, When
-from txlog.commit.winner import Change, Effect, changes_of, keys_of, schema_of, tightens
+from txlog.commit.winner import (
+    Change,
+    Effect,
+    changes_of,
+    keys_of,
+    only_enables_vectors,
+    schema_of,
+    tightens,
+)
 from txlog.errors import CommitConflictError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
@@ -252,7 +260,13 @@ def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Ve
         The table as the intent read it; only its controls are looked at.
     """
     changes = changes_of(winner, files, base)
-    found = [*_by_name(intent, winner), *_by_table(intent, changes, base)]
+    found = [*_by_name(intent, winner)]
+    if only_enables_vectors(winner, base):
+        changes.pop(Effect.PROTOCOL, None)
+        changes.pop(Effect.METADATA, None)
+        if intent.metadata is not None or intent.protocol is not None:  # They lack what it added.
+            found.append(Verdict("redo", "CON-22", reason="enabled deletion vectors"))
+    found += _by_table(intent, changes, base)
     return min(found, key=_place) if found else Verdict("ok", _why_ok(intent, changes))
 
 

@@ -6,7 +6,7 @@ Each attempt has its bytes, and the version that they would make.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
@@ -24,7 +24,7 @@ from txlog.errors import (
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, gives_row_ids, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.segment import Segment
-from txlog.protocol.access import is_active, is_stamped
+from txlog.protocol.access import features_of, is_active, is_stamped, with_vectors
 from txlog.protocol.properties import Properties
 from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import (
@@ -109,6 +109,7 @@ def _encoded(
     made_ms: int,
     now_ms: int,
 ) -> Encoded:
+    intent = _with_vectors_enabled(intent, snapshot)
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
@@ -131,6 +132,24 @@ def _encoded(
         txn_id=txn_id,
         row_ids=row_ids,
     )
+
+
+def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
+    """Return an intent that enables deletion vectors if it leaves some (rule CON-22)."""
+    if snapshot is None or snapshot.is_active("deletionVectors") or not has_vectors(intent):
+        return intent
+    before = intent.protocol or snapshot.protocol, intent.metadata or snapshot.metadata
+    protocol, metadata = with_vectors(*before)
+    return replace(
+        intent,
+        protocol=intent.protocol if protocol is before[0] else protocol,
+        metadata=intent.metadata if metadata is before[1] else metadata,
+    )
+
+
+def has_vectors(intent: Intent) -> bool:
+    """Return whether a file that an intent adds has a deletion vector."""
+    return any(add.deletion_vector is not None for add in intent.adds)
 
 
 def _highest_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> int:
@@ -197,6 +216,8 @@ class Committed:
     snapshot: Snapshot
     intent: Intent
     attempts: int
+    features_added: frozenset[str] = frozenset()  # To a table that was there.
+    features_dropped: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -268,7 +289,7 @@ def _commit(
         if held is None:
             file_ms = require_landed(store, attempt.data, txn_id, version)
             stamped = _stamped(attempt.after, effects.now_ms() if file_ms is None else file_ms)
-            return Committed(stamped, intent, tried)
+            return Committed(stamped, intent, tried, *_changed_features(snapshot, stamped))
         if snapshot is None:
             return Redo(load_snapshot(store), Verdict("redo", "CON-1"), version)
         verdict, snapshot, at = _pass_winners(store, snapshot, intent, passed, held)
@@ -289,6 +310,16 @@ def _commit(
                 remedy="Write less often, or in larger batches, and try again",
             )
         wait_after(tried, effects)
+
+
+def _changed_features(
+    before: Snapshot | None, after: Snapshot
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the features that a commit added to a table, and those that it dropped."""
+    if before is None or before.protocol is after.protocol:
+        return frozenset(), frozenset()
+    then, now = features_of(before.protocol), features_of(after.protocol)
+    return now - then, then - now
 
 
 def wait_after(losses: int, effects: Effects) -> None:

@@ -44,13 +44,17 @@ class Outcome:
     """What an operation did.
 
     `version` is the version that it made, or None if it changed nothing. `skipped` then says
-    whether that is because its application's version was recorded before.
+    whether that is because its application's version was recorded before. `features_added` are
+    table features that a table has only since then: engines without them can no longer read it
+    (reader features), or write it. `features_dropped` are those that they no longer need.
     """
 
     operation: str
     version: int | None
     metrics: Mapping[str, int] = field(default_factory=dict)
     skipped: bool = False
+    features_added: tuple[str, ...] = ()
+    features_dropped: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.version is not None
@@ -152,7 +156,14 @@ def execute(
             TxlogWarning,
             stacklevel=3,
         )
-    return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
+    outcome = Outcome(
+        intent.operation,
+        version,
+        intent.metrics,
+        features_added=tuple(sorted(result.features_added)),
+        features_dropped=tuple(sorted(result.features_dropped)),
+    )
+    return Done(outcome, result.snapshot)
 
 
 @dataclass

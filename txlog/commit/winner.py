@@ -20,6 +20,7 @@ from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.paths import canonical_keys
+from txlog.protocol.access import brings_vectors, with_vectors
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.commits import Commit
@@ -143,6 +144,15 @@ def changes_of(winner: Commit, files: pa.Table, base: Snapshot) -> dict[Effect, 
         elif isinstance(action, Metadata):
             found[Effect.METADATA] = Change(empty_rows(), None)
     return {effect: found[effect] for effect in Effect if effect in found}
+
+
+def only_enables_vectors(winner: Commit, base: Snapshot) -> bool:
+    """Return whether all that a commit changes of protocol and metadata is what CON-22 lets it."""
+    actions = [one for _, one in winner.controls if isinstance(one, Protocol | Metadata)]
+    if not actions or not brings_vectors(base.properties):
+        return False
+    expected = with_vectors(base.protocol, base.metadata)
+    return all(action in expected for action in actions)
 
 
 def is_blind(winner: Commit) -> bool:

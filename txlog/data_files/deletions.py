@@ -337,7 +337,7 @@ def _applied(
     emptied = [one for one in deletes if one.is_whole]
     partial_ones = tuple(one for one in deletes if not one.is_whole)
     removed = [*whole, *(one.fragment for one in emptied)]
-    marks = snapshot.is_active("deletionVectors")
+    marks = snapshot.marks_deletions
     leaving = [file.path for fragment in removed for file in fragment.files]
     for one in partial_ones:  # Their other files have nothing to do with deletion vectors.
         leaving.extend(file.path for file in one.fragment.files[: 1 if marks else None])

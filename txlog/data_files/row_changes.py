@@ -138,7 +138,7 @@ def change_rows(
     UnsupportedFeatureError
         The table tracks rows, but moved rows would lose their ids.
     """
-    keeps = snapshot.is_active("deletionVectors")
+    keeps = snapshot.marks_deletions
     rewriting = plan_rewrite(snapshot, options)
     writing = plan_write(
         snapshot.metadata,

@@ -62,6 +62,30 @@ def mapping_mode(protocol: Protocol, properties: Properties) -> str:
     return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
 
 
+DELETION_VECTORS = "delta.enableDeletionVectors"
+VECTORS_ON_USE = "txlog.deletionVectors"
+
+
+def brings_vectors(properties: Properties) -> bool:
+    """Return whether the first commit that leaves a deletion vector enables them (rule CON-22)."""
+    if DELETION_VECTORS in properties.raw or properties.get(VECTORS_ON_USE) != "auto":
+        return False
+    return not any(properties.get(f"delta.enableIcebergCompatV{n}") for n in (1, 2))
+
+
+def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
+    """Return the protocol and metadata of a table in which a commit leaves deletion vectors.
+
+    They are the same ones if the table has the feature, and its property, already.
+    """
+    if not supports(protocol, "deletionVectors"):
+        protocol = upgraded(protocol, ["deletionVectors"])
+    if brings_vectors(Properties(metadata.configuration)):
+        configuration = {**metadata.configuration, DELETION_VECTORS: "true"}
+        metadata = metadata.model_copy(update={"configuration": configuration})
+    return protocol, metadata
+
+
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
     """Return whether in-commit timestamps are enabled; False while the actions are unknown."""
     if protocol is None or metadata is None:

@@ -97,6 +97,12 @@ def _deletion_format(text: str) -> str:
     return text
 
 
+def _on_use(text: str) -> str:
+    if text != "auto":
+        raise ValueError("expected auto, or no such property")
+    return text
+
+
 def _checkpoint_policy(text: str) -> str:
     if text not in ("classic", "v2"):
         raise ValueError("expected classic or v2")
@@ -123,6 +129,8 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.enableChangeDataFeed": (_flag, False),
     "delta.enableDeletionVectors": (_flag, False),
     "delta.enableExpiredLogCleanup": (_flag, True),
+    "delta.enableIcebergCompatV1": (_flag, False),
+    "delta.enableIcebergCompatV2": (_flag, False),
     "delta.enableInCommitTimestamps": (_flag, False),
     "delta.enableRowTracking": (_flag, False),
     "delta.enableTypeWidening": (_flag, False),
@@ -134,6 +142,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "delta.targetFileSize": (_bytes, None),
     "txlog.deletionFormat": (_deletion_format, "delta"),
+    "txlog.deletionVectors": (_on_use, None),
 }
 
 

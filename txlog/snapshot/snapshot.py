@@ -22,6 +22,7 @@ from txlog.log.names import LogFile
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.log.segment import Segment
 from txlog.protocol.access import (
+    brings_vectors,
     features_of,
     is_active,
     mapping_mode,
@@ -251,6 +252,11 @@ class Snapshot:
     def supports(self, feature: str) -> bool:
         """Return whether the protocol lists or implies a feature."""
         return supports(self.protocol, feature)
+
+    @property
+    def marks_deletions(self) -> bool:
+        """Whether deletes leave deletion vectors; the first one may bring the feature (CON-22)."""
+        return self.is_active("deletionVectors") or brings_vectors(self.properties)
 
     @property
     def has_stable_row_ids(self) -> bool:

@@ -149,10 +149,11 @@ class Table(About, Reading, Writing):
 
         Notes
         -----
-        Deletion vectors are enabled unless `properties` has
-        `delta.enableDeletionVectors=false`; the protocol lists only what the table uses. The
-        engine is that of the table that is returned. If the table is there and records `txn`, it
-        is returned as it is.
+        The protocol lists only what the table uses. The first delete, update or merge that leaves
+        a deletion vector adds the feature `deletionVectors`, and its outcome says so; with
+        `delta.enableDeletionVectors=true` it is there at once, and with `false` files are
+        rewritten instead. The engine is that of the table that is returned. If the table is there
+        and records `txn`, it is returned as it is.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txlog.changes.changes import require_feed
 from txlog.commit.operation import require_table_writable
@@ -27,13 +27,16 @@ class Capability:
     features: tuple[str, ...] = ()  # Those that stand in the way.
     reason: str = ""
     remedy: str = ""
+    # Features that the verb may add: engines without them can no longer read, or write, the table.
+    may_add: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.can
 
     def __str__(self) -> str:
         if self.can:
-            return f"{self.verb}: yes"
+            adds = f", and may add the feature {', '.join(self.may_add)}" if self.may_add else ""
+            return f"{self.verb}: yes{adds}"
         return ". ".join(filter(None, [f"{self.verb}: no, {self.reason}", self.remedy]))
 
 
@@ -43,7 +46,15 @@ def capabilities(store: Store, snapshot: Snapshot) -> dict[str, Capability]:
     Nothing is touched. A verb that can be done may still fail for its arguments, or because the
     store does.
     """
-    return {verb: _capability(verb, check) for verb, check in _checks(store, snapshot)}
+    found = {verb: _capability(verb, check) for verb, check in _checks(store, snapshot)}
+    if snapshot.marks_deletions and not snapshot.supports("deletionVectors"):
+        for verb in _LEAVE_VECTORS:
+            if found[verb]:
+                found[verb] = replace(found[verb], may_add=("deletionVectors",))
+    return found
+
+
+_LEAVE_VECTORS = ("delete", "update", "merge")
 
 
 def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -56,7 +67,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
 
     def deletable() -> None:
         writable(removes_rows=True, adds_rows=False)
-        if not snapshot.is_active("deletionVectors"):
+        if not snapshot.marks_deletions:
             require_movable(snapshot)
 
     def updatable() -> None:

@@ -32,7 +32,12 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.protocol.access import new_protocol, with_features
+from txlog.protocol.access import (
+    DELETION_VECTORS,
+    VECTORS_ON_USE,
+    new_protocol,
+    with_features,
+)
 from txlog.protocol.mapping import (
     MAPPING_MODE,
     mapped,
@@ -48,8 +53,6 @@ from txlog.stats.collect import require_stats_columns
 from txlog.store.base import Store
 from txlog.verbs.append import write_metrics
 
-_DELETION_VECTORS = "delta.enableDeletionVectors"
-
 
 def new_metadata(
     schema: StructType,
@@ -63,7 +66,8 @@ def new_metadata(
     """Check the arguments for a new table, and return its metadata and its schema.
 
     Columns are mapped if a property says so, or a name needs it and none says otherwise.
-    Deletion vectors are enabled unless the properties say otherwise. With row tracking, the
+    The first delete that leaves a deletion vector enables them, unless the properties say
+    otherwise (rule CON-22). With row tracking, the
     columns of moved rows' ids and versions get names that no other column has.
 
     Raises
@@ -77,7 +81,7 @@ def new_metadata(
     validate_properties(properties)
     _require_not_recorded(properties)
     require_stats_columns(schema, partition_by, Properties(properties))
-    configuration: dict[str, str | None] = {_DELETION_VECTORS: "true", **properties}
+    configuration: dict[str, str | None] = {**_vectors(properties), **properties}
     if odd_names(schema):
         configuration.setdefault(MAPPING_MODE, "name")
     if Properties(configuration).get("delta.enableRowTracking"):
@@ -105,6 +109,15 @@ def new_metadata(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
     return metadata, schema
+
+
+def _vectors(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what a new table says of deletion vectors, if the caller says nothing."""
+    if {DELETION_VECTORS, VECTORS_ON_USE} & properties.keys():
+        return {}
+    if Properties(properties).get("txlog.deletionFormat") == "lance":
+        return {DELETION_VECTORS: "true"}
+    return {VECTORS_ON_USE: "auto"}
 
 
 def _require_not_recorded(properties: Mapping[str, str]) -> None:

@@ -24,7 +24,12 @@ from txlog.errors import DataFileError, InvalidInputError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
-from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.access import (
+    DELETION_VECTORS,
+    brings_vectors,
+    merged_protocol,
+    require_writable,
+)
 from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, mapped, with_schema
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
@@ -190,6 +195,8 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
+    if now.is_active("deletionVectors") and brings_vectors(then.properties):
+        configuration[DELETION_VECTORS] = "true"  # They were used since.
     metadata = then.metadata.model_copy(update={"configuration": configuration})
     if now.mapping_mode == "none" or then.mapping_mode != "none":
         return metadata

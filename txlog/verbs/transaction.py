@@ -255,7 +255,7 @@ def _require_no_new_row_ids(intent: Intent, new: dict[str, Add], base: Snapshot)
     moved = rewritten - {add.path for add in intent.adds}
     if intent.kind == "overwrite" or not moved or not intent.adds:
         return
-    if base.has_stable_row_ids and not base.is_active("deletionVectors"):
+    if base.has_stable_row_ids and not base.marks_deletions:
         raise UnsupportedFeatureError(
             path=base.root,
             features=("rowTracking",),

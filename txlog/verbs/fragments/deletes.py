@@ -150,7 +150,8 @@ def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
     found = held.deletion_file
     lance = found is not None and found.descriptor.storage_type == "lance"
     feature = FEATURE if lance else "deletionVectors"
-    if found is not None and not base.supports(feature):
+    brings = not lance and base.marks_deletions
+    if found is not None and not brings and not base.supports(feature):
         raise UnsupportedFeatureError(
             path=base.root,
             features=(feature,),

@@ -93,7 +93,7 @@ def delete_from_fragment(
         The table does not use deletion vectors, or may not be written by txlog.
     """
     require_table_writable(snapshot, removes_rows=True)
-    if not snapshot.is_active("deletionVectors"):
+    if not snapshot.marks_deletions:
         raise UnsupportedFeatureError(
             path=snapshot.root,
             features=("deletionVectors",),
