@@ -239,3 +239,14 @@ def test_the_code_is_clean(command: tuple[str, ...]) -> None:
         [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+MOST_MODULES = 245
+MOST_LINES = 465
+
+
+def test_modules_are_few_and_none_is_large() -> None:
+    """A new module is for a new concept; forty lines belong to a neighbour."""
+    assert len(MODULES) <= MOST_MODULES
+    large = {str(path.relative_to(HOME)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: lines for name, lines in large.items() if lines > MOST_LINES} == {}

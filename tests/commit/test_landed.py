@@ -164,6 +164,19 @@ def test_a_table_of_nothing_but_a_checkpoint_is_written(root: Path) -> None:
     assert values(root) == [1, 2, 3]
 
 
+@pytest.mark.spec("CON-19")
+def test_a_commit_of_no_file_goes_on_from_nothing_but_a_checkpoint(root: Path) -> None:
+    """What it did cannot be looked for in the latest version; that readers go through it can."""
+    place = Context(LocalStore(str(root)))
+    table = txlog.Table(root)
+    table.delete(None)
+    checkpoint(place, load_snapshot(place.store))
+    for path in (root / "_delta_log").glob("*.json"):
+        path.unlink()
+    assert txlog.Table(root).overwrite(xs()).version == 3
+    assert (txlog.Table(root).version, values(root)) == (3, [])
+
+
 def test_a_hint_that_leads_nowhere_stops_no_commit(root: Path) -> None:
     (root / "_delta_log" / "_last_checkpoint").write_bytes(b'{"version":99,"size":1}')
     with pytest.warns(txlog.TxlogWarning):

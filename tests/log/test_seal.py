@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.log.seal import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
+from txlog.actions.ndjson import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
 
 marks = st.sampled_from([COMMIT_MARK, FOOTER_MARK])
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.actions.base import Action
-from txlog.actions.ndjson import decode_action
+from txlog.actions.ndjson import BLANK, COMMIT_MARK, decode_action, sealed
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile, commit_name
-from txlog.log.seal import BLANK, COMMIT_MARK, sealed
 from txlog.snapshot.commits import Rows, parse_commit, parse_many, parse_rows
 
 FILE = LogFile(commit_name(5), "commit", 5, modified_ms=9)

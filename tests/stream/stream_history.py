@@ -165,9 +165,10 @@ class History:
         self.note(updates=(old, new) if tells else None)
 
     def tell(self, *changes: tuple[str, int]) -> None:
-        """Put change data files into the latest commit, as other engines do."""
+        """Put change data files into the latest commit, as other engines do, instead of its own."""
         path = log_path(commit_name(self.table.version))
         lines = unsealed(self.store.read(path)).splitlines()
+        lines = [line for line in lines if "cdc" not in json.loads(line)]
         parts = self.table.partition_columns
         for kind, x in changes:
             row = {**self.content[x], "_change_type": kind}

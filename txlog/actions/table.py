@@ -75,7 +75,7 @@ class CommitInfo(Action):
     tags: Any = None
     txn_id: Annotated[str | None, OR_NONE] = None
     in_commit_timestamp: Annotated[Long | None, OR_NONE] = None
-    # Of the commit's bytes; `txlog.log.seal` says how.
+    # Of the commit's bytes; `txlog.actions.ndjson` says how.
     txlog_crc32: Annotated[str | None, OR_NONE] = None
 
     def to_json(self) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.actions.ndjson import FOOTER_MARK, is_broken
 from txlog.arrow import pq
 from txlog.errors import LogCorruptError, NotFoundError
-from txlog.log.seal import FOOTER_MARK, is_broken
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
 from txlog.store.ranged import TAIL_BYTES, open_ranged

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txlog.actions.base import Action
 from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP, empty_rows, flat
-from txlog.actions.ndjson import NAMES
+from txlog.actions.ndjson import BLANK, FOOTER_MARK, NAMES, sealed
 from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.checkpoint.file_rows import united
@@ -26,7 +26,6 @@ from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.checkpoint.parquet import FOOTER_END, footer_start
 from txlog.errors import NotFoundError
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
-from txlog.log.seal import BLANK, FOOTER_MARK, sealed
 from txlog.reconcile.files import FileState
 from txlog.reconcile.table_state import Controls
 from txlog.schema.arrow import arrow_type

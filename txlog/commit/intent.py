@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.actions.ndjson import as_rows, encode_rows
+from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, seal_of, sealed
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import pc
 from txlog.errors import LogCorruptError
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import ID_APP, ID_TAG, PRESERVED_TAG, mark_domain, valid_id
 from txlog.fragments.rows import FIELDS_TAG
-from txlog.log.seal import BLANK, COMMIT_MARK, seal_of, sealed
 from txlog.stats.files import num_records
 from txlog.version import __version__
 

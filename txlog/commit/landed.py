@@ -90,10 +90,12 @@ def _is_gone(store: Store, version: int) -> bool:
 
 
 def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None:
-    """Raise unless the latest version holds what a commit did."""
+    """Raise unless readers of the latest version read a commit, or it holds what the commit did."""
     path = log_path(commit_name(version))
     try:
         latest = load_snapshot(store)
+        if _is_read(latest, version):
+            return
         commit = parse_commit(data, LogFile(commit_name(version), "commit", version))
         landed = is_part_of(commit, latest, load_files(store, latest))
         if landed is False:
@@ -111,6 +113,12 @@ def _search_latest(store: Store, data: bytes, txn_id: str, version: int) -> None
             "the commits in between were cleaned up, so they cannot be compared with this one",
             remedy="Nothing was committed. Refresh the table and run the operation again",
         )
+
+
+def _is_read(latest: Snapshot, version: int) -> bool:
+    """Return whether the latest version begins below a commit, and goes through the commit."""
+    below = latest.checkpoint[0].version if latest.checkpoint else -1
+    return below < version <= latest.version
 
 
 def is_part_of(commit: Commit, latest: Snapshot, files: FileState) -> bool | None:

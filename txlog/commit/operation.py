@@ -67,6 +67,15 @@ class Done:
     outcome: Outcome
     snapshot: Snapshot
 
+    @property
+    def is_checkpoint_due(self) -> bool:
+        """Whether the table's `delta.checkpointInterval` asks for a checkpoint of the commit."""
+        version = self.outcome.version
+        if not version or version != self.snapshot.version:
+            return False
+        interval: int = self.snapshot.properties.get("delta.checkpointInterval")
+        return version % interval == 0
+
 
 class Operation(ABC):
     """One change of a table, decided anew for each version that it is tried on.

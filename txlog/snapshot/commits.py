@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from txlog.actions.base import Action
 from txlog.actions.columns import decode_rows, empty_rows
-from txlog.actions.ndjson import decode_action, rows, rows_of_all
+from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
 from txlog.log.names import LogFile
-from txlog.log.seal import COMMIT_MARK, is_broken
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files
 from txlog.snapshot.process import collector_paused

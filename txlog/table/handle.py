@@ -103,9 +103,10 @@ class Handle:
 
     def _finish(self, done: Done) -> Outcome:
         """Move to the version after an operation, and write a checkpoint when one is due."""
-        from txlog.verbs.checkpoint import checkpoint_if_due
-
         self._move(done.snapshot)
         self._outcome = done.outcome
-        checkpoint_if_due(self._context, done)
+        if done.is_checkpoint_due:
+            from txlog.verbs.checkpoint import checkpoint_if_due
+
+            checkpoint_if_due(self._context, done)
         return done.outcome

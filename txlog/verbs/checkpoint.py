@@ -301,15 +301,13 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
     The log is cleaned up then, as the properties say. What fails is a `TxlogWarning`: the commit
     stands without it.
     """
-    version = done.outcome.version
-    interval = done.snapshot.properties.get("delta.checkpointInterval")
-    if not version or version % interval or version != done.snapshot.version:
+    if not done.is_checkpoint_due:
         return
     try:
         checkpoint(context, done.snapshot)
     except Exception as error:  # Whatever it is, a retry of the verb would double the rows.
         warnings.warn(
-            f"version {version} is committed, but its checkpoint failed: {error}",
+            f"version {done.outcome.version} is committed, but its checkpoint failed: {error}",
             TxlogWarning,
             stacklevel=4,
         )
