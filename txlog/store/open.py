@@ -62,7 +62,17 @@ def open_store(
         raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
     if scheme == "memory":
         return MemoryStore("memory://" + text[len("memory://") :].strip("/"), options)
-    return FsspecStore(text.rstrip("/") if not text.endswith("://") else text, options)
+    return _remote(text.rstrip("/") if not text.endswith("://") else text, options)
+
+
+def _remote(root: str, options: Mapping[str, Any]) -> Store:
+    from txlog.store.cloud_options import is_for_obstore
+
+    if is_for_obstore(root, options):
+        from txlog.store.cloud import CloudStore
+
+        return CloudStore(root, options)
+    return FsspecStore(root, options)
 
 
 def _absolute(path: str) -> str:
@@ -133,10 +143,12 @@ def require_allowed(store: Store, path: str) -> str | None:
 def _foreign(store: Store, scheme: str, path: str) -> Store:
     """Return the store of one file of another scheme; its options are those of no other backend."""
     options = dict(store.options)
-    if isinstance(store, FsspecStore):  # They are for that backend, and may be its secrets.
+    if not isinstance(
+        store, LocalStore | MemoryStore
+    ):  # They are for that backend, and may be its secrets.
         options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}
     if scheme == "file":
         return LocalStore("/", options)
     if scheme == "memory":
         return MemoryStore("memory://", options)
-    return FsspecStore(path.rpartition("/")[0], options)
+    return _remote(path.rpartition("/")[0], options)

