@@ -28,8 +28,8 @@ from txlog.store.base import Store
 from txlog.store.cloud import CloudStore
 from txlog.store.cloud_options import fsspec_options, obstore_config, place_of
 from txlog.store.open import open_store
+from txlog.store.ranged import PART_BYTES
 from txlog.store.remote import FsspecStore
-from txlog.store.upload import PART_BYTES
 from txlog.testing import StoreContract
 
 pytestmark = pytest.mark.skipif(bool(missing("localbucket")), reason="no server can be run")

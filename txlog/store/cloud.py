@@ -19,11 +19,16 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
-from txlog.store.base import BasicStore, ObjectInfo, OpenOutput, Put
-from txlog.store.cloud_options import Place, connect, kind_of, place_of, without_options
-from txlog.store.ranged import RangedFile
-from txlog.store.upload import PART_BYTES, Upload
-from txlog.store.uri import scheme_of, without_secrets
+from txlog.store.base import (
+    BasicStore,
+    ObjectInfo,
+    OpenOutput,
+    Put,
+    scheme_of,
+    without_secrets,
+)
+from txlog.store.cloud_options import Place, connect, place_of, without_options
+from txlog.store.ranged import PART_BYTES, RangedFile, Upload
 from txlog.threads import Workers, map_ahead
 
 if TYPE_CHECKING:
@@ -405,8 +410,3 @@ def _frozen(options: Any) -> Any:
     if isinstance(options, Mapping):
         return tuple(sorted((str(name), _frozen(value)) for name, value in options.items()))
     return repr(options)
-
-
-def is_cloud(uri: str) -> bool:
-    """Return whether a URI is of a store that obstore knows."""
-    return kind_of(scheme_of(uri) or "") is not None

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.store.uri import scheme_of, without_secrets
+from txlog.store.base import scheme_of, without_secrets
 
 BACKEND = "txlog.backend"  # `obstore` or `fsspec`, whichever is to be used.
 
