@@ -1,5 +1,6 @@
 """Changes of properties, constraints and columns, and what other engines make of them."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -356,5 +357,27 @@ def test_a_commit_notes_fields_of_ones_own(table: txlog.Table) -> None:
     for name in ("operation", "readVersion", "read_version", "txlogCrc32", "model_extra"):
         with pytest.raises(InvalidInputError, match="commits note"):
             table.append(rows(4), user_metadata={name: "x"})
-    with pytest.raises(InvalidInputError, match="mapping of text to text"):
-        table.append(rows(4), user_metadata={"job": 1})  # type: ignore[dict-item]
+
+
+def test_a_commit_notes_values_of_json_and_who_made_it(table: txlog.Table) -> None:
+    noted = {"attempt": 2, "ok": True, "none": None, "nested": {"items": [1, {"name": "x"}]}}
+    who = {"userId": "7", "userName": "Ada", "userMetadata": "why"}
+    parameters = {"mode": "not this one", "mine": {"a": 1}}
+    table.append(rows(4), user_metadata={**noted, **who, "operationParameters": parameters})
+    for entry in (table.history(1)[0], deltalake.DeltaTable(table.uri).history(1)[0]):
+        assert {name: entry[name] for name in (*noted, *who)} == {**noted, **who}
+        assert entry["operationParameters"]["mode"] == "Append"
+        assert entry["operationParameters"]["mine"] == '{"a":1}'
+    odd: Any
+    for odd, reason in (
+        ({"score": math.nan}, "JSON"),
+        ({"when": object()}, "JSON"),
+        ({"keys": {1: "x"}}, "JSON"),
+        ({"userName": 7}, "userName is text, not int"),
+        ({"operationParameters": "text"}, "commits note operationParameters"),
+        ({1: "x"}, "a key of type int"),
+        ([("job", "x")], "not list"),
+    ):
+        with pytest.raises(InvalidInputError, match=reason):
+            table.append(rows(4), user_metadata=odd)
+    assert txlog.Table(table.uri).version == table.version

@@ -25,8 +25,8 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.stats.files import num_records
 from txlog.version import __version__
 
-UserMetadata: TypeAlias = "str | Mapping[str, str]"
-"""What a caller lets a commit note: text, or texts by names of their own."""
+UserMetadata: TypeAlias = "str | Mapping[str, Any]"
+"""What a caller lets a commit note: text, or values of JSON by names of their own."""
 
 Isolation = Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
 
@@ -255,11 +255,16 @@ def _with_ids(adds: tuple[Add, ...], highest: int) -> tuple[list[Add], int]:
     return given, highest
 
 
-COMMIT_INFO_NAMES = frozenset(
-    {"userId", "userName", "version", "model_extra"}
-    | {name for field in CommitInfo.fields for name in (field.name, field.alias)}
+CALLERS_TEXTS = frozenset({"userId", "userName", "userMetadata"})
+"""Fields of `commitInfo` that a caller may set to a text."""
+COMMIT_INFO_NAMES = (
+    frozenset(
+        {"version", "model_extra"}
+        | {name for field in CommitInfo.fields for name in (field.name, field.alias)}
+    )
+    - CALLERS_TEXTS
 )
-"""Fields of `commitInfo` that have a meaning."""
+"""Fields of `commitInfo` that commits fill in themselves."""
 
 
 def _commit_info(
@@ -267,14 +272,17 @@ def _commit_info(
 ) -> CommitInfo:
     tracked = row_ids is not None and row_ids.enabled
     noted = intent.user_metadata
-    own = dict(noted) if isinstance(noted, Mapping) else {}
+    own = orjson.loads(orjson.dumps(dict(noted))) if isinstance(noted, Mapping) else {}
+    parameters = {**own.pop("operationParameters", {}), **intent.parameters}
+    if isinstance(noted, Mapping):
+        noted = own.pop("userMetadata", None)
     return CommitInfo(
         **own,
         timestamp=timestamp_ms,
         operation=intent.operation,
         operation_parameters={
             name: value if isinstance(value, str) else orjson.dumps(value).decode()
-            for name, value in intent.parameters.items()
+            for name, value in parameters.items()
             if value is not None
         },
         operation_metrics={name: str(value) for name, value in intent.metrics.items()},
@@ -282,7 +290,7 @@ def _commit_info(
         isolation_level=intent.isolation,
         is_blind_append=intent.is_blind_append,
         engine_info=f"txlog/{__version__}",
-        user_metadata=noted if isinstance(noted, str) else None,
+        user_metadata=noted,
         tags={PRESERVED_TAG: "true"} if tracked else None,
         txn_id=txn_id,
         in_commit_timestamp=timestamp_ms if stamped else None,

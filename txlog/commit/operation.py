@@ -8,11 +8,14 @@ to files that no commit refers to, and the deadline. Rules: spec/commit.md.
 
 from __future__ import annotations
 
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+import orjson
 
 from txlog.commit.app_versions import (
     AnyAppVersion,
@@ -21,7 +24,7 @@ from txlog.commit.app_versions import (
     with_txn,
 )
 from txlog.commit.context import Context
-from txlog.commit.intent import COMMIT_INFO_NAMES, Intent, UserMetadata
+from txlog.commit.intent import CALLERS_TEXTS, COMMIT_INFO_NAMES, Intent, UserMetadata
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.errors import (
     CommitConflictError,
@@ -129,7 +132,7 @@ def execute(
         An application's version. If the table records it already, nothing is done. Otherwise it is
         recorded, even if the operation has nothing to change (rule CON-20).
     user_metadata
-        Text that the commit notes; or texts by names, which become fields of `commitInfo`.
+        Text that the commit notes; or values by names, which become fields of `commitInfo`.
 
     Raises
     ------
@@ -270,33 +273,50 @@ def skip_recorded(
 
 
 def require_user_metadata(given: object) -> None:
-    """Raise unless what a commit is to note is text, a mapping of texts, or None.
+    """Raise unless what a commit is to note is text, a mapping of names to JSON values, or None.
 
     Raises
     ------
     InvalidTypeError
         It is something else.
     InvalidInputError
-        A name of the mapping has a meaning in `commitInfo`.
+        A value is none of JSON, or commits fill in a field of this name themselves.
     """
-    if isinstance(given, Mapping) and all(
-        isinstance(part, str) for item in given.items() for part in item
-    ):
-        taken = sorted(COMMIT_INFO_NAMES & given.keys())
-        if taken:
-            raise InvalidInputError(
-                argument="user_metadata",
-                field=taken[0],
-                reason=f"commits note {taken[0]} themselves",
-                remedy="Choose another name",
-            )
+    if given is None or isinstance(given, str):
         return
-    if given is not None and not isinstance(given, str):
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidTypeError(
             argument="user_metadata",
-            reason=f"text, or a mapping of text to text, was expected, not {type(given).__name__}",
-            remedy="Pass text, such as json.dumps(value)",
+            reason=f"text, or a mapping of names to values, was expected, not {_kind_of(given)}",
+            remedy='Pass text, or a mapping such as {"job": "nightly"}; its keys must be strings',
         )
+    for name, value in given.items():
+        if fault := _fault_of(name, value):
+            raise InvalidInputError(
+                argument="user_metadata", field=name, reason=fault[0], remedy=fault[1]
+            )
+
+
+def _fault_of(name: str, value: object) -> tuple[str, str] | None:
+    """Return what is wrong with a value that a commit is to note, and what to do; or None."""
+    if name == "operationParameters" and isinstance(value, Mapping):
+        name = ""  # They are noted beside the operation's own.
+    if name in COMMIT_INFO_NAMES:
+        return f"commits note {name} themselves", "Choose another name"
+    if name in CALLERS_TEXTS and not isinstance(value, str):
+        return f"{name} is text, not {type(value).__name__}", "Pass text"
+    try:
+        orjson.dumps(value)  # Refuses what `json` would turn into something else, such as keys.
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return f"the value cannot be written as JSON: {error}", "Pass text, numbers, lists or dicts"
+    return None
+
+
+def _kind_of(given: object) -> str:
+    keys = given if isinstance(given, Mapping) else ()
+    odd = next((key for key in keys if not isinstance(key, str)), given)
+    return type(odd).__name__ if odd is given else f"a key of type {type(odd).__name__}"
 
 
 def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:

@@ -53,8 +53,10 @@ class Writing(Handle):
             `(app_id, version)`: if the table records that version of the application, or a later
             one, nothing is written and the outcome says `skipped`. Else the commit records it.
         user_metadata
-            Text to note in the commit; or a mapping of names to texts, such as
-            `{"job": "nightly"}`, which become fields of the commit's `commitInfo`.
+            Text to note in the commit; or a mapping of names to values that JSON has, such as
+            `{"job": "nightly", "attempt": 2}`, which become fields of the commit's `commitInfo`.
+            `userName`, `userId` and `userMetadata` say who and why; `operationParameters` go
+            beside those of the verb.
 
         Raises
         ------
