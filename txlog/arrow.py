@@ -4,7 +4,7 @@
 are a Series. That takes a quarter of a second and 40 MB. So do the functions of `pyarrow.compute`
 and methods such as `fill_null` when they get a Python value, and `Schema.empty_table`,
 and `to_numpy`.
-`arrow_array` and `arrow_scalar` build the same values from buffers. `pc` and `pq` are the two
+`arrow_array` and `arrow_scalar` build the same values from buffers. `pc`, `pq` and `ds` are the
 modules, imported when the first of their functions is called; the functions of `pc` make their
 Python values scalars in this way.
 
@@ -82,6 +82,7 @@ def _fill_null(values: Any, fill_value: Any) -> Any:
 
 pc: Any = _Compute("pyarrow.compute")
 pq: Any = _Module("pyarrow.parquet")
+ds: Any = _Module("pyarrow.dataset")  # It imports pandas, whatever one does.
 
 _CODES = {  # Of numbers: the code of `array.array`, and what Python values have to be.
     pa.int8(): ("b", int),

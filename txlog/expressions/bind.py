@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
@@ -272,6 +272,8 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     if is_number(kind) and isinstance(value, str):
         value = _number(value, kind, node)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        if primitive_name(kind) == "string":
+            node, kind = _as_number(node, [value])
         if not is_number(kind):
             raise _clash(kind, value, node)
         if primitive_name(kind) in FLOATS:
@@ -282,6 +284,12 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     except InvalidInputError as error:
         error.field = _label(node)
         raise
+
+
+def _as_number(node: Expression, values: Sequence[Any]) -> tuple[Expression, DataType]:
+    """Return text that is compared with numbers as a number: as in Spark, it has to be one."""
+    kind = LONG if all(isinstance(value, int) for value in values) else DOUBLE
+    return Cast(node, kind), kind
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
@@ -422,9 +430,15 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
     if kind == VOID:
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
+    constants = [_typed(value)[0] for value in values]
+    if primitive_name(kind) == "string":
+        given = [constant.value for constant in constants if constant.value is not None]
+        numbers = [value for value in given if isinstance(value, int | float | Decimal)]
+        if numbers and len(numbers) < len(given):
+            raise _clash(kind, numbers[0], node)
+        node, kind = _as_number(node, numbers) if numbers else (node, kind)
     bound = []
-    for value in values:
-        typed, _ = _typed(value)
+    for typed in constants:
         if typed.value is None:
             bound.append(Literal(None, kind))
             continue

@@ -16,9 +16,12 @@ from txlog.fragments.ids import fragment_ids
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
 from txlog.log.paths import by_folder, decode_path, encoded_paths
 from txlog.scan.plan import column_names
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import StructType
 from txlog.snapshot.live_files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.files import num_records, physical_rows
+from txlog.stats.files import num_records, partition_texts, physical_rows
+from txlog.stats.structs import stats_type, typed_partition_values, typed_stats
 from txlog.store.base import Store
 from txlog.store.open import uri_of
 
@@ -191,6 +194,72 @@ def _described(files: pa.Table, ids: pa.Array, fields: pa.Array, names: Sequence
     own = {"fragment_id": ids, "fields": fields}
     columns = [own[name] if name in own else _TOLD[name][1](files) for name in names]
     return pa.table(columns, schema=pa.schema([FILES.field(name) for name in names]))
+
+
+def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Table:
+    """Return live `FILE_ROWS` with partition values and statistics in the table's types. Pure.
+
+    Columns are `path`, `size_bytes`, `modification_time`, `num_records`, and the structs
+    `partition`, `null_count`, `min` and `max`; with `flatten` their leaves, such as `min.st.x`.
+    """
+    columns = [_TOLD[name][1](files) for name in _ADD_COLUMNS]
+    names = [*_ADD_COLUMNS]
+    partitioned = [f for f in snapshot.schema.fields if f.name in snapshot.partition_columns]
+    stored = [f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns]
+    if partitioned:
+        values = typed_partition_values(
+            files["partition_values"], partitioned, mapping_mode=snapshot.mapping_mode
+        )
+        columns.append(_renamed(values, pa.struct(arrow_schema(StructType(tuple(partitioned))))))
+        names.append("partition")
+    kinds = [
+        stats_type(StructType(tuple(stored)), indexed=-1, mapping_mode=mode)
+        for mode in (snapshot.mapping_mode, "none")
+    ]
+    stats = _renamed(typed_stats(files, kinds[0]), kinds[1])
+    for name, part in (("null_count", "nullCount"), ("min", "minValues"), ("max", "maxValues")):
+        if stats.type.get_field_index(part) >= 0:
+            columns.append(pc.struct_field(stats, part))
+            names.append(name)
+    if flatten:
+        leaves = [leaf for pair in zip(names, columns, strict=True) for leaf in _leaves(*pair)]
+        names, columns = [name for name, _ in leaves], [column for _, column in leaves]
+    return pa.table(columns, names=names)
+
+
+def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | None]]:
+    """Return the partition values of `FILE_ROWS`, as logged: each set once, sorted. Pure."""
+    names = snapshot.partition_columns
+    if not names:
+        return []
+    texts = [partition_texts(files, name) for name in snapshot.physical_partition_columns]
+    values = pa.table([one.cast(pa.string()) for one in texts], names=names)
+    order = [(name, "ascending") for name in names]
+    found: list[dict[str, str | None]] = (
+        values.group_by(names).aggregate([]).sort_by(order).to_pylist()
+    )
+    return found
+
+
+_ADD_COLUMNS = ("path", "size_bytes", "modification_time", "num_records")
+
+
+def _renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return structs with the names of a type that is alike but for them."""
+    if not pa.types.is_struct(kind):
+        return array
+    children = [_renamed(array.field(at), field.type) for at, field in enumerate(kind)]
+    fields = [field.with_type(child.type) for field, child in zip(kind, children, strict=True)]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+
+
+def _leaves(name: str, column: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the columns without children below a column, by their dotted names."""
+    if not pa.types.is_struct(column.type):
+        yield name, column
+        return
+    for field in column.type:
+        yield from _leaves(f"{name}.{field.name}", pc.struct_field(column, field.name))
 
 
 _ROWS = 1 << 17  # At a time: an Arrow array holds 2 GiB of text at most.

@@ -7,13 +7,16 @@ from functools import partial
 
 import pyarrow as pa
 
+from txlog.actions.columns import flat
 from txlog.arrow import pc
-from txlog.expressions.bind import columns_of
-from txlog.expressions.tree import Expression
+from txlog.errors import TxlogError
+from txlog.expressions.bind import children, columns_of
+from txlog.expressions.evaluate import is_true
+from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.files import fragment_bounds
+from txlog.stats.files import fragment_bounds, partition_values
 from txlog.stats.skip import Bounds, ColumnBounds, Known, always, keep, merged
 
 
@@ -72,6 +75,7 @@ def narrowed(
         where=where,
         mapping_mode=snapshot.mapping_mode,
     )
+    rows = _computed_away(snapshot, where, rows)
     found = Bounds(pa.nulls(len(rows.ids), pa.int64()))
     left = []
     of_files = any(path[0] not in snapshot.partition_columns for path in columns_of(where))
@@ -87,6 +91,31 @@ def narrowed(
             rows, found = rows.filter(kept), found.filter(kept)
         left.append(len(rows.ids))
     return Narrowed(rows, found.rows, always(where, found), left[0])
+
+
+def _computed_away(snapshot: Snapshot, where: Expression, rows: FragmentRows) -> FragmentRows:
+    """Return the fragments that parts of a predicate leave which compute with partition values.
+
+    A part that only compares them is left to their bounds.
+    """
+    for part in where.parts if isinstance(where, And) else (where,):
+        names = {path[0] for path in columns_of(part)}
+        if not names or not names <= {*snapshot.partition_columns} or not _computes(part):
+            continue
+        columns = [column for column in snapshot.schema.fields if column.name in names]
+        values = pa.RecordBatch.from_arrays(
+            [partition_values(rows.primaries, one, snapshot.mapping_mode) for one in columns],
+            names=[column.name for column in columns],
+        )
+        try:
+            rows = rows.filter(flat(is_true(part, values)))
+        except TxlogError:  # Reading the rows says so.
+            continue
+    return rows
+
+
+def _computes(node: Expression) -> bool:
+    return isinstance(node, Arithmetic | Call | Case | Cast) or any(map(_computes, children(node)))
 
 
 def _with_metadata(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from txlog.actions.table import Metadata, Protocol
     from txlog.commit.operation import Outcome
+    from txlog.expressions.sql import Where
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
     from txlog.table.fragment import TableFragment, TableFragments
@@ -135,6 +136,39 @@ class About(Handle):
         return list_files(
             self._context.store, version.snapshot, lambda: version.files().live, columns
         )
+
+    def get_add_actions(self, flatten: bool = False) -> pa.Table:
+        """Return the data files with partition values and statistics in the table's types.
+
+        Columns: `path`, `size_bytes`, `modification_time` (milliseconds), `num_records`, and the
+        structs `partition`, `null_count`, `min` and `max`, as deltalake has them. Statistics are
+        null where the log has none. `files` is faster, and tells more of each file.
+
+        Parameters
+        ----------
+        flatten
+            Have the fields of the structs as columns, such as `min.x`.
+        """
+        from txlog.scan.files import add_actions
+
+        version = self._open
+        return add_actions(version.snapshot, version.files().live, flatten=flatten)
+
+    def partitions(self, where: Where = None) -> list[dict[str, str | None]]:
+        """Return the partition values of the files, as the log has them: each once, as text.
+
+        Parameters
+        ----------
+        where
+            Only partitions that a row of which this is true may be in.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.files import partitions_of
+        from txlog.scan.plan import plan_files
+
+        version = self._open
+        plan = plan_files(version.snapshot, version.files().live, where=as_expression(where))
+        return partitions_of(version.snapshot, plan.rows.primaries)
 
     def fragments(self) -> TableFragments:
         """Return the fragments of this version, ordered by id: a sequence, as a list is.

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
+    from txlog.expressions.sql import Where
     from txlog.table.handle import Handle
-    from txlog.table.reading import Where
 
 
 class TableOptimize:

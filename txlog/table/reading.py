@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from txlog.table.handle import Handle, OpenVersion
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.changes.changes import Changes
-    from txlog.expressions.tree import Expression
+    from txlog.expressions.sql import Where
     from txlog.scan.scan import Scan
     from txlog.scan.take import PlanOf
-
-Where: TypeAlias = "str | Expression | None"
 
 
 class Reading(Handle):
@@ -33,7 +31,9 @@ class Reading(Handle):
             The columns to return, in this order. Default: all.
         where
             Keep the rows of which this is true: SQL text (`"dep_delay > 60 AND carrier = 'UA'"`)
-            or an expression (`col("dep_delay") > 60`).
+            or an expression (`col("dep_delay") > 60`). Or filters, as pyarrow and deltalake take
+            them: `[("dep_delay", ">", 60), ("carrier", "in", ["UA"])]`, all of them or, of a list
+            of such lists, those of one.
 
         Raises
         ------
@@ -71,6 +71,53 @@ class Reading(Handle):
     ) -> Iterator[pa.RecordBatch]:
         """Yield rows as Arrow batches; arguments as for `scan`."""
         return self.scan(columns, where).to_batches()
+
+    def to_pyarrow_dataset(
+        self,
+        file_pruning_predicate: Where = None,
+        *,
+        schema: pa.Schema | None = None,
+        as_large_types: bool = False,
+        parquet_read_options: Any = None,
+    ) -> Any:
+        """Return this version as a `pyarrow.dataset.Dataset`.
+
+        pyarrow, duckdb and polars push filters and columns down to it: partition values and
+        statistics of the log leave out files that a filter rules out. Deleted rows are not in it.
+        Files with deleted rows, and others of which pyarrow alone would read something else, are
+        read as `scan` reads them.
+
+        Parameters
+        ----------
+        file_pruning_predicate
+            Leave out the files of which it is true of no row; the rows of the others are all
+            there.
+        schema
+            The schema of the dataset. Default: the table's.
+        as_large_types
+            Have texts, binary values and lists as Arrow's large types.
+        parquet_read_options
+            A `pyarrow.dataset.ParquetReadOptions`.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate does not fit the table.
+        """
+        from txlog.expressions.sql import as_expression
+        from txlog.scan.dataset import as_dataset
+        from txlog.scan.plan import plan_files
+
+        version = self._open
+        where = as_expression(file_pruning_predicate)
+        return as_dataset(
+            self._context.store,
+            version.snapshot,
+            plan_files(version.snapshot, version.files().live, where=where),
+            schema=schema,
+            as_large_types=as_large_types,
+            parquet_read_options=parquet_read_options,
+        )
 
     def head(
         self, num_rows: int = 5, columns: list[str] | None = None, where: Where = None

@@ -9,9 +9,8 @@ from txlog.commit.operation import Operation, Outcome
 from txlog.data_files.assignments import Updates
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import write_options
-from txlog.expressions.sql import as_expression
+from txlog.expressions.sql import Where, as_expression
 from txlog.snapshot.snapshot import Snapshot
-from txlog.table.reading import Where
 from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
 from txlog.verbs.overwrite import Overwrite, PartitionMode

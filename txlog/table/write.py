@@ -15,7 +15,7 @@ from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_names, as_schema, write_options
 from txlog.errors import CommitConflictError, InvalidInputError
-from txlog.expressions.sql import as_expression
+from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import split_features
@@ -23,7 +23,6 @@ from txlog.scan.engine import Engine, threads_for
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.open import open_store
-from txlog.table.reading import Where
 from txlog.table.table import Table
 from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
+    from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
     from txlog.table.maintenance import TableMaintenance, TablePins
     from txlog.table.merge import TableMerger
     from txlog.table.optimize import TableOptimize
-    from txlog.table.reading import Where
     from txlog.table.transaction import TableTransaction
     from txlog.verbs.fragments.operations import Operation
     from txlog.verbs.overwrite import PartitionMode

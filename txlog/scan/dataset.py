@@ -1,0 +1,446 @@
+"""A version as a dataset of pyarrow, in whose files pyarrow, duckdb and polars push filters down.
+
+pyarrow reads a file itself where that gives the table's rows: it has no deleted rows, no further
+columns, the table's own names and types, and no dates of the old calendar. `TableDataset` reads the
+others as a scan does, when a scanner asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from txlog.arrow import arrow_array, arrow_scalar, ds, pc
+from txlog.errors import TxlogError
+from txlog.expressions.tree import And, Column, IsNull
+from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.log.paths import decode_path
+from txlog.scan.plan import FilePlan, plan_fragments
+from txlog.scan.scan import Scan
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import (
+    TYPE_CHANGES,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import leaf_types
+from txlog.stats.files import fragment_bounds
+from txlog.stats.partition import parse_partition_values
+from txlog.stats.skip import ALL, Bounds, ColumnBounds
+from txlog.store.base import Store
+from txlog.store.open import locate
+
+# What Arrow's simplification of filters takes bounds of. Of floats, NaN is within no bounds.
+_BOUNDED = frozenset(
+    {"byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz"}
+)
+_CALENDAR = ("date", "timestamp", "timestamp_ntz")
+_NEW = {  # Since then all calendars that writers use agree.
+    "date": date(1900, 1, 1),
+    "timestamp": datetime(1900, 1, 1),
+    "timestamp_ntz": datetime(1900, 1, 1),
+}
+_UNREADABLE = "a fragment that only the scanner of the dataset can read, not pyarrow alone: "
+
+
+def as_dataset(
+    store: Store,
+    snapshot: Snapshot,
+    plan: FilePlan,
+    *,
+    schema: pa.Schema | None = None,
+    as_large_types: bool = False,
+    parquet_read_options: Any = None,
+) -> Any:
+    """Return the files of a plan of all columns as a `pyarrow.dataset.FileSystemDataset`.
+
+    Parameters
+    ----------
+    schema
+        That of the dataset. Default: the table's.
+    as_large_types
+        Have texts, binary values and lists as Arrow's large types.
+    parquet_read_options
+        A `pyarrow.dataset.ParquetReadOptions`. Default: INT96 as microseconds.
+    """
+    if schema is None:
+        schema = arrow_schema(snapshot.schema)
+        schema = pa.schema([_large(field) for field in schema]) if as_large_types else schema
+    options = parquet_read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    coded = set(options.dictionary_columns)
+    schema = pa.schema([_as_dictionary(f) if f.name in coded else f for f in schema])
+    parts = _Parts.of(store, snapshot, plan)
+    files = ds.ParquetFileFormat(
+        read_options=options,
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
+    )
+    home = _filesystem(store, parts.paths)
+    made = [
+        files.make_fragment(path, filesystem=home, partition_expression=guarantee)
+        for path, guarantee in zip(parts.paths, parts.guarantees, strict=True)
+    ]
+    if not parts.others:
+        return ds.FileSystemDataset(made, schema, files, home)
+    return TableDataset(made, schema, files, home, Others(store, snapshot, parts.others))
+
+
+@dataclass(frozen=True)
+class Others:
+    """The fragments that pyarrow cannot read, by the paths that stand for them."""
+
+    store: Store
+    snapshot: Snapshot
+    fragments: Mapping[str, Fragment]
+
+    def batches(
+        self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some of them, in columns of a schema."""
+        names = schema.names if columns is None else list(columns)
+        fragments = [self.fragments[path] for path in paths]
+        plan = plan_fragments(self.snapshot, fragments, columns=names)
+        target = pa.schema([schema.field(name) for name in names])
+        for batch in Scan(self.store, plan).to_batches():
+            yield batch if batch.schema == target else batch.cast(target)
+
+
+class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
+    """A dataset with fragments that pyarrow cannot read as they are: scanners read them as `Scan`.
+
+    Code that hands the dataset to Arrow's C++ without a scanner gets an error that names such a
+    fragment, never wrong rows.
+    """
+
+    def __init__(
+        self, fragments: Sequence[Any], schema: pa.Schema, files: Any, home: Any, others: Others
+    ) -> None:
+        super().__init__(fragments, schema, files, home)
+        self._parts = (fragments, files, home)
+        self._others = others
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fragments, files, home = self._parts
+        return TableDataset, (fragments, self.schema, files, home, self._others)
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of the files; rows that deletion vectors delete are still in them."""
+        return [path.removeprefix(_UNREADABLE) for path in super().files]
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Any:
+        """Return a scanner of the rows that are left; it can be used once."""
+        options = self._scanner_options({"columns": columns, "filter": filter, **options})
+        columns, filter = options.pop("columns", None), options.pop("filter", None)
+        fragments, files, home = self._parts
+        everything = ds.FileSystemDataset(fragments, self.schema, files, home)
+        left = list(everything.get_fragments(filter=filter))
+        paths = [part.path for part in left if part.path in self._others.fragments]
+        kept = [part for part in left if part.path not in self._others.fragments]
+        plain = ds.FileSystemDataset(kept, self.schema, files, home).scanner(
+            columns=columns, filter=filter, **options
+        )
+        if not paths:
+            return plain
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from plain.to_batches()
+            names = self._read(columns, filter)
+            schema = self.schema if names is None else pa.schema(map(self.schema.field, names))
+            rows = self._others.batches(paths, self.schema, names)
+            yield from ds.Scanner.from_batches(
+                rows, schema=schema, columns=columns, filter=filter
+            ).to_batches()
+
+        return ds.Scanner.from_batches(batches(), schema=plain.projected_schema)
+
+    def _read(self, columns: Any, filter: Any) -> list[str] | None:
+        """Return the columns that a scanner reads, or None for all."""
+        computed = list(columns.values()) if isinstance(columns, dict) else []
+        if columns is None or any("FieldPath" in str(one) for one in (*computed, filter)):
+            return None
+        text = " ".join(map(str, (*computed, filter)))  # Expressions do not tell it otherwise.
+        asked = () if isinstance(columns, dict) else columns
+        return [name for name in self.schema.names if name in asked or name in text]
+
+    def get_fragments(self, filter: Any = None) -> Iterator[Any]:
+        """Yield the fragments; the rows of those that pyarrow cannot read are in memory."""
+        for part in super().get_fragments(filter=filter):
+            if part.path in self._others.fragments:
+                batches = self._others.batches([part.path], self.schema)
+                rows = pa.Table.from_batches(batches, self.schema)
+                yield from ds.InMemoryDataset(rows).get_fragments()
+            else:
+                yield part
+
+    def replace_schema(self, schema: pa.Schema) -> TableDataset:
+        """Return a view of the same rows in another schema."""
+        return self._with(schema, self._scan_options)
+
+    def filter(self, expression: Any) -> TableDataset:
+        """Return a view of the rows that a filter keeps."""
+        before = self._scan_options.get("filter")
+        both = expression if before is None else before & expression
+        return self._with(self.schema, {**self._scan_options, "filter": both})
+
+    def _with(self, schema: pa.Schema, options: Mapping[str, Any]) -> TableDataset:
+        fragments, files, home = self._parts
+        made = TableDataset(fragments, schema, files, home, self._others)
+        made._scan_options = dict(options)
+        return made
+
+    def sort_by(self, sorting: Any, **options: Any) -> Any:
+        """Return the rows, sorted, as a dataset in memory."""
+        return self._in_memory().sort_by(sorting, **options)
+
+    def join(self, *arguments: Any, **options: Any) -> Any:
+        """Return the rows joined with another dataset, as a dataset in memory."""
+        return self._in_memory().join(*arguments, **options)
+
+    def join_asof(self, *arguments: Any, **options: Any) -> Any:
+        """Return the rows joined with another dataset by time, as a dataset in memory."""
+        return self._in_memory().join_asof(*arguments, **options)
+
+    def _in_memory(self) -> Any:
+        return ds.InMemoryDataset(self.to_table())
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Fragments as pyarrow gets them: a path of each, and what is true of all its rows."""
+
+    paths: list[str]
+    guarantees: list[Any]
+    others: dict[str, Fragment]
+
+    @classmethod
+    def of(cls, store: Store, snapshot: Snapshot, plan: FilePlan) -> _Parts:
+        """Return the fragments of a plan, ordered by id."""
+        rows = plan.rows
+        fragments = fragments_of(rows, plan.physical_rows)
+        order = arrow_array([fragment.id for fragment in fragments], pa.int64())
+        places = pc.index_in(order, value_set=rows.ids)
+        bounds = _bounds(snapshot, plan, places)
+        odd = _may_be_of_the_old_calendar(snapshot.schema, bounds).to_pylist()
+        guarantees, unclear = _guarantees(snapshot, fragments, bounds)
+        parts = cls([], guarantees, {})
+        by_name = _is_plain(snapshot)
+        for at, fragment in enumerate(fragments):
+            path = _path(store, fragment)
+            if not by_name or odd[at] or unclear[at] or fragment.deletion or fragment.files[1:]:
+                path = _UNREADABLE + path
+                parts.others[path] = fragment
+            parts.paths.append(path)
+        return parts
+
+
+def _is_plain(snapshot: Snapshot) -> bool:
+    """Return whether pyarrow finds a table's columns in files: by name, in a type that it casts."""
+    return snapshot.mapping_mode == "none" and all(map(_is_plain_field, snapshot.schema.fields))
+
+
+def _is_plain_field(field: StructField) -> bool:
+    return TYPE_CHANGES not in field.metadata and _is_plain_type(field.type)
+
+
+def _is_plain_type(kind: DataType) -> bool:
+    match kind:
+        case StructType(fields):
+            return all(map(_is_plain_field, fields))
+        case ArrayType(element):
+            return _is_plain_type(element) and not _has_days(element)
+        case MapType(key, value):
+            return not any(_has_days(part) or not _is_plain_type(part) for part in (key, value))
+        case PrimitiveType(name):
+            return name not in ("variant", "void")
+    return True
+
+
+def _has_days(kind: DataType) -> bool:
+    """Return whether a type has days or moments in lists or maps, of which no bounds are known."""
+    match kind:
+        case StructType(fields):
+            return any(_has_days(field.type) for field in fields)
+        case ArrayType(element):
+            return _has_days(element)
+        case MapType(key, value):
+            return _has_days(key) or _has_days(value)
+    return isinstance(kind, PrimitiveType) and kind.name in _CALENDAR
+
+
+def _bounds(snapshot: Snapshot, plan: FilePlan, places: pa.Array) -> Bounds:
+    """Return the bounds of a plan's fragments, in the order of some places."""
+    stored = StructType(
+        tuple(f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns)
+    )
+    leaves = [
+        IsNull(Column(path, kind))
+        for path, kind in leaf_types(stored).items()
+        if isinstance(kind, DecimalType)
+        or (isinstance(kind, PrimitiveType) and kind.name in _BOUNDED)
+    ]
+    if not leaves:
+        return Bounds(pa.nulls(len(places), pa.int64()))
+    found = fragment_bounds(
+        plan.rows,
+        snapshot.schema,
+        snapshot.partition_columns,
+        And(tuple(leaves)),
+        mapping_mode=snapshot.mapping_mode,
+    )
+    columns = {
+        path: ColumnBounds(
+            known.low.take(places), known.high.take(places), known.nulls.take(places)
+        )
+        for path, known in found.columns.items()
+    }
+    return Bounds(found.rows.take(places), columns)
+
+
+def _may_be_of_the_old_calendar(schema: StructType, bounds: Bounds) -> pa.Array:
+    """Return which fragments may have days that old versions of Spark wrote otherwise."""
+    odd = pc.fill_null(pa.nulls(len(bounds), pa.bool_()), False)
+    for path, kind in leaf_types(schema).items():
+        known = bounds.columns.get(path)
+        if known is None or not isinstance(kind, PrimitiveType) or kind.name not in _CALENDAR:
+            continue
+        new = pc.greater_equal(known.low, arrow_scalar(_NEW[kind.name]).cast(known.low.type))
+        empty = pc.or_kleene(pc.equal(known.nulls, bounds.rows), pc.equal(known.nulls, ALL))
+        sure = pc.or_(pc.fill_null(new, False), pc.fill_null(empty, False))
+        odd = pc.or_(odd, pc.invert(sure))
+    return odd
+
+
+def _guarantees(
+    snapshot: Snapshot, fragments: Sequence[Fragment], bounds: Bounds
+) -> tuple[list[Any], list[bool]]:
+    """Return what is true of all rows of each fragment, and where it does not tell all of it."""
+    true = ds.scalar(True)
+    found: list[list[Any]] = [[] for _ in fragments]
+    unclear = [False] * len(fragments)
+    columns = {name: snapshot.schema.get(name) for name in snapshot.partition_columns}
+    for name, column in columns.items():
+        assert column is not None
+        physical = column.name_in_files(snapshot.mapping_mode)
+        texts = [fragment.partition_values.get(physical) for fragment in fragments]
+        values = parse_partition_values(arrow_array(texts, pa.string()), column.type)
+        for at, value in enumerate(values):
+            if pa.types.is_floating(values.type) and value.as_py() != value.as_py():
+                unclear[at] = True  # Nothing equals NaN.
+                continue
+            field = ds.field(name)
+            found[at].append(field == value if value.is_valid else field.is_null())
+    for path, known in bounds.columns.items():
+        if len(path) == 1:
+            _add_ranges(found, ds.field(path[0]), known, bounds.rows.to_pylist())
+    return [reduce(and_, parts) if parts else true for parts in found], unclear
+
+
+def _add_ranges(
+    found: list[list[Any]], field: Any, known: ColumnBounds, rows: Sequence[int | None]
+) -> None:
+    """Add what the bounds of a column say, each side in the form that Arrow understands."""
+    sides = zip(known.low, known.high, known.nulls.to_pylist(), rows, strict=True)
+    for parts, (low, high, nulls, count) in zip(found, sides, strict=True):
+        if nulls == ALL or (nulls is not None and nulls == count):
+            parts.append(field.is_null())
+            continue
+        for bound, side in ((low, field >= low), (high, field <= high)):
+            if bound.is_valid:
+                parts.append(side if nulls == 0 else side | field.is_null())
+
+
+def _path(store: Store, fragment: Fragment) -> str:
+    """Return where a fragment's primary file is: on the local disk, or as the store knows it."""
+    path = decode_path(fragment.path)
+    try:
+        home, name = locate(store, path)
+    except TxlogError:
+        return path  # Opening it says what is wrong.
+    return home.local_path(name) or path
+
+
+def _filesystem(store: Store, paths: Sequence[str]) -> Any:
+    """Return the file system in which the paths of fragments are."""
+    if all(path.removeprefix(_UNREADABLE).startswith("/") for path in paths):
+        return pafs.LocalFileSystem()
+    return pafs.PyFileSystem(StoreFiles(store))
+
+
+class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]
+    """The files of a store for pyarrow, which only opens them for reading."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFiles) and other.store.root == self.store.root
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def get_type_name(self) -> str:
+        """Return the name of the kind of file system."""
+        return "txlog"
+
+    def normalize_path(self, path: str) -> str:
+        """Return a path as it is."""
+        return path
+
+    def open_input_file(self, path: str) -> Any:
+        """Return a file for random reading."""
+        home, name = locate(self.store, path)
+        file = home.open_input(name)
+        return file if isinstance(file, pa.NativeFile) else pa.PythonFile(file, mode="r")
+
+    open_input_stream = open_input_file
+
+    def get_file_info(self, paths: Sequence[str]) -> list[Any]:
+        """Return the sizes of files."""
+        found = []
+        for path in paths:
+            home, name = locate(self.store, path)
+            found.append(pafs.FileInfo(path, pafs.FileType.File, size=home.info(name).size))
+        return found
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError("the dataset of a table is read-only: use the verbs of the table")
+
+    get_file_info_selector = create_dir = delete_dir = delete_dir_contents = _refuse
+    delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    open_output_stream = open_append_stream = _refuse
+
+
+def _large(field: pa.Field) -> pa.Field:
+    return field.with_type(_large_type(field.type))
+
+
+def _large_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.large_list(_large(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_large(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_large_type(kind.key_type), _large(kind.item_field))
+    return kind
+
+
+def _as_dictionary(field: pa.Field) -> pa.Field:
+    if pa.types.is_dictionary(field.type):
+        return field
+    return field.with_type(pa.dictionary(pa.int32(), field.type))
