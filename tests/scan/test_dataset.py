@@ -30,7 +30,8 @@ def rows(start: int, count: int = 20) -> pa.Table:
             "p": pa.array([f"p {start // 20}" if start else None] * count, pa.string()),
             "t": [None if n % 7 == 0 else f"t{n:03}" for n in numbers],
             "at": pa.array([DAY + timedelta(hours=n) for n in numbers], pa.timestamp("us", "UTC")),
-            "f": [float("nan") if n % 11 == 0 else n / 3 for n in numbers],
+            "f": [n / 3 for n in numbers],
+            "nan": [float("nan") if n % 11 == 0 else n / 3 for n in numbers],
             "d": pa.array([Decimal(n) / 4 for n in numbers], pa.decimal128(10, 2)),
             "st": [{"a": n, "b": [n]} for n in numbers],
             "none": pa.nulls(count, pa.int32()),
@@ -69,6 +70,7 @@ def test_files_that_pyarrow_reads_are_left_to_it(tables: dict[str, txlog.Table])
         ds.Scanner.from_dataset(deleted).to_table()  # Never the deleted rows.
 
 
+# Not of `nan`: pyarrow's own row groups count NaN as within their bounds.
 CONSTANTS: dict[str, list[Any]] = {
     "n": [-1, 0, 19, 20, 33, 59, 99, 100],
     "p": ["p 1", "p 4", "q", ""],
@@ -132,7 +134,7 @@ def test_files_are_left_out_by_the_log(tables: dict[str, txlog.Table]) -> None:
             (pc.field("t") > "t080", 1),
             (pc.field("at") < pa.scalar(DAY, pa.timestamp("us", "UTC")), 0),
             (pc.field("none") == 1, 0),
-            (pc.field("f") > 30.0, 5),  # NaN is within no bounds.
+            (pc.field("nan") > 30.0, 5),  # NaN is within no bounds.
         ):
             assert len(list(dataset.get_fragments(filter=condition))) == files, str(condition)
         pruned = table.to_pyarrow_dataset("n > 70 AND p = 'p 4'")
