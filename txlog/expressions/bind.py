@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
@@ -272,8 +272,9 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     if is_number(kind) and isinstance(value, str):
         value = _number(value, kind, node)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        if primitive_name(kind) == "string":
-            node, kind = _as_number(node, [value])
+        if primitive_name(kind) == "string":  # As in Spark, the text has to be a number.
+            kind = LONG if isinstance(value, int) else DOUBLE
+            node = Cast(node, kind)
         if not is_number(kind):
             raise _clash(kind, value, node)
         if primitive_name(kind) in FLOATS:
@@ -284,12 +285,6 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     except InvalidInputError as error:
         error.field = _label(node)
         raise
-
-
-def _as_number(node: Expression, values: Sequence[Any]) -> tuple[Expression, DataType]:
-    """Return text that is compared with numbers as a number: as in Spark, it has to be one."""
-    kind = LONG if all(isinstance(value, int) for value in values) else DOUBLE
-    return Cast(node, kind), kind
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
@@ -431,12 +426,10 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
     constants = [_typed(value)[0] for value in values]
-    if primitive_name(kind) == "string":
-        given = [constant.value for constant in constants if constant.value is not None]
-        numbers = [value for value in given if isinstance(value, int | float | Decimal)]
-        if numbers and len(numbers) < len(given):
-            raise _clash(kind, numbers[0], node)
-        node, kind = _as_number(node, numbers) if numbers else (node, kind)
+    numbers = [one.value for one in constants if isinstance(one.value, int | float | Decimal)]
+    if numbers and primitive_name(kind) == "string":
+        kind = LONG if all(isinstance(number, int) for number in numbers) else DOUBLE
+        node = Cast(node, kind)
     bound = []
     for typed in constants:
         if typed.value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -17,16 +17,16 @@ from txlog.expressions.tree import (
     Case,
     Cast,
     Column,
-    Comparator,
     Comparison,
     Expression,
+    Filters,
     In,
     IsNull,
     Like,
     Literal,
     Not,
     Or,
-    lit,
+    of_filters,
 )
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
@@ -43,15 +43,8 @@ _NAMES = re.compile(
 _DEEPEST = 200  # Levels of nesting.
 
 
-Filters: TypeAlias = "Sequence[tuple[str, str, Any] | Sequence[tuple[str, str, Any]]]"
-"""Comparisons as pyarrow and deltalake take them: all of a list, or those of one of its lists."""
-
 Where: TypeAlias = "str | Expression | Filters | None"
 """A predicate as callers write it."""
-
-_OPERATORS: dict[str, Comparator] = {
-    "=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
-}  # fmt: skip
 
 
 def as_expression(where: Where) -> Expression | None:
@@ -67,7 +60,7 @@ def as_expression(where: Where) -> Expression | None:
     if where is None or isinstance(where, Expression):
         return where
     if isinstance(where, list | tuple):
-        return _of_filters(where)
+        return of_filters(where)
     if not isinstance(where, str) or not where.strip():
         kind = InvalidInputError if isinstance(where, str) else InvalidTypeError
         raise kind(
@@ -76,46 +69,6 @@ def as_expression(where: Where) -> Expression | None:
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
     return parse_sql(where)
-
-
-def _of_filters(filters: Sequence[Any]) -> Expression | None:
-    """Return the predicate that filters mean; no filter is no predicate."""
-    if not filters:
-        return None
-    if all(isinstance(one, list) for one in filters):
-        groups = [_all_of(group) for group in filters]
-        return groups[0] if len(groups) == 1 else Or(tuple(groups))
-    return _all_of(filters)
-
-
-def _all_of(filters: Sequence[Any]) -> Expression:
-    parts = [_of_filter(one) for one in filters]
-    if not parts:
-        raise _bad_filter("an empty list of filters is true of no row and of all")
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
-
-
-def _of_filter(given: Any) -> Expression:
-    if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], str):
-        raise _bad_filter(f"{given!r} is no filter")
-    name, operator, value = given
-    column = Column((name,))  # A name with dots is looked for as it is.
-    if operator in _OPERATORS:
-        return Comparison(_OPERATORS[operator], column, lit(value))
-    if operator not in ("in", "not in"):
-        raise _bad_filter(f"{operator!r} is none of {', '.join(_OPERATORS)}, in, not in")
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise _bad_filter(f"{operator} needs a list, not {value!r}")
-    found = column.isin(value)
-    return found if operator == "in" else Not(found)
-
-
-def _bad_filter(reason: str) -> InvalidInputError:
-    return InvalidInputError(
-        argument="where",
-        reason=reason,
-        remedy='Pass tuples such as ("a", ">", 1): all of a list are true, or of one of its lists',
-    )
 
 
 def parse_sql(text: str) -> Expression:

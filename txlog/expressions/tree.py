@@ -8,9 +8,9 @@ Meaning is that of Spark SQL: three-valued logic; NaN equals itself and is the g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError
@@ -256,3 +256,51 @@ def lit(value: object) -> Expression:
 
 def _literal(value: object) -> Literal:
     return value if isinstance(value, Literal) else Literal(value)
+
+
+Filters: TypeAlias = "Sequence[tuple[str, str, Any] | Sequence[tuple[str, str, Any]]]"
+"""Comparisons as pyarrow and deltalake take them: all of a list, or those of one of its lists."""
+
+_OPERATORS: dict[str, Comparator] = {
+    "=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
+}  # fmt: skip
+
+
+def of_filters(filters: Sequence[Any]) -> Expression | None:
+    """Return the predicate that filters mean; no filter is no predicate."""
+    if not filters:
+        return None
+    if all(isinstance(one, list) for one in filters):
+        groups = [_all_of(group) for group in filters]
+        return groups[0] if len(groups) == 1 else Or(tuple(groups))
+    return _all_of(filters)
+
+
+def _all_of(filters: Sequence[Any]) -> Expression:
+    parts = [_of_filter(one) for one in filters]
+    if not parts:
+        raise _bad_filter("an empty list of filters is true of no row and of all")
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _of_filter(given: Any) -> Expression:
+    if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], str):
+        raise _bad_filter(f"{given!r} is no filter")
+    name, operator, value = given
+    column = Column((name,))  # A name with dots is looked for as it is.
+    if operator in _OPERATORS:
+        return Comparison(_OPERATORS[operator], column, lit(value))
+    if operator not in ("in", "not in"):
+        raise _bad_filter(f"{operator!r} is none of {', '.join(_OPERATORS)}, in, not in")
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise _bad_filter(f"{operator} needs a list, not {value!r}")
+    found = column.isin(value)
+    return found if operator == "in" else Not(found)
+
+
+def _bad_filter(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument="where",
+        reason=reason,
+        remedy='Pass tuples such as ("a", ">", 1): all of a list are true, or of one of its lists',
+    )
