@@ -129,11 +129,11 @@ def test_all_lacking_reader_features_are_named_at_once() -> None:
 
 
 def test_unknown_writer_features_block_writes_and_not_reads() -> None:
-    protocol = listing("zebra", "checkpointProtection", "appendOnly")
+    protocol = listing("zebra", "icebergWriterCompatV1", "appendOnly")
     require_readable(protocol, metadata(), path="t")
     with pytest.raises(UnsupportedFeatureError) as caught:
         require_writable(protocol, metadata(), LONG, path="t")
-    assert caught.value.features == ("checkpointProtection", "zebra")
+    assert caught.value.features == ("icebergWriterCompatV1", "zebra")
 
 
 @pytest.mark.parametrize("reader", [0, -1, 4, 99])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.output import print_outcome
+from txlog.cli.output import print_outcome, print_text
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast
@@ -98,3 +98,56 @@ def _type(text: str) -> DataType:
     if not isinstance(cast, Cast):
         raise typer.BadParameter(f"{text!r} is no type of SQL, such as BIGINT or DECIMAL(10,2)")
     return cast.type
+
+
+Dry = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
+
+
+@alter.command("add-feature")
+def add_feature(
+    table: Where,
+    features: Annotated[list[str], typer.Argument(help="As the protocol names them.")],
+    dry_run: Dry = False,
+    json: Json = False,
+) -> None:
+    """Add table features: engines without them can no longer read, or write, the table."""
+    change = Table(table).alter
+    if dry_run:
+        print_text(str(change.protocol_change(add=features)))
+    else:
+        print_outcome(change.add_features(*features), json)
+
+
+@alter.command("drop-feature")
+def drop_feature(
+    table: Where,
+    feature: Annotated[str, typer.Argument(help="As the protocol names it.")],
+    truncate_history: Annotated[
+        bool, typer.Option("--truncate-history", help="Delete the log of all older versions.")
+    ] = False,
+    dry_run: Dry = False,
+    json: Json = False,
+) -> None:
+    """Drop a table feature, and what the table has of it."""
+    change = Table(table).alter
+    if dry_run:
+        found = change.protocol_change(drop=feature, truncate_history=truncate_history)
+        print_text(str(found))
+    else:
+        print_outcome(change.drop_feature(feature, truncate_history), json)
+
+
+@alter.command("upgrade")
+def upgrade_protocol(
+    table: Where,
+    reader: Annotated[int, typer.Option(help="The version that readers must know.")],
+    writer: Annotated[int, typer.Option(help="The version that writers must know.")],
+    dry_run: Dry = False,
+    json: Json = False,
+) -> None:
+    """Raise the versions of the protocol."""
+    change = Table(table).alter
+    if dry_run:
+        print_text(str(change.protocol_change(upgrade=(reader, writer))))
+    else:
+        print_outcome(change.upgrade_protocol(reader, writer), json)

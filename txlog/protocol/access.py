@@ -18,12 +18,11 @@ from txlog.schema.types import (
     DataType,
     MapType,
     PrimitiveType,
-    StructField,
     StructType,
 )
 
-_READERS = (1, 2, 3)
-_WRITERS = (1, 2, 3, 4, 5, 6, 7)
+READERS = (1, 2, 3)
+WRITERS = (1, 2, 3, 4, 5, 6, 7)
 
 
 def features_of(protocol: Protocol) -> frozenset[str]:
@@ -62,6 +61,7 @@ def mapping_mode(protocol: Protocol, properties: Properties) -> str:
     return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
 
 
+PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 VECTORS_ON_USE = "txlog.deletionVectors"
 
@@ -112,7 +112,7 @@ def require_readable(
         The versions and feature lists contradict each other.
     """
     version = protocol.min_reader_version
-    if version not in _READERS:
+    if version not in READERS:
         raise UnsupportedFeatureError(
             path=path,
             features=(f"reader version {version}",),
@@ -174,7 +174,7 @@ def require_writable(
         makes use of one that it can only leave alone.
     """
     require_readable(protocol, metadata, path=path)
-    if protocol.min_writer_version not in _WRITERS:
+    if protocol.min_writer_version not in WRITERS:
         raise UnsupportedFeatureError(
             path=path,
             features=(f"writer version {protocol.min_writer_version}",),
@@ -260,6 +260,26 @@ def upgraded(protocol: Protocol, names: Iterable[str]) -> Protocol:
     return protocol.model_copy(update={"min_writer_version": version})
 
 
+def lowest_protocol(names: Iterable[str]) -> Protocol:
+    """Return the lowest protocol with certain features, and no others: by versions if some do."""
+    features = frozenset(names)
+    for reader, writer in _LEGACY:
+        if _implied(reader, writer) == features:
+            return Protocol(min_reader_version=reader, min_writer_version=writer)
+    readers = sorted(
+        name for name in features if name in FEATURES and FEATURES[name].kind == "reader-writer"
+    )
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=readers or None,
+        writer_features=sorted(features),
+    )
+
+
+_LEGACY = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6))  # Versions that imply all features.
+
+
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:
     """Return the lowest protocol for a new table of this schema and these properties.
 
@@ -293,7 +313,7 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
     readers, writers = set[str](), set[str]()
     if properties.get("delta.enableDeletionVectors"):
         readers.add("deletionVectors")
-    if any(kind == PrimitiveType("timestamp_ntz") for kind in _types(schema.fields)):
+    if any(kind == PrimitiveType("timestamp_ntz") for kind in types_in(schema)):
         readers.add("timestampNtz")
     if properties.get("delta.columnMapping.mode") != "none":
         readers.add("columnMapping")
@@ -380,7 +400,7 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}
-    if PrimitiveType("variant") in _types(schema.fields):
+    if PrimitiveType("variant") in types_in(schema):
         active.add("variantType")
     if active:
         names = ", ".join(sorted(active))
@@ -391,8 +411,9 @@ def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
         )
 
 
-def _types(fields: Iterable[StructField]) -> Iterator[DataType]:
-    waiting: list[Any] = [field.type for field in fields]
+def types_in(schema: StructType) -> Iterator[DataType]:
+    """Yield the types of all columns, and of what is in them."""
+    waiting: list[Any] = [field.type for field in schema.fields]
     while waiting:
         kind = waiting.pop()
         yield kind

@@ -51,7 +51,7 @@ _ROWS = (
     Feature("icebergWriterCompatV1", "writer", "no"),
     Feature("icebergWriterCompatV3", "writer", "no"),
     Feature("materializePartitionColumns", "writer", "no"),
-    Feature("checkpointProtection", "writer", "no"),
+    Feature("checkpointProtection", "writer", "yes"),
     Feature("variantType", "reader-writer", "no"),
     Feature("variantType-preview", "reader-writer", "no"),
     Feature("variantShredding", "reader-writer", "no"),
@@ -66,6 +66,11 @@ FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 # Features that a feature needs.
 REQUIRES: dict[str, tuple[str, ...]] = {
     "rowTracking": ("domainMetadata",),
+    "clustering": ("domainMetadata",),
+    "icebergCompatV1": ("columnMapping",),
+    "icebergCompatV2": ("columnMapping",),
+    "variantShredding": ("variantType",),
+    "variantShredding-preview": ("variantType-preview",),
     "txlog.fragments": ("deletionVectors",),
 }
 
@@ -79,5 +84,9 @@ ACTIVATION = {
     "columnMapping": "delta.columnMapping.mode",
     "deletionVectors": "delta.enableDeletionVectors",
     "inCommitTimestamp": "delta.enableInCommitTimestamps",
+    "icebergCompatV1": "delta.enableIcebergCompatV1",
+    "icebergCompatV2": "delta.enableIcebergCompatV2",
     "rowTracking": "delta.enableRowTracking",
+    "typeWidening": "delta.enableTypeWidening",
+    "variantShredding": "delta.enableVariantShredding",
 }

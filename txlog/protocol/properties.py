@@ -134,6 +134,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.enableInCommitTimestamps": (_flag, False),
     "delta.enableRowTracking": (_flag, False),
     "delta.enableTypeWidening": (_flag, False),
+    "delta.enableVariantShredding": (_flag, False),
     "delta.inCommitTimestampEnablementTimestamp": (int, None),
     "delta.inCommitTimestampEnablementVersion": (int, None),
     "delta.logRetentionDuration": (_interval_ms, 30 * 86_400_000),

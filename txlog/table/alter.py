@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.table.protocol import AlterProtocol
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -13,14 +15,10 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
     from txlog.schema.types import DataType
-    from txlog.table.handle import Handle
 
 
-class TableAlter:
+class TableAlter(AlterProtocol):
     """Commits that change which columns or features a table has."""
-
-    def __init__(self, table: Handle) -> None:
-        self._table = table
 
     def add_columns(
         self,
@@ -381,22 +379,3 @@ class TableAlter:
 
         operation = ChangeColumn(self._table._context, column, **changes)
         return self._table._run(operation, txn, user_metadata)
-
-    def add_features(
-        self,
-        *features: str,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Outcome:
-        """List table features in the protocol, in one commit; engines without them are shut out.
-
-        `txlog.fragments` also gives every fragment a durable id, and brings `deletionVectors`.
-
-        Raises
-        ------
-        InvalidInputError
-            txlog cannot write tables with one of them.
-        """
-        from txlog.verbs.features import AddFeatures
-
-        return self._table._run(AddFeatures(self._table._context, features), txn, user_metadata)

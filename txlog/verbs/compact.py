@@ -206,7 +206,7 @@ class Compact(Operation):
         wanted = limits(options, *self._asked)
         groups = choose_groups(plan.fragments, wanted)
         replaced: list[Fragment] = []
-        for group, adds in _rewrite_all(self.context, plan_rewrite(base, options), groups):
+        for group, adds in rewrite_all(self.context, plan_rewrite(base, options), groups):
             if len(adds) >= len(group) and not any(map(wanted.is_worn, group)):
                 discard_files(self.context.store, adds)  # They are packed better than we can.
                 continue
@@ -237,7 +237,7 @@ class Compact(Operation):
         self._written.clear()
 
 
-def _rewrite_all(
+def rewrite_all(
     context: Context, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
 ) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
     """Rewrite each group; if one fails, nothing of the others is left either."""

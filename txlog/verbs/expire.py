@@ -31,7 +31,7 @@ from txlog.errors import (
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
-from txlog.protocol.access import require_readable
+from txlog.protocol.access import PROTECTED, require_readable
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_log, load_snapshot, refresh
 from txlog.snapshot.references import Pin, pins_of
@@ -43,7 +43,6 @@ from txlog.verbs.trash import DECISIONS, delete_files
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _SIDECARS = log_path("_sidecars")
-_PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 _ORDER = ("commit", "checksum", "compaction", "checkpoint")  # Commits go before checkpoints.
 
 
@@ -96,6 +95,15 @@ def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run
     return pa.concat_tables([decided, table_of_rows(sidecars, DECISIONS)]).sort_by("file")
 
 
+def truncate(context: Context, version: int) -> None:
+    """Delete all of the log that is older than a checkpoint; errors as for `expire`."""
+    store = context.store
+    plan = plan_expiry(list_log(store), last_kept=version, hinted=version, pins=())
+    _require_rebuildable(store, plan)
+    for kind in _ORDER:
+        delete_files(context, [file.path for file in plan.gone if file.kind == kind])
+
+
 def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
     """Return the moment from which on every latest version is kept."""
     if hours is None:
@@ -122,7 +130,7 @@ def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:
 
 def _protected_before(snapshot: Snapshot) -> int:
     """Return before which version the log goes as a whole, or not at all (checkpointProtection)."""
-    text = snapshot.metadata.configuration.get(_PROTECTED) or "0"
+    text = snapshot.metadata.configuration.get(PROTECTED) or "0"
     return int(text) if text.isdecimal() else snapshot.version + 1  # Nobody knows: all of it.
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
+from txlog.actions.table import Protocol
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -15,13 +17,139 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FEATURE
-from txlog.protocol.access import features_of, with_features
+from txlog.protocol.access import (
+    READERS,
+    WRITERS,
+    features_of,
+    merged_protocol,
+    require_writable,
+    with_features,
+)
+from txlog.protocol.features import FEATURES
 from txlog.scan.files import files_at
 from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+
+
+@dataclass(frozen=True)
+class ProtocolChange:
+    """What a change of the protocol would do: who can read and write the table then, and who not.
+
+    `versions_lost`: older versions that can no longer be opened.
+    """
+
+    before: Protocol
+    after: Protocol
+    features_added: tuple[str, ...] = ()
+    features_dropped: tuple[str, ...] = ()
+    files_rewritten: int = 0
+    bytes_rewritten: int = 0
+    versions_lost: int = 0
+
+    @classmethod
+    def between(
+        cls, before: Protocol, after: Protocol, *, versions_lost: int = 0
+    ) -> ProtocolChange:
+        """Return what the change from one protocol to another one does."""
+        then, now = features_of(before), features_of(after)
+        return cls(
+            before,
+            after,
+            tuple(sorted(now - then)),
+            tuple(sorted(then - now)),
+            versions_lost=versions_lost,
+        )
+
+    @property
+    def readers_need(self) -> tuple[str, ...]:
+        """The features that engines must have from now on to read the table, and did not before."""
+        return tuple(n for n in self.features_added if FEATURES[n].kind == "reader-writer")
+
+    def __str__(self) -> str:
+        lines = [f"{_versions(self.before)} becomes {_versions(self.after)}"]
+        if self.readers_need:
+            lines.append(f"to read it, engines need {', '.join(self.readers_need)} from now on")
+        if self.features_added:
+            lines.append(f"to write it, they need {', '.join(self.features_added)}")
+        if self.features_dropped:
+            lines.append(f"they no longer need {', '.join(self.features_dropped)}")
+        if self.files_rewritten:
+            lines.append(
+                f"{self.files_rewritten} files ({self.bytes_rewritten} bytes) are rewritten"
+            )
+        if self.versions_lost:
+            lines.append(f"{self.versions_lost} older versions can no longer be opened")
+        return "; ".join(lines)
+
+
+def _versions(protocol: Protocol) -> str:
+    return f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"
+
+
+class UpgradeProtocol(Operation):
+    """Raise the versions of a table's protocol; nothing is dropped."""
+
+    name = "UPGRADE PROTOCOL"
+
+    def __init__(self, context: Context, reader: int, writer: int) -> None:
+        super().__init__(context)
+        for argument, value, known in (("reader", reader, READERS), ("writer", writer, WRITERS)):
+            if type(value) is not int or value not in known:
+                raise InvalidInputError(
+                    argument=argument,
+                    reason=f"{value!r} is no version of the protocol",
+                    remedy=f"Choose from {', '.join(map(str, known))}",
+                )
+        if (reader == 3 and writer != 7) or (reader == 2 and writer < 5):
+            raise InvalidInputError(
+                argument="writer",
+                reason=f"reader version {reader} does not go with writer version {writer}",
+                remedy="Use writer version 7" if reader == 3 else "Use writer version 5 or higher",
+            )
+        self._wanted = reader, writer
+
+    def change_of(self, base: Snapshot) -> ProtocolChange:
+        """Return what the upgrade would do, without doing it; errors as for `intent`."""
+        reader, writer = self._wanted
+        now = base.protocol
+        if reader < now.min_reader_version or writer < now.min_writer_version:
+            raise InvalidInputError(
+                argument="reader" if reader < now.min_reader_version else "writer",
+                reason=f"the table has {_versions(now)}: versions are not lowered",
+                remedy="Drop the features that need them with alter.drop_feature",
+            )
+        wanted = Protocol(
+            min_reader_version=reader,
+            min_writer_version=writer,
+            reader_features=[] if reader == 3 else None,
+            writer_features=[] if writer == 7 else None,
+        )
+        return ProtocolChange.between(now, merged_protocol(now, wanted))
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the protocol with the versions; None if it has them already.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has higher versions.
+        UnsupportedFeatureError
+            txlog could not write the table then.
+        """
+        change = self.change_of(base)
+        if change.after == base.protocol:
+            return None
+        require_writable(change.after, base.metadata, base.schema, path=base.root)
+        return Intent(
+            operation=self.name,
+            kind="protocol",
+            read_version=base.version,
+            protocol=change.after,
+            parameters={"newProtocol": _versions(change.after)},
+        )
 
 
 class AddFeatures(Operation):
@@ -41,6 +169,10 @@ class AddFeatures(Operation):
                 remedy='Write add_features("txlog.fragments")',
             )
         self._names = tuple(names)
+
+    def change_of(self, base: Snapshot) -> ProtocolChange:
+        """Return what adding the features would do, without doing it; errors as for `intent`."""
+        return ProtocolChange.between(base.protocol, with_features(base.protocol, self._names))
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the protocol with the features.

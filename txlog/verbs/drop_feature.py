@@ -1,0 +1,380 @@
+"""Dropping table features: what a table has of them goes, then the protocol no longer lists them.
+
+Rules: spec/commit.md, CON-23 and CON-24; the Delta protocol, "Checkpoint Protection".
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.actions.columns import empty_rows
+from txlog.actions.file import Add
+from txlog.actions.table import DomainMetadata, Metadata
+from txlog.arrow import pc
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
+from txlog.commit.operation import Operation
+from txlog.data_files.column_files import DROPPED, dropped_columns
+from txlog.data_files.deletions import adds_of, removes_of
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.rewrite import plan_rewrite
+from txlog.data_files.write import discard_files
+from txlog.errors import InvalidInputError, TxlogError, TxlogWarning, UnsupportedFeatureError
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.ids import ROW_ID_COLUMN, ROW_TRACKING_DOMAIN, ROW_VERSION_COLUMN
+from txlog.protocol.access import (
+    DELETION_VECTORS,
+    PROTECTED,
+    VECTORS_ON_USE,
+    features_of,
+    lowest_protocol,
+    types_in,
+)
+from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES
+from txlog.scan.files import files_at
+from txlog.scan.plan import plan_scan
+from txlog.schema.json import schema_json
+from txlog.schema.types import (
+    CURRENT_DEFAULT,
+    GENERATION,
+    TYPE_CHANGES,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.references import pins_of
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.compact import rewrite_all
+from txlog.verbs.expire import truncate
+from txlog.verbs.features import ProtocolChange
+
+PROTECTION = "checkpointProtection"
+CLUSTERING = "delta.clustering"
+
+# Properties that go with a feature, beside the one that enables it.
+_PROPERTIES = {
+    "deletionVectors": (VECTORS_ON_USE,),
+    "rowTracking": (ROW_ID_COLUMN, ROW_VERSION_COLUMN, "delta.rowTrackingSuspended"),
+    "inCommitTimestamp": (
+        "delta.inCommitTimestampEnablementTimestamp",
+        "delta.inCommitTimestampEnablementVersion",
+    ),
+    "columnMapping": ("delta.columnMapping.maxColumnId",),
+    "v2Checkpoint": ("delta.checkpointPolicy",),
+    "txlog.fragments": ("txlog.deletionFormat", DROPPED),
+    PROTECTION: (PROTECTED,),
+}
+# Types of columns that need a feature, and metadata of columns that does.
+_TYPES = {
+    "timestampNtz": ("timestamp_ntz",),
+    "timestampNanos": ("timestamp_nanos", "timestamp_nanos_ntz"),
+    "variantType": ("variant",),
+}
+_OF_FIELDS = {
+    "invariants": "delta.invariants",
+    "generatedColumns": GENERATION,
+    "identityColumns": "delta.identity.step",
+    "allowColumnDefaults": CURRENT_DEFAULT,
+}
+# Readers know these, but nothing in the log of older versions is such as others misread.
+_TRACELESS = frozenset({"vacuumProtocolCheck"})
+
+
+@dataclass(frozen=True)
+class _Cleaned:
+    """What is left of a table without a feature."""
+
+    metadata: Metadata
+    domains: tuple[DomainMetadata, ...] = ()
+    rewritten: Callable[[Fragment], bool] | None = None  # Whose files are written again.
+    without_ids: bool = False  # All files are logged again, without ids of rows.
+
+
+class DropFeature(Operation):
+    """Drop one feature, and what the table has of it, in one commit."""
+
+    name = "DROP FEATURE"
+    deadline_s = 3600.0
+
+    def __init__(self, context: Context, feature: str, *, truncate_history: bool = False) -> None:
+        super().__init__(context)
+        self._feature = feature
+        self._truncates = truncate_history
+        self._written: list[Add] = []
+
+    def intent(self, base: Snapshot) -> Intent:
+        """Return what leaves nothing of the feature; errors as for `change_of`."""
+        cleaned, change = self._decided(base)
+        rows, adds, gone = empty_rows(), list[Add](), 0
+        if cleaned.rewritten is not None or cleaned.without_ids:
+            live = load_files(self.context.store, base).live
+            rows = live.slice(0, 0)
+            if cleaned.rewritten is not None:
+                rows = self._rewrite(base, live, cleaned.rewritten)
+                adds, gone = self._written, rows.num_rows
+            if cleaned.without_ids:
+                has = live.filter(pc.is_valid(live["base_row_id"]))
+                bare = {"base_row_id": None, "default_row_commit_version": None}
+                adds = [a.model_copy(update={**bare, "data_change": False}) for a in adds_of(has)]
+        same = cleaned.metadata == base.metadata
+        return Intent(
+            operation=self.name,
+            kind="overwrite",  # Whatever others wrote meanwhile may have used the feature.
+            read_version=base.version,
+            removes=tuple(removes_of(rows, self.context.effects.now_ms(), data_change=False)),
+            adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
+            protocol=change.after,
+            metadata=None if same else cleaned.metadata,
+            domains=cleaned.domains,
+            reads=Reads(everything=True),
+            parameters={"featureName": self._feature, "truncateHistory": self._truncates},
+            metrics={"numRemovedFiles": gone, "numAddedFiles": len(self._written)},
+        )
+
+    def change_of(self, base: Snapshot) -> ProtocolChange:
+        """Return what dropping the feature would do, without doing it.
+
+        Raises
+        ------
+        InvalidInputError
+            The table does not have the feature.
+        UnsupportedFeatureError
+            Something in the table still needs it, or another feature does.
+        """
+        cleaned, change = self._decided(base)
+        if cleaned.rewritten is None:
+            return change
+        live = load_files(self.context.store, base).live
+        chosen = [f for f in plan_scan(base, live, columns=[]).fragments if cleaned.rewritten(f)]
+        size = sum(file.size for fragment in chosen for file in fragment.files)
+        return replace(change, files_rewritten=len(chosen), bytes_rewritten=size)
+
+    def _decided(self, base: Snapshot) -> tuple[_Cleaned, ProtocolChange]:
+        feature = self._feature
+        held = features_of(base.protocol)
+        _require_droppable(base, feature, held)
+        cleaned = _cleaned(base, feature)
+        left, metadata = held - {feature}, cleaned.metadata
+        protects = _leaves_traces(feature) and not self._truncates
+        if feature == PROTECTION and not self._truncates:
+            raise UnsupportedFeatureError(
+                path=base.root,
+                features=(feature,),
+                reason="older versions have features that were dropped since, and readers without "
+                "them must not begin there",
+                remedy="Pass truncate_history=True, which deletes the log of all older versions",
+            )
+        if self._truncates:
+            _require_no_older_pins(base)
+            left -= {PROTECTION}
+            metadata = _without(metadata, (PROTECTED,))
+        elif protects:
+            left |= {PROTECTION}
+            configuration = {**metadata.configuration, PROTECTED: str(base.version + 1)}
+            metadata = metadata.model_copy(update={"configuration": configuration})
+        after = lowest_protocol(left)
+        change = ProtocolChange.between(
+            base.protocol, after, versions_lost=base.version + 1 if self._truncates else 0
+        )
+        return replace(cleaned, metadata=metadata), change
+
+    def _rewrite(
+        self, base: Snapshot, live: pa.Table, wanted: Callable[[Fragment], bool]
+    ) -> pa.Table:
+        """Write the rows of fragments again, and return the rows of their files."""
+        chosen = [one for one in plan_scan(base, live, columns=[]).fragments if wanted(one)]
+        plan = plan_rewrite(base, WriteOptions())
+        for _, adds in rewrite_all(self.context, plan, [(one,) for one in chosen]):
+            self._written.extend(adds)
+        return files_at(live, (file.path for one in chosen for file in one.files))
+
+    def discard(self) -> None:
+        """Delete the files of the last attempt."""
+        discard_files(self.context.store, self._written)
+        self._written.clear()
+
+    def finish(self, after: Snapshot) -> None:
+        """Write the checkpoint that readers without the feature begin at; drop what is before it.
+
+        The commit has landed, so a failure is a warning.
+        """
+        if not self._truncates and not _leaves_traces(self._feature):
+            return
+        from txlog.verbs.checkpoint import checkpoint
+
+        try:
+            checkpoint(self.context, after)
+            if self._truncates:
+                truncate(self.context, after.version)
+        except TxlogError as error:
+            warnings.warn(
+                f"{self._feature} is dropped in version {after.version}, but readers without it "
+                f"need a checkpoint of that version, which failed: {error}. Call "
+                "maintenance.checkpoint()",
+                TxlogWarning,
+                stacklevel=4,
+            )
+
+
+def _leaves_traces(feature: str) -> bool:
+    """Return whether readers without a feature may misread older parts of the log."""
+    return FEATURES[feature].kind == "reader-writer" and feature not in _TRACELESS
+
+
+def _require_droppable(base: Snapshot, feature: str, held: Iterable[str]) -> None:
+    if feature not in held:
+        raise InvalidInputError(
+            argument="feature",
+            field=feature,
+            reason=f"the table does not have the feature {feature}",
+            remedy=f"Choose from {', '.join(sorted(held))}" if held else "It has none",
+        )
+    users = sorted(name for name in held if feature in REQUIRES.get(name, ()))
+    if users or feature in CATALOG_MANAGED:
+        who = ", ".join(users) or "its catalog"
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(feature,),
+            reason=f"{who} needs the feature {feature}",
+            remedy=f"Drop {who} first" if users else "Ask the catalog to give the table up",
+        )
+
+
+def _require_no_older_pins(base: Snapshot) -> None:
+    older = sorted(pin.name for pin in pins_of(base).values())
+    if older:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(PROTECTION,),
+            reason=f"older versions are pinned, as {', '.join(older)}, and would be lost",
+            remedy="Delete the pins with Table.pins.delete, or leave out truncate_history",
+        )
+
+
+def _without(metadata: Metadata, names: Iterable[str]) -> Metadata:
+    gone = set(names)
+    configuration = {k: text for k, text in metadata.configuration.items() if k not in gone}
+    return metadata.model_copy(update={"configuration": configuration})
+
+
+def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
+    """Return what is left of a table without a feature. Pure, but for footers that tell types.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Columns, constraints or domains still need it.
+    """
+    plain = feature.removesuffix("-preview")
+    _require_unused(base, plain)
+    enabling = [ACTIVATION[plain]] if plain in ACTIVATION else []
+    metadata = _without(base.metadata, [*enabling, *_PROPERTIES.get(plain, ())])
+    has_variants = PrimitiveType("variant") in types_in(base.schema)
+    match plain:
+        case "deletionVectors":
+            return _Cleaned(metadata, rewritten=lambda one: one.deletion is not None)
+        case "rowTracking":
+            return _Cleaned(metadata, _ended(base, ROW_TRACKING_DOMAIN), without_ids=True)
+        case "clustering":
+            return _Cleaned(metadata, _ended(base, CLUSTERING))
+        case "typeWidening" if TYPE_CHANGES in str(base.metadata.schema_string):
+            schema = StructType(tuple(map(_settled, base.schema.fields)))
+            update = {"schema_string": schema_json(schema)}
+            return _Cleaned(metadata.model_copy(update=update), rewritten=_every)
+        case "variantShredding" if has_variants:
+            return _Cleaned(metadata, rewritten=_every)
+        case "txlog.fragments":
+            every = bool(dropped_columns(base.metadata))
+            if base.deletion_format == "lance":  # Its deletes go on as vectors of Delta's form.
+                configuration = {**metadata.configuration, DELETION_VECTORS: "true"}
+                metadata = metadata.model_copy(update={"configuration": configuration})
+            return _Cleaned(metadata, rewritten=lambda one: every or _is_of_fragments(one))
+    return _Cleaned(metadata)
+
+
+def _every(_: Fragment) -> bool:
+    return True
+
+
+def _is_of_fragments(fragment: Fragment) -> bool:
+    found = fragment.deletion
+    lance = found is not None and found.descriptor.storage_type == "lance"
+    return len(fragment.files) > 1 or lance
+
+
+def _require_unused(base: Snapshot, feature: str) -> None:
+    schema, reason = base.schema, ""
+    kinds = {PrimitiveType(name) for name in _TYPES.get(feature, ())}
+    typed = [f.name for f in schema.fields if kinds & set(types_in(StructType((f,))))]
+    marked = [f.name for f in schema.fields if _OF_FIELDS.get(feature, " ") in _metadata_of(f)]
+    domains = sorted(
+        name
+        for name, domain in base.controls.domains.items()
+        if not domain.removed and name != ROW_TRACKING_DOMAIN
+    )
+    constraints = [n for n in base.metadata.configuration if n.startswith("delta.constraints.")]
+    if typed or marked:
+        reason = f"columns need it: {', '.join([*typed, *marked])}"
+    elif feature == "checkConstraints" and constraints:
+        names = ", ".join(name.removeprefix("delta.constraints.") for name in constraints)
+        reason = f"the table has constraints: {names}"
+    elif feature == "columnMapping" and base.mapping_mode != "none":
+        reason = f"names of columns in files are mapped (by {base.mapping_mode})"
+    elif feature == "domainMetadata" and domains:
+        reason = f"the table has domains: {', '.join(domains)}"
+    if reason:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(feature,),
+            reason=f"{feature} cannot be dropped: {reason}",
+            remedy="Drop or change these first",
+        )
+
+
+def _metadata_of(field: StructField) -> set[str]:
+    """Return the names in the metadata of a column and its nested fields."""
+    found = set(field.metadata)
+    waiting: list[Any] = [field.type]
+    while waiting:
+        match waiting.pop():
+            case StructType(inner):
+                found.update(*(one.metadata for one in inner))
+                waiting.extend(one.type for one in inner)
+            case ArrayType(element):
+                waiting.append(element)
+            case MapType(key, value):
+                waiting.extend((key, value))
+    return found
+
+
+def _settled(field: StructField) -> StructField:
+    """Return a column that does not tell how its type was widened."""
+    metadata = {name: value for name, value in field.metadata.items() if name != TYPE_CHANGES}
+    return replace(field, type=_settled_type(field.type), metadata=metadata)
+
+
+def _settled_type(kind: DataType) -> DataType:
+    match kind:
+        case StructType(fields):
+            return StructType(tuple(map(_settled, fields)))
+        case ArrayType(element):
+            return replace(kind, element=_settled_type(element))
+        case MapType(key, value):
+            return replace(kind, key=_settled_type(key), value=_settled_type(value))
+    return kind
+
+
+def _ended(base: Snapshot, name: str) -> tuple[DomainMetadata, ...]:
+    held = base.controls.domains.get(name)
+    if held is None or held.removed:
+        return ()
+    return (held.model_copy(update={"removed": True}),)
