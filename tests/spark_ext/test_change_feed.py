@@ -17,8 +17,8 @@ from txlog.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from txlog.spark_ext.changes import ChangesReader
 from txlog.spark_ext.options import Options
+from txlog.spark_ext.reader import ChangesReader
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.tasks import ChangesPartition
 

@@ -93,10 +93,10 @@ def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
 
     def work(spark: "SparkSession", path: str, lists: str) -> Any:
         import txlog.spark_ext
-        from txlog.spark_ext.native import manifest
+        from txlog.spark_ext.native import frame as native_frame
 
-        own = manifest._temporary
-        del manifest._temporary  # The server need see no folder but that of the lists.
+        own = native_frame._temporary
+        del native_frame._temporary  # The server need see no folder but that of the lists.
         spark.conf.set("spark.txlog.manifests", lists)
         frame = txlog.spark_ext.read(spark, path)
         chosen = txlog.spark_ext.read(
@@ -106,7 +106,7 @@ def test_native_reads(remote: "Callable[..., Any]", tmp_path: Path) -> None:
         table.delete("pmod(x, 7) = 3")
         left = table.toDF().count()
         spark.conf.unset("spark.txlog.manifests")
-        manifest._temporary = own
+        native_frame._temporary = own
         return frame.toArrow(), frame.count(), chosen.toArrow(), left
 
     data = pa.table({"x": range(60), "part": ["a", "b/c", None] * 20})

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from txlog.actions.columns import empty_rows, flat
 from txlog.actions.table import Metadata, Protocol
-from txlog.arrow import arrow_scalar, pc
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
@@ -26,6 +27,7 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.snapshot import Snapshot
 
+_MOST = 2**63 - 1
 _SYSTEM = "delta."
 # Counts the columns that a mapped table ever had: no column comes without it.
 _COLUMN_COUNT = "delta.columnMapping.maxColumnId"
@@ -219,15 +221,19 @@ def _has_grown(files: pa.Table, keys: pa.Array, primary: pa.Array) -> pa.Array:
     """
     counts = pc.fill_null(pc.struct_field(flat(files["deletion_vector"]), "cardinality"), 0)
     adds = flat(files["is_add"])
-    rows = pa.table({"key": keys, "deleted": counts})
-    before = rows.filter(pc.and_not(primary, adds)).group_by("key").aggregate([("deleted", "max")])
-    if before.num_rows == 0:
+    removed = numpy_array(pc.and_not(primary, adds))
+    if not removed.any():
         return pa.repeat(arrow_scalar(False), len(keys))
-    after = rows.filter(pc.and_(primary, adds)).group_by("key").aggregate([("deleted", "min")])
-    at = pc.index_in(after["key"], value_set=before["key"])
-    grew = pc.greater(after["deleted_min"], before["deleted_max"].take(at))
-    grown = after["key"].filter(pc.fill_null(grew, False))
-    return pc.and_(primary, pc.is_in(keys, value_set=flat(grown)))
+    added = numpy_array(pc.and_(primary, adds))
+    coded = pc.dictionary_encode(keys)
+    codes, deleted = numpy_array(coded.indices), numpy_array(counts)
+    # The most rows deleted before, and the fewest after; `group_by` would load pandas.
+    before, after = np.full(len(coded.dictionary), _MOST), np.full(len(coded.dictionary), -1)
+    before[codes[removed]] = -1
+    np.maximum.at(before, codes[removed], deleted[removed])
+    after[codes[added]] = _MOST
+    np.minimum.at(after, codes[added], deleted[added])
+    return pc.and_(primary, arrow_array((after > before)[codes]))
 
 
 def _names_listed(lists: pa.Array) -> frozenset[str] | None:

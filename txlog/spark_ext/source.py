@@ -95,7 +95,7 @@ class TxlogDataSource(DataSource):
         """Return the schema of changes: of a stream, the options name no last version."""
         from txlog.changes.changes import feed_read_plan
         from txlog.snapshot.time_travel import snapshot_at
-        from txlog.spark_ext.changes import feed_of
+        from txlog.spark_ext.reader import feed_of
 
         options = self._options
         last = snapshot_at(options.store())
@@ -109,7 +109,7 @@ class TxlogDataSource(DataSource):
 
         options = self._options
         if options.reads_changes:
-            from txlog.spark_ext.changes import ChangesReader
+            from txlog.spark_ext.reader import ChangesReader
 
             where = as_expression(options.text("where"))
             return ChangesReader(options, schema, where, options.max_partition_bytes)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import pc
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import tag_texts, tagged_ids
@@ -41,13 +42,9 @@ class FileUnits:
         columns = self.rows.columns
         if not columns.rows.num_rows:
             return own
-        sums = (
-            pa.table({"at": columns.owners, "size": flat(columns.rows["size"])})
-            .group_by("at")
-            .aggregate([("size", "sum")])
-        )
-        place = pc.index_in(pa.arange(0, len(own)), value_set=flat(sums["at"]))
-        return pc.add(own, pc.fill_null(flat(sums["size_sum"]).take(place), 0))
+        sums = np.zeros(len(own), np.int64)  # `group_by` would load pandas.
+        np.add.at(sums, numpy_array(columns.owners), numpy_array(flat(columns.rows["size"])))
+        return pc.add(own, arrow_array(sums))
 
     def between(self, first: int, stop: int | None) -> FragmentRows:
         """Return the units from one place up to another."""
