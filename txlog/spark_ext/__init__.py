@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txlog.spark_ext.native import read
     from txlog.spark_ext.sessions import ensure_java, register, session
     from txlog.spark_ext.source import TxlogDataSource
+    from txlog.spark_ext.statements import sql
     from txlog.spark_ext.write_frame import write
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "read",
     "register",
     "session",
+    "sql",
     "table",
     "table_location",
     "write",
@@ -55,6 +57,7 @@ _HOMES = {
     "read": "native",
     "register": "sessions",
     "session": "sessions",
+    "sql": "statements",
     "table": "merge",
     "table_location": "catalog",
     "write": "write_frame",

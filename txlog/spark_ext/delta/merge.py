@@ -102,8 +102,11 @@ class DeltaMergeBuilder:
         self, kind: Kind, action: Action, condition: Any, updates: Values | None = None
     ) -> DeltaMergeBuilder:
         predicate = expression_in(condition, "condition")
+        return self._with_clause(Clause(kind, action, predicate, updates))
+
+    def _with_clause(self, clause: Clause) -> DeltaMergeBuilder:
         changed = copy(self)
-        changed._clauses = (*self._clauses, Clause(kind, action, predicate, updates))
+        changed._clauses = (*self._clauses, clause)
         return changed
 
     def execute(self, *, txn: AppVersion | None = None) -> DataFrame:

@@ -251,14 +251,13 @@ class DeltaTable:
         EngineError
             Spark cannot compute a value, or one does not fit its column. Nothing was committed.
         """
+        self._update(expression_in(condition, "condition"), updates_in(set, "set"))
+
+    def _update(self, condition: str | Column | None, updates: Mapping[str, Any]) -> Outcome:
         operation = SparkUpdate(
-            self._table._context,
-            self._spark,
-            updates_in(set, "set"),
-            expression_in(condition, "condition"),
-            alias=self._alias,
+            self._table._context, self._spark, updates, condition, alias=self._alias
         )
-        self._table._run(operation, transaction_in_session(self._spark), None)
+        return self._table._run(operation, transaction_in_session(self._spark), None)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
         """Begin a merge of a frame; nothing happens before `execute`.
@@ -317,15 +316,19 @@ class DeltaTable:
         -------
         A frame of one row: how many files the table has, came back and went, and their bytes.
         """
-        outcome = self._table.restore(of_type(int, version, "version"))
-        return as_frame(self._spark, [restore_row(self._table, outcome)], RESTORE)
+        return self._restored(of_type(int, version, "version"))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Make a new version that is what the table was at a moment.
 
         Text without a zone is in the session's time zone. The rest is as for `restoreToVersion`.
         """
-        outcome = self._table.restore(timestamp=moment_text(self._spark, timestamp))
+        return self._restored(timestamp=moment_text(self._spark, timestamp))
+
+    def _restored(
+        self, version: int | None = None, timestamp: str | int | None = None
+    ) -> DataFrame:
+        outcome = self._table.restore(version, timestamp)
         return as_frame(self._spark, [restore_row(self._table, outcome)], RESTORE)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:

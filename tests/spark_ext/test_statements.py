@@ -1,0 +1,213 @@
+"""Statements of SQL that Spark refuses: `spark_ext.sql`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.errors import EngineError, InvalidInputError, NotFoundError
+from txlog.spark_ext import sql
+from txlog.spark_ext.statement_text import Reader, Relation, references, tokens_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def reader(text: str) -> Reader:
+    return Reader(text, tokens_of(text))
+
+
+def test_expressions_are_cut_out_as_they_are() -> None:
+    text = (
+        "case when a = 'WHEN MATCHED' /* WHEN MATCHED */ then f(x, [1, 2]) end >= {`WHEN`} "
+        "WHEN MATCHED"
+    )
+    found = reader(text)
+    assert found.until(("WHEN", "MATCHED")) == text.removesuffix(" WHEN MATCHED")
+    assert found.accepts("WHEN", "MATCHED")
+    found.end()
+    assert reader("(a, f(b, c), 'x, y') -- z;").items() == ["a", "f(b, c)", "'x, y'"]
+    kinds = reader("(a STRUCT<b: INT, c: ARRAY<MAP<INT, INT>>>, d INT)").items(types=True)
+    assert kinds == ["a STRUCT<b: INT, c: ARRAY<MAP<INT, INT>>>", "d INT"]
+    assert reader("(SELECT 1) AS s ON").relation("ON") == Relation("(SELECT 1)", "s")
+    assert reader("a.b VERSION AS OF 3 s").relation() == Relation("a.b VERSION AS OF 3", "s")
+    assert reader("range(3) ON").relation("ON") == Relation("range(3)", None)
+    assert reader("('a.b' = 'it''s', c.d = true)").properties(valued=True) == {
+        "a.b": "it's",
+        "c.d": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT 1", []),
+        ("SELECT * FROM a JOIN b.`c d` AS x ON a.y = x.y", [("a", False), ("b.`c d`", True)]),
+        ("WITH a AS (SELECT * FROM b) SELECT * FROM a", [("b", False)]),
+        ("SELECT * FROM delta.`/p` t, range(3)", [("delta.`/p`", True)]),
+        ("SELECT (SELECT max(x) FROM a VERSION AS OF 2) FROM b", [("a", False), ("b", False)]),
+        ("FROM txlog.`/p@v7` TIMESTAMP WHERE |> oddities <|", [("txlog.`/p`", True)]),
+        ("SELECT 'FROM a' FROM /* FROM b */ c", [("c", False)]),
+    ],
+)  # fmt: skip
+def test_tables_of_a_query_are_found(text: str, expected: list[tuple[str, bool]]) -> None:
+    assert [(one.name, one.has_alias) for one in references(text)] == expected
+
+
+def test_moments_are_found() -> None:
+    text = (
+        "SELECT * FROM delta.`/a@v7` JOIN t VERSION AS OF 2 JOIN u FOR TIMESTAMP AS OF "
+        "current_timestamp() - INTERVAL 1 DAY AS z JOIN v TIMESTAMP AS OF '2026-11-01'"
+    )
+    moments = [one.moment for one in references(text) if one.moment is not None]
+    assert [(one.version, one.timestamp) for one in moments] == [
+        (7, None),
+        (2, None),
+        (None, "current_timestamp() - INTERVAL 1 DAY"),
+        (None, "'2026-11-01'"),
+    ]
+
+
+class Ours:
+    """A table that the catalog has, and one of Spark's own."""
+
+    def __init__(self, spark: "SparkSession", home: Path) -> None:
+        self.spark = spark
+        rows = [{"id": n, "x": n * 0.5, "s": f"s{n}"} for n in range(10)]
+        self.table = txlog.write(home / "t", pa.Table.from_pylist(rows), max_rows_per_file=4)
+        self.table.delete("id = 0")
+        spark.sql(f"CREATE TABLE statements_t USING txlog LOCATION '{home / 't'}'")
+        spark.sql("CREATE TABLE statements_u USING parquet AS SELECT 5 AS id, 'u' AS s")
+
+    def __call__(self, text: str) -> list[Any]:
+        text = text.replace("@PATH", f"delta.`{self.table.uri}`")
+        return [tuple(row) for row in sql(self.spark, text).collect()]
+
+    def column(self, name: str = "id") -> list[Any]:
+        return self.table.refresh().to_arrow().sort_by("id")[name].to_pylist()
+
+
+@pytest.fixture
+def ours(spark: "SparkSession", tmp_path: Path) -> Any:
+    yield Ours(spark, tmp_path)
+    for name in ("statements_t", "statements_u"):
+        spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.spark
+def test_queries(ours: Ours) -> None:
+    assert ours("SELECT count(*) FROM @PATH") == [(9,)]
+    assert ours("SELECT v.id, '{x}' FROM @PATH VERSION AS OF 0 v WHERE v.id < 1") == [(0, "{x}")]
+    joined = "FROM statements_t JOIN statements_u AS u ON statements_t.id = u.id"
+    assert ours(f"SELECT statements_t.x, u.s {joined}") == [(2.5, "u")]
+    assert ours("WITH statements_t AS (SELECT 5 AS q) SELECT * FROM statements_t") == [(5,)]
+    when = "timestamp_millis(" + str(txlog.Table(ours.table.uri, 0).timestamp_ms) + ")"
+    assert ours(f"SELECT min(id) FROM statements_t TIMESTAMP AS OF {when}") == [(0,)]
+    assert ours("SELECT id FROM statements_u;") == [(5,)]
+    with pytest.raises(NotFoundError):
+        ours("SELECT * FROM statements_t VERSION AS OF 9")
+
+
+@pytest.mark.spark
+def test_changes_of_rows(ours: Ours) -> None:
+    assert ours(
+        "MERGE INTO statements_t AS t USING (SELECT * FROM @PATH VERSION AS OF 0 WHERE id < 4 "
+        "UNION ALL SELECT 77, 1.5, 'new') s ON t.id = s.id "
+        "WHEN MATCHED AND t.id = CASE WHEN true THEN 1 END THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET t.x = s.x + 100, s = concat(s.s, ', WHEN MATCHED THEN') "
+        "WHEN NOT MATCHED THEN INSERT (id, x, s) VALUES (s.id, s.x, upper(s.s)) "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 9 THEN UPDATE SET x = -1;"
+    ) == [(6, 3, 1, 2)]
+    assert ours.column() == [0, 2, 3, 4, 5, 6, 7, 8, 9, 77]
+    assert ours.column("x")[:3] == [0.0, 101.0, 101.5]
+    assert ours.column("s")[1] == "s2, WHEN MATCHED THEN"
+    chosen = "statements_t.id IN (SELECT id FROM statements_u)"
+    assert ours(f"UPDATE statements_t SET x = 9, s = 'it''s' WHERE {chosen}") == [(1,)]
+    assert (ours.column("x")[4], ours.column("s")[4]) == (9.0, "it's")
+    assert ours("DELETE FROM @PATH AS t WHERE t.id % 2 = 1 -- odd ones") == [(5,)]
+    ours("INSERT INTO statements_t SELECT 100, 2.0, 'new'")
+    ours("INSERT INTO statements_t (s, id) VALUES ('z', 101), ('z', 102)")
+    assert ours.column() == [0, 2, 4, 6, 8, 100, 101, 102]
+    ours("INSERT INTO @PATH REPLACE WHERE id > 50 SELECT 60, 0, NULL")
+    assert ours.column() == [0, 2, 4, 6, 8, 60]
+    ours(
+        "MERGE WITH SCHEMA EVOLUTION INTO statements_t USING (SELECT 60 AS id, true AS more) s "
+        "ON statements_t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+    )
+    assert ours.column("more") == [None] * 5 + [True]
+
+
+@pytest.mark.spark
+def test_upkeep(ours: Ours) -> None:
+    assert ours("OPTIMIZE statements_t")[0][1].numFilesAdded == 1
+    assert ours("VACUUM @PATH RETAIN 168 HOURS DRY RUN") == []
+    assert ours("VACUUM statements_t") == [(ours.table.uri,)]
+    history = ours("DESCRIBE HISTORY statements_t LIMIT 2")
+    assert [row[4] for row in history] == ["OPTIMIZE", "DELETE"]
+    assert ours("DESC DETAIL @PATH")[0][0] == "delta"
+    assert ours("RESTORE TABLE statements_t TO VERSION AS OF 0")[0][4] > 0
+    assert ours.column() == list(range(10))
+
+
+@pytest.mark.spark
+def test_other_columns_and_properties(ours: Ours) -> None:
+    ours("ALTER TABLE statements_t SET TBLPROPERTIES ('owner' = 'me', delta.appendOnly = true)")
+    ours("ALTER TABLE statements_t UNSET TBLPROPERTIES IF EXISTS ('delta.appendOnly', 'none')")
+    assert ours.table.refresh().properties["owner"] == "me"
+    assert ours.table.properties.get("delta.appendOnly") != "true"
+    columns = "y INT COMMENT 'a, b', st STRUCT<q: INT, r: DECIMAL(10, 2)>"
+    ours(f"ALTER TABLE @PATH ADD COLUMNS ({columns})")
+    ours("ALTER TABLE statements_t ADD COLUMN st.z DATE")
+    ours("ALTER TABLE statements_t ALTER COLUMN y TYPE BIGINT")
+    ours("ALTER TABLE statements_t ALTER COLUMN y FIRST")
+    ours("ALTER TABLE statements_t ALTER COLUMN id SET NOT NULL")
+    schema = ours.table.refresh().schema
+    assert schema.names == ["y", "id", "x", "s", "st"]
+    assert (schema.field("y").type, schema.field("id").nullable) == (pa.int64(), False)
+    assert schema.field("st").type.field("z").type == pa.date32()
+    ours("ALTER TABLE statements_t ADD CONSTRAINT positive CHECK (id >= 0 AND id < 1000)")
+    with pytest.raises(EngineError, match="positive"):
+        ours("INSERT INTO statements_t (id) VALUES (2000)")
+    ours("ALTER TABLE statements_t DROP CONSTRAINT positive")
+    ours("ALTER TABLE statements_t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    ours("ALTER TABLE statements_t RENAME COLUMN s TO `text of it`")
+    ours("ALTER TABLE statements_t DROP COLUMN x")
+    assert ours.table.refresh().schema.names == ["y", "id", "text of it", "st"]
+
+
+@pytest.mark.spark
+def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
+    from pyspark.errors import AnalysisException
+
+    ours("ALTER TABLE statements_u SET TBLPROPERTIES ('a' = 'b')")
+    assert ("a", "b") in ours("SHOW TBLPROPERTIES statements_u")
+    with pytest.raises(AnalysisException, match="does not support DELETE"):
+        ours("DELETE FROM statements_u")
+    for text in (
+        "MERGE INTO statements_t USING statements_u ON true WHEN MATCHED THEN FOO",
+        "ALTER TABLE statements_t FOO",
+        "UPDATE statements_t SET",
+        "VACUUM statements_t RETAIN many HOURS",
+        "INSERT INTO statements_t VALUES (1)",
+    ):
+        with pytest.raises(InvalidInputError) as caught:
+            ours(text)
+        assert caught.value.argument == "text"
+    assert ours.table.refresh().version == 1
+
+
+@pytest.mark.spark
+def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
+    def work(spark: "SparkSession", path: str) -> Any:
+        from txlog.spark_ext import sql
+
+        update = f"UPDATE delta.`{path}` SET n = n + 1 WHERE id > 7"
+        count = sql(spark, update).collect()[0].num_affected_rows
+        query = f"SELECT sum(b.n) AS n FROM delta.`{path}` VERSION AS OF 0 a, delta.`{path}` b"
+        return count, sql(spark, query).collect()[0].n
+
+    made = txlog.write(tmp_path / "t", pa.table({"id": range(10), "n": [0] * 10}))
+    assert remote(work, made.uri) == (2, 20)

@@ -1,0 +1,368 @@
+"""Statements of SQL as text: what stands where. Pure.
+
+Expressions are never put together anew: Spark gets them as they were written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txlog.errors import InvalidInputError
+
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+_AT_VERSION = re.compile(r"(.*)@v(\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word, a quoted name, a constant or a sign."""
+
+    raw: str
+    start: int
+    end: int  # After its last character.
+    value: str  # Of a constant or a quoted name, without quotes.
+    is_name: bool  # In backticks, or a word.
+    is_text: bool
+
+    @property
+    def word(self) -> str:
+        """The word in capitals, or the sign; of a quoted name or text, nothing."""
+        return "" if self.raw[:1] in "`'\"" else self.raw.upper()
+
+
+def tokens_of(text: str) -> tuple[Token, ...]:
+    """Return the tokens of a statement, without comments and a semicolon at its end.
+
+    Raises
+    ------
+    sqlglot.errors.TokenError
+        The text is no SQL.
+    """
+    from sqlglot import TokenType
+    from sqlglot.dialects.spark import Spark  # Slow to import, and only text needs it.
+
+    opening = "( "  # At the beginning of a text, some words swallow all the rest.
+    found: list[Token] = []
+    for token in Spark().tokenize(opening + text)[1:]:
+        start = token.start - len(opening)
+        raw = text[start : token.end + 1 - len(opening)]
+        is_text = token.token_type == TokenType.STRING
+        if is_text and found and found[-1].is_text and found[-1].end == start:  # 'it''s'
+            before = found.pop()
+            value = before.value + raw[0] + token.text
+            raw, start = text[before.start : start + len(raw)], before.start
+            found.append(Token(raw, start, start + len(raw), value, False, True))
+        elif is_text or raw[:1] == "`":
+            found.append(Token(raw, start, start + len(raw), token.text, not is_text, is_text))
+        else:  # `ORDER BY` is one token there.
+            for part in re.finditer(r"\S+", raw):
+                is_name = re.match(r"\w", part[0]) is not None
+                at = start + part.start()
+                found.append(Token(part[0], at, at + len(part[0]), part[0], is_name, False))
+    while found and found[-1].raw == ";":
+        found.pop()
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Which version of a table a statement names."""
+
+    version: int | None = None
+    timestamp: str | None = None  # An expression of Spark.
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Something to select from, under an alias if it has one."""
+
+    text: str
+    alias: str | None
+
+
+class Reader:
+    """Reads a statement from left to right."""
+
+    def __init__(self, text: str, tokens: Sequence[Token], at: int = 0) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._at = at
+
+    @property
+    def token(self) -> Token | None:
+        """The next token, or None at the end."""
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    @property
+    def at(self) -> int:
+        """The place of the next token."""
+        return self._at
+
+    @property
+    def passed(self) -> int:
+        """Where the last token ends."""
+        return self._tokens[self._at - 1].end
+
+    def sees(self, *words: str) -> bool:
+        """Return whether these words or signs are next."""
+        ahead = self._tokens[self._at : self._at + len(words)]
+        return tuple(token.word for token in ahead) == words
+
+    def accepts(self, *words: str) -> bool:
+        """Go past these words if they are next, and return whether they were."""
+        found = self.sees(*words)
+        self._at += len(words) if found else 0
+        return found
+
+    def expect(self, *words: str) -> None:
+        """Go past these words, which must be next."""
+        if not self.accepts(*words):
+            raise self.unexpected(" ".join(words))
+
+    def end(self) -> None:
+        """Raise unless the statement ends here."""
+        if self.token is not None:
+            raise self.unexpected("the end of the statement")
+
+    def unexpected(self, wanted: str) -> InvalidInputError:
+        """Return the error for what is next."""
+        there = "the end of the statement" if self.token is None else repr(self.token.raw)
+        return InvalidInputError(
+            argument="text",
+            reason=f"{wanted} was expected, not {there}"
+            + ("" if self.token is None else f", at character {self.token.start + 1}"),
+            remedy="Write the statement as Delta Lake has it",
+        )
+
+    def taken(self, wanted: str) -> Token:
+        """Return the next token, and go past it."""
+        token = self.token
+        if token is None:
+            raise self.unexpected(wanted)
+        self._at += 1
+        return token
+
+    def name(self) -> str:
+        """Return a name of one or more parts, as it is written."""
+        first = self.token
+        if first is None or not first.is_name:
+            raise self.unexpected("a name")
+        last = self.taken("a name")
+        while self.sees(".") and self._at + 1 < len(self._tokens):
+            self._at += 1
+            last = self.taken("a name")
+        return self._text[first.start : last.end]
+
+    def alias(self, *followers: str) -> str | None:
+        """Return an alias, with `AS` before it or not, unless one of these words is next."""
+        given = self.accepts("AS")
+        token = self.token
+        if not given and (token is None or not token.is_name or token.word in followers):
+            return None
+        return self.taken("an alias").value
+
+    def number(self) -> int:
+        """Return a whole number."""
+        token = self.taken("a number")
+        if not token.value.isdecimal():
+            self._at -= 1
+            raise self.unexpected("a whole number")
+        return int(token.value)
+
+    def until(self, *stops: tuple[str, ...], types: bool = False) -> str:
+        """Return the text up to one of these words outside of brackets, or up to the end.
+
+        In `types`, `<` and `>` are brackets too.
+        """
+        first, depth = self._at, 0
+        while (token := self.token) is not None:
+            if depth == 0 and (token.word in _CLOSING or any(self.sees(*words) for words in stops)):
+                break
+            depth += token.word in (*_OPENING, "CASE")
+            depth -= token.word in (*_CLOSING, "END")
+            if types and not token.raw.strip("<>"):
+                depth += token.raw.count("<") - token.raw.count(">")
+            self._at += 1
+        if self._at == first:
+            raise self.unexpected("an expression")
+        return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
+
+    def items(self, *, types: bool = False) -> list[str]:
+        """Return the texts between brackets, which commas divide."""
+        self.expect("(")
+        found = [] if self.sees(")") else [self.until((",",), types=types)]
+        while self.accepts(","):
+            found.append(self.until((",",), types=types))
+        self.expect(")")
+        return found
+
+    def relation(self, *followers: str) -> Relation:
+        """Return a table with its version, a function or a query in brackets, and its alias."""
+        first = self._at
+        if self.accepts("("):
+            self.until()
+            self.expect(")")
+        else:
+            self.name()
+            if self.accepts("("):
+                if not self.sees(")"):
+                    self.until()
+                self.expect(")")
+            self.moment()
+        text = self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
+        return Relation(text, self.alias(*followers))
+
+    def moment(self) -> Moment | None:
+        """Return the version that a table is wanted of, if one is named."""
+        start = self._at
+        self.accepts("FOR")
+        for word, is_version in (
+            ("VERSION", True), ("SYSTEM_VERSION", True),
+            ("TIMESTAMP", False), ("SYSTEM_TIME", False),
+        ):  # fmt: skip
+            if self.accepts(word, "AS", "OF"):
+                return Moment(version=self.number()) if is_version else Moment(None, self._time())
+        self._at = start
+        return None
+
+    def _time(self) -> str:
+        """Return a constant, a call, or a sum of them."""
+        first = self._at
+        while True:
+            token = self.taken("a time")
+            if token.word in _OPENING:
+                self._at -= 1
+                self.items()
+            elif token.word == "INTERVAL":
+                self.taken("an interval")
+                self.taken("a unit")
+            elif token.is_name and self.sees("("):
+                self.items()
+            elif token.is_name and self.token is not None and self.token.is_text:
+                self._at += 1  # TIMESTAMP '…'
+            if not (self.accepts("+") or self.accepts("-")):
+                return self._text[self._tokens[first].start : self._tokens[self._at - 1].end]
+
+    def properties(self, *, valued: bool) -> dict[str, str]:
+        """Return properties in brackets: names in quotes or not, with values if they have some."""
+        found = {}
+        self.expect("(")
+        while True:
+            token = self.taken("a property")
+            key = token.value
+            while not token.is_text and self.accepts("."):
+                key += "." + self.taken("a name").value
+            value = ""
+            if valued:
+                self.accepts("=")
+                value = self.taken("a value").value
+            found[key] = value
+            if self.accepts(")"):
+                return found
+            self.expect(",")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A table that a query names, and where."""
+
+    name: str
+    moment: Moment | None
+    start: int
+    end: int
+    has_alias: bool
+
+
+def references(text: str) -> list[Reference]:
+    """Return the tables that a query selects from, in their order; not its own `WITH` tables.
+
+    Those with a version, and paths, are always found; names alone only where sqlglot can parse
+    the query.
+    """
+    tokens = tokens_of(text)
+    told = _told_ones(text, tokens)
+    marked, pieces, done = dict[str, Reference](), list[str](), 0
+    for at, one in enumerate(told):
+        mark = f"_txlog_{at}_".ljust(one.end - one.start, "_")
+        if len(mark) > one.end - one.start:  # Places would move.
+            return told
+        marked[mark] = one
+        pieces += [text[done : one.start], mark]
+        done = one.end
+    found = _parsed("".join([*pieces, text[done:]]))
+    if found is None:
+        return told
+    known = [
+        Reference(one.name, one.moment, one.start, one.end, has_alias)
+        for mark, one in marked.items()
+        for name, _, _, has_alias in found
+        if name == mark
+    ]
+    own = [
+        Reference(text[start:end], None, start, end, has_alias)
+        for name, start, end, has_alias in found
+        if name not in marked
+    ]
+    return sorted([*known, *own], key=lambda one: one.start)
+
+
+def _told_ones(text: str, tokens: Sequence[Token]) -> list[Reference]:
+    """Return the tables that are paths, or are wanted at a version."""
+    found: list[Reference] = []
+    at = 0
+    while at < len(tokens):
+        if not tokens[at].is_name or (at and tokens[at - 1].raw == "."):
+            at += 1
+            continue
+        reader = Reader(text, tokens, at)
+        name = reader.name()
+        moment = reader.moment()
+        end = reader.passed
+        name, versioned = split_version(name)
+        if moment is not None or versioned is not None or is_path(name):
+            following = reader.token
+            alias = following is not None and (following.word == "AS" or following.is_name)
+            moment = moment or versioned
+            found.append(Reference(name, moment, tokens[at].start, end, alias))
+            at = reader.at
+        else:
+            at += 1
+    return found
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name is ``delta.`/path` `` or ``txlog.`/path` ``."""
+    return re.fullmatch(r"(?i)`?(delta|txlog)`?\s*\.\s*`[^`]*/[^`]*`", name) is not None
+
+
+def split_version(name: str) -> tuple[str, Moment | None]:
+    """Return a path without the version in it, as in ``delta.`/path@v3` ``, and the version."""
+    found = _AT_VERSION.fullmatch(name[:-1]) if is_path(name) else None
+    return (name, None) if found is None else (found[1] + "`", Moment(int(found[2])))
+
+
+def _parsed(text: str) -> list[tuple[str, int, int, bool]] | None:
+    """Return the tables of a query: name, where it stands, whether it has an alias."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree: Any = sqlglot.parse_one(text, dialect="spark")
+    except (SqlglotError, RecursionError):
+        return None
+    own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    found = []
+    for table in tree.find_all(exp.Table):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+        if len(parts) < len(table.parts) or not parts:  # A function.
+            continue
+        if len(parts) == 1 and parts[0].name.lower() in own:
+            continue
+        start = min(int(part.meta["start"]) for part in parts)
+        end = max(int(part.meta["end"]) for part in parts) + 1
+        found.append((".".join(part.name for part in parts), start, end, bool(table.alias)))
+    return found

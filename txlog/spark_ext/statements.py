@@ -1,0 +1,478 @@
+"""`spark_ext.sql`: statements that Spark refuses for tables of a source in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txlog.commit.operation import Outcome
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.expressions.sql import quote_name
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructField, StructType
+from txlog.spark_ext.catalog import split_name, table_location
+from txlog.spark_ext.delta.frames import as_frame
+from txlog.spark_ext.delta.merge import DeltaMergeBuilder
+from txlog.spark_ext.delta.table import DeltaTable
+from txlog.spark_ext.merge import SparkTable, table
+from txlog.spark_ext.native import read
+from txlog.spark_ext.statement_text import (
+    Moment,
+    Reader,
+    Reference,
+    is_path,
+    references,
+    tokens_of,
+)
+from txlog.spark_ext.types import read_schema
+from txlog.spark_ext.values import stored
+from txlog.spark_ext.write_frame import write
+from txlog.verbs.merge.clauses import Clause
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "(")
+_AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
+_FILES = pa.schema([("path", pa.string())])
+_NOTHING = pa.schema([("path", pa.string())])
+_RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+class _NotOursError(Exception):
+    """The statement is about a table of Spark's own."""
+
+
+def sql(
+    spark: SparkSession, text: str, *, storage_options: Mapping[str, Any] | None = None
+) -> DataFrame:
+    """Run a statement of SQL as Delta Lake's users write it; Spark runs all that it can itself.
+
+    Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. Run here are
+    `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
+    `RESTORE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, and queries of such tables, with
+    `VERSION AS OF` and `TIMESTAMP AS OF` too. Expressions go to Spark as they are written. Every
+    other statement, and one about a table of another format, goes to `spark.sql` unchanged.
+
+    Parameters
+    ----------
+    storage_options
+        For the logs of the tables that the statement names.
+
+    Returns
+    -------
+    What Delta's statement answers: for changes, how many rows were affected.
+
+    Raises
+    ------
+    InvalidInputError
+        The statement is one of these, and malformed.
+    NotFoundError
+        There is no table at a path, or no such version.
+    """
+    from sqlglot.errors import SqlglotError
+
+    if not isinstance(text, str):
+        raise InvalidInputError(
+            argument="text", reason=f"text was expected, not {type(text).__name__}"
+        )
+    try:
+        tokens = tokens_of(text)
+    except SqlglotError:
+        return spark.sql(text)
+    run = _Statement(spark, text, Reader(text, tokens), dict(storage_options or {}))
+    try:
+        return run.result()
+    except _NotOursError:
+        return spark.sql(text)
+
+
+@dataclass
+class _Statement:
+    """One statement: each method runs one kind of them, after its first words."""
+
+    spark: SparkSession
+    text: str
+    reader: Reader
+    storage_options: dict[str, Any]
+
+    def result(self) -> DataFrame:
+        reader = self.reader
+        if any(reader.sees(word) for word in _QUERIES):
+            return self._query(self.text)
+        kinds: list[tuple[tuple[str, ...], Callable[[], DataFrame]]] = [
+            (("MERGE",), self._merge),
+            (("UPDATE",), self._update),
+            (("DELETE", "FROM"), self._delete),
+            (("INSERT",), self._insert),
+            (("OPTIMIZE",), self._optimize),
+            (("VACUUM",), self._vacuum),
+            (("RESTORE",), self._restore),
+            (("DESCRIBE", "HISTORY"), self._history),
+            (("DESC", "HISTORY"), self._history),
+            (("DESCRIBE", "DETAIL"), self._detail),
+            (("DESC", "DETAIL"), self._detail),
+            (("ALTER", "TABLE"), self._alter),
+        ]
+        for words, run in kinds:
+            if reader.accepts(*words):
+                return run()
+        raise _NotOursError
+
+    # Tables.
+
+    def _place(self, name: str) -> str | None:
+        """Return where a table is, or None if it is none of this format."""
+        try:
+            return table_location(self.spark, name)
+        except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
+            return None
+
+    def _opened(self, name: str) -> SparkTable:
+        place = self._place(name)
+        if place is None:
+            raise _NotOursError
+        return table(self.spark, place, storage_options=self.storage_options)
+
+    def _target(self, *followers: str) -> DeltaTable:
+        """Return the table that is next, under its alias or the last part of its name."""
+        name = self.reader.name()
+        opened = self._opened(name)
+        alias = self.reader.alias(*followers) or _last_part(name)
+        return DeltaTable(self.spark, opened, alias)
+
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self.spark, self._opened(self.reader.name()))
+
+    # Queries.
+
+    def _query(self, text: str) -> DataFrame:
+        """Run a query, with the tables that Spark cannot read by name put into it as frames."""
+        pieces, frames, done = list[str](), dict[str, Any](), 0
+        for one in references(text):
+            frame = self._frame(one)
+            if frame is None:
+                continue
+            key = f"txlog_{len(frames)}"
+            frames[key] = frame
+            pieces += [_escaped(text[done : one.start]), "{", key, "}"]
+            alias = _last_part(one.name)
+            if not one.has_alias and alias is not None:
+                pieces += [" AS ", quote_name(alias)]
+            done = one.end
+        if not frames:
+            return self.spark.sql(text)
+        return self.spark.sql("".join([*pieces, _escaped(text[done:])]), **frames)
+
+    def _frame(self, one: Reference) -> DataFrame | None:
+        place = self._place(one.name)
+        if place is None:
+            return None
+        version, timestamp = self._moment(one.moment)
+        return read(self.spark, place, version, timestamp, storage_options=self.storage_options)
+
+    def _moment(self, moment: Moment | None) -> tuple[int | None, int | None]:
+        """Return a version, or a time in milliseconds."""
+        if moment is None or moment.timestamp is None:
+            return None if moment is None else moment.version, None
+        query = f"SELECT unix_millis(CAST({moment.timestamp} AS TIMESTAMP)) AS ms"
+        (row,) = self.spark.sql(query).collect()
+        if row["ms"] is None:
+            raise InvalidInputError(
+                argument="text", reason=f"{moment.timestamp} is no moment", remedy="Write a time"
+            )
+        return None, row["ms"]
+
+    # Changes of rows.
+
+    def _merge(self) -> DataFrame:
+        reader = self.reader
+        evolves = reader.accepts("WITH", "SCHEMA", "EVOLUTION")
+        reader.expect("INTO")
+        target = self._target("USING")
+        reader.expect("USING")
+        relation = reader.relation("ON")
+        source = self._query(f"SELECT * FROM {relation.text}")
+        alias = relation.alias
+        if alias is None and not relation.text.startswith("("):
+            alias = _last_part(relation.text)
+        if alias is not None:
+            source = source.alias(alias)
+        reader.expect("ON")
+        condition = reader.until(*_WHENS)
+        builder = target.merge(source, condition)
+        clauses = []
+        while reader.accepts("WHEN"):
+            clauses.append(_clause(reader))
+        reader.end()
+        return _with_clauses(builder, clauses, evolves=evolves).execute()
+
+    def _update(self) -> DataFrame:
+        target = self._target("SET")
+        self.reader.expect("SET")
+        updates = _assignments(self.reader, ("WHERE",))
+        where = self.reader.until() if self.reader.accepts("WHERE") else None
+        self.reader.end()
+        return self._affected(target._update(where, updates), "numUpdatedRows")
+
+    def _delete(self) -> DataFrame:
+        target = self._target("WHERE")
+        where = self.reader.until() if self.reader.accepts("WHERE") else None
+        self.reader.end()
+        return self._affected(target._delete(where), "numDeletedRows")
+
+    def _affected(self, outcome: Outcome, metric: str) -> DataFrame:
+        row = {"num_affected_rows": outcome.metrics.get(metric, 0)}
+        return as_frame(self.spark, [row], _AFFECTED)
+
+    def _insert(self) -> DataFrame:
+        reader = self.reader
+        overwrites = reader.accepts("OVERWRITE")
+        if not overwrites:
+            reader.expect("INTO")
+        reader.accepts("TABLE")
+        opened = self._opened(reader.name())
+        if reader.sees("PARTITION"):
+            raise reader.unexpected("a query")
+        where = None
+        if reader.accepts("REPLACE", "WHERE"):
+            overwrites, where = True, reader.until(("SELECT",), ("VALUES",), ("TABLE",), ("WITH",))
+        by_name = reader.accepts("BY", "NAME")
+        names = opened.schema.names
+        if not by_name and reader.sees("(") and not _is_query(reader):
+            names = [split_name(name)[0] for name in reader.items()]
+        token = reader.token
+        if token is None:
+            raise reader.unexpected("a query")
+        rows = self._query(self.text[token.start :])
+        if not by_name:
+            if len(rows.columns) != len(names):
+                raise InvalidInputError(
+                    argument="text",
+                    reason=f"{len(names)} values are inserted, and the query has "
+                    f"{len(rows.columns)} columns",
+                    remedy="Name the columns that get values, in brackets after the table",
+                )
+            rows = rows.toDF(*names)
+        rows = _as_stored(rows, opened.snapshot.schema)
+        mode: Any = "overwrite" if overwrites else "append"
+        write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
+        return as_frame(self.spark, [], _NOTHING)
+
+    # Upkeep.
+
+    def _optimize(self) -> DataFrame:
+        builder = self._table().optimize()
+        if self.reader.accepts("WHERE"):
+            builder = builder.where(self.reader.until(("ZORDER", "BY")))
+        if self.reader.accepts("ZORDER", "BY"):
+            return builder.executeZOrderBy(*self.reader.items())
+        self.reader.end()
+        return builder.executeCompaction()
+
+    def _vacuum(self) -> DataFrame:
+        reader = self.reader
+        target = self._table()
+        hours: float | None = None
+        lists = lite = False
+        while reader.token is not None:
+            if reader.accepts("RETAIN"):
+                hours = reader.number()
+                reader.expect("HOURS")
+            elif reader.accepts("DRY", "RUN"):
+                lists = True
+            elif reader.accepts("LITE"):
+                lite = True
+            elif not reader.accepts("FULL"):
+                raise reader.unexpected("RETAIN … HOURS, DRY RUN, LITE or FULL")
+        checked = self.spark.conf.get(_RETENTION_CHECK, "true") != "false"
+        found = target.table.refresh().vacuum(
+            hours, dry_run=lists, enforce_retention_duration=checked, lite=lite
+        )
+        paths = [target.table.uri]
+        if lists:
+            going = found.filter(pa.compute.equal(found["decision"], "delete"))
+            paths = going["file"].to_pylist()
+        return as_frame(self.spark, [{"path": path} for path in paths], _FILES)
+
+    def _restore(self) -> DataFrame:
+        self.reader.accepts("TABLE")
+        target = self._table()
+        self.reader.accepts("TO")
+        version, timestamp = self._moment(self.reader.moment())
+        self.reader.end()
+        if version is None and timestamp is None:
+            raise self.reader.unexpected("VERSION AS OF or TIMESTAMP AS OF")
+        return target._restored(version, timestamp)
+
+    def _history(self) -> DataFrame:
+        target = self._table()
+        limit = self.reader.number() if self.reader.accepts("LIMIT") else None
+        self.reader.end()
+        return target.history(limit)
+
+    def _detail(self) -> DataFrame:
+        target = self._table()
+        self.reader.end()
+        return target.detail()
+
+    # Other columns and properties.
+
+    def _alter(self) -> DataFrame:
+        reader = self.reader
+        alter = self._opened(reader.name()).refresh().alter
+        if reader.accepts("SET", "TBLPROPERTIES"):
+            alter.set_properties(reader.properties(valued=True))
+        elif reader.accepts("UNSET", "TBLPROPERTIES"):
+            exists = reader.accepts("IF", "EXISTS")
+            alter.unset_properties(list(reader.properties(valued=False)), if_exists=exists)
+        elif reader.accepts("ADD", "CONSTRAINT"):
+            name = reader.taken("a name").value
+            reader.expect("CHECK")
+            alter.add_constraint({name: ", ".join(reader.items())})
+        elif reader.accepts("DROP", "CONSTRAINT"):
+            exists = reader.accepts("IF", "EXISTS")
+            alter.drop_constraint(reader.taken("a name").value, raise_if_not_exists=not exists)
+        elif reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
+            items = reader.items(types=True) if reader.sees("(") else [reader.until()]
+            alter.add_columns([self._field(item) for item in items])
+        elif reader.accepts("DROP", "COLUMNS"):
+            alter.drop_columns(reader.items())
+        elif reader.accepts("DROP", "COLUMN"):
+            alter.drop_columns([reader.name()])
+        elif reader.accepts("RENAME", "COLUMN"):
+            old = reader.name()
+            reader.expect("TO")
+            alter.rename_column(old, reader.taken("a name").value)
+        elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
+            self._alter_column(alter)
+        else:
+            raise self._unknown_change()
+        reader.end()
+        return as_frame(self.spark, [], _NOTHING)
+
+    def _alter_column(self, alter: Any) -> None:
+        reader = self.reader
+        name = reader.name()
+        if reader.accepts("SET", "NOT", "NULL"):
+            alter.set_nullable(name, False)
+        elif reader.accepts("DROP", "NOT", "NULL"):
+            alter.set_nullable(name, True)
+        elif reader.accepts("COMMENT"):
+            alter.set_column_metadata(name, {"comment": reader.taken("text").value})
+        elif reader.accepts("TYPE"):
+            alter.widen_type(name, self._field(f"x {reader.until()}").type)
+        elif reader.accepts("FIRST"):
+            alter.move_column(name, first=True)
+        elif reader.accepts("AFTER"):
+            alter.move_column(name, after=reader.taken("a name").value)
+        else:
+            raise self._unknown_change()
+
+    def _unknown_change(self) -> InvalidInputError:
+        error = self.reader.unexpected("a change that txlog makes")
+        error.remedy = (
+            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, ADD, DROP, RENAME or ALTER "
+            "COLUMN; or use Table.alter"
+        )
+        return error
+
+    def _field(self, text: str) -> StructField:
+        """Return a column as SQL describes it: `st.b INT COMMENT '…'`."""
+        reader = Reader(text, tokens_of(text))
+        name = reader.name()
+        kind = text[reader.passed :]
+        schema = self.spark.createDataFrame([], f"x {kind}").schema
+        field = parse_schema(schema.json()).fields[0]
+        return StructField(name, field.type, field.nullable, field.metadata)
+
+
+_WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
+
+
+def _clause(reader: Reader) -> Clause:
+    """Return a clause of a merge, after its `WHEN`."""
+    kind: Any = "not_matched" if reader.accepts("NOT") else "matched"
+    reader.expect("MATCHED")
+    if kind == "not_matched" and reader.accepts("BY", "SOURCE"):
+        kind = "not_matched_by_source"
+    elif kind == "not_matched":
+        reader.accepts("BY", "TARGET")
+    predicate = reader.until(("THEN",)) if reader.accepts("AND") else None
+    reader.expect("THEN")
+    if kind == "not_matched":
+        reader.expect("INSERT")
+        if reader.accepts("*"):
+            return Clause(kind, "insert", predicate, None, _excepted(reader))
+        names = reader.items()
+        reader.expect("VALUES")
+        values = reader.items()
+        if len(names) != len(values):
+            raise reader.unexpected(f"{len(names)} values")
+        return Clause(kind, "insert", predicate, dict(zip(names, values, strict=True)))
+    if reader.accepts("DELETE"):
+        return Clause(kind, "delete", predicate)
+    reader.expect("UPDATE")
+    reader.expect("SET")
+    if reader.accepts("*"):
+        return Clause(kind, "update", predicate, None, _excepted(reader))
+    return Clause(kind, "update", predicate, _assignments(reader, *_WHENS))
+
+
+def _excepted(reader: Reader) -> list[str]:
+    """Return the columns that `*` leaves out."""
+    return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
+
+
+def _assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
+    """Return columns with the expressions that they are set to."""
+    found: dict[str, str] = {}
+    while True:
+        name = reader.name()
+        if name in found:
+            raise reader.unexpected(f"one value for {name}")
+        reader.expect("=")
+        found[name] = reader.until((",",), *stops)
+        if not reader.accepts(","):
+            return found
+
+
+def _with_clauses(
+    builder: DeltaMergeBuilder, clauses: list[Clause], *, evolves: bool
+) -> DeltaMergeBuilder:
+    for clause in clauses:
+        builder = builder._with_clause(clause)
+    return builder.withSchemaEvolution() if evolves else builder
+
+
+def _is_query(reader: Reader) -> bool:
+    """Return whether what is in brackets is a query, and no list of columns."""
+    return any(reader.sees("(", word) for word in (*_QUERIES, "TABLE"))
+
+
+def _last_part(name: str) -> str | None:
+    """Return what a table of the catalog is called in expressions; a path has no such name."""
+    try:
+        return None if is_path(name) else split_name(name)[-1]
+    except InvalidInputError:
+        return None
+
+
+def _as_stored(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return rows in the types that the columns of a table have, as SQL stores them."""
+    wanted = {field.name.lower(): field for field in read_schema(schema).fields}
+    columns = []
+    for have in rows.schema.fields:
+        want = wanted.get(have.name.lower())
+        value = rows[quote_name(have.name)]
+        if want is not None:
+            value = stored(value, have.dataType, want.dataType, want.name)
+        columns.append(value.alias(have.name))
+    return rows.select(*columns)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
