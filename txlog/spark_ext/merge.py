@@ -23,9 +23,14 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.spark_ext.change_tasks import ADDRESS, PLACE, Written
 from txlog.spark_ext.conditions import as_predicate, is_alike
 from txlog.spark_ext.engine import SparkEngine
-from txlog.spark_ext.row_changes import ClauseValues, PlannedChange, SparkChange, target_frame
+from txlog.spark_ext.row_changes import (
+    ClauseValues,
+    Given,
+    PlannedChange,
+    SparkChange,
+    target_frame,
+)
 from txlog.spark_ext.types import frame_schema
-from txlog.spark_ext.values import Given
 from txlog.spark_ext.write_frame import require_batch, transaction_of
 from txlog.table.merge import TableMerger
 from txlog.table.table import Table

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType
+from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.commit.context import Context, require_shared
 from txlog.commit.intent import Intent, Reads
@@ -25,7 +27,7 @@ from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import plan_write
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
-from txlog.errors import UnsupportedFeatureError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -46,7 +48,6 @@ from txlog.spark_ext.change_tasks import (
 from txlog.spark_ext.engine import answered, before_commit, unpacked
 from txlog.spark_ext.native.read import read
 from txlog.spark_ext.types import read_schema, require_storable
-from txlog.spark_ext.values import Given, assigned, stored
 from txlog.spark_ext.write_frame import batches_by_rows
 from txlog.verbs.append import evolved
 from txlog.verbs.merge.match import several_match
@@ -55,6 +56,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ANSWER = "answer binary"
+Typed = tuple["Column", DataType]
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A value that a clause gives to a column, as the caller wrote it."""
+
+    column: Column
 
 
 @dataclass(frozen=True)
@@ -303,3 +312,105 @@ def _row_text(context: Context, base: Snapshot, address: int) -> str:
     table = Table._of(context, base)
     (row,) = table.take_rows([address], columns=base.schema.names()[:3]).to_pylist()
     return ", ".join(f"{name} = {value!r}" for name, value in row.items())
+
+
+def stored(value: Column, have: DataType, want: DataType, name: str) -> Column:
+    """Return a value as a column of another type holds it.
+
+    Structs go by the names of their fields, which are null where they are missing. Other values
+    are cast; one that does not fit is an error, in sessions without ANSI mode too.
+
+    Parameters
+    ----------
+    name
+        The column, for errors.
+
+    Raises
+    ------
+    InvalidInputError
+        The value has fields that the column lacks.
+    """
+    if have == want:
+        return value
+    match have, want:
+        case SparkStruct(), SparkStruct():
+            return _struct(value, have, want, name)
+        case ArrayType(elementType=inner), ArrayType(elementType=target) if _nested(inner):
+            return F.transform(value, lambda one: stored(one, inner, target, f"{name}.element"))
+        case MapType(), MapType() if _nested(have.valueType) and have.keyType == want.keyType:
+            return F.transform_values(
+                value, lambda _, one: stored(one, have.valueType, want.valueType, f"{name}.value")
+            )
+        case NullType(), _:
+            return value.cast(want)
+    if _nested(have) or _nested(want):
+        return value.cast(want)
+    return F.coalesce(
+        value.try_cast(want),
+        F.when(
+            value.isNotNull(),
+            F.raise_error(
+                F.concat(F.lit(f"a value of column {name} does not fit its type: "), value)
+            ).cast(want),
+        ),
+    )
+
+
+def _nested(kind: DataType) -> bool:
+    return isinstance(kind, SparkStruct | ArrayType | MapType)
+
+
+def _struct(value: Column, have: SparkStruct, want: SparkStruct, name: str) -> Column:
+    known = {part.name.lower(): part for part in have.fields}
+    extra = known.keys() - {part.name.lower() for part in want.fields}
+    if extra:
+        raise InvalidInputError(
+            argument="updates",
+            field=f"{name}.{known[min(extra)].name}",
+            reason=f"column {name} has no such field",
+            remedy="Leave it out, or let the schema evolve",
+        )
+    fields = []
+    for part in want.fields:
+        held = known.get(part.name.lower())
+        if held is None:
+            inner = F.lit(None).cast(part.dataType)
+        else:
+            own = value.getField(held.name)
+            inner = stored(own, held.dataType, part.dataType, f"{name}.{part.name}")
+        fields.append(inner.alias(part.name))
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def assigned(
+    own: Typed | None, given: Mapping[tuple[str, ...], Typed], want: DataType, name: str
+) -> Column:
+    """Return a column with the values that fields inside of it are given.
+
+    A null struct of which a field is given a value becomes one whose other fields are null.
+
+    Parameters
+    ----------
+    own
+        The column as it is, with its type. None: it is new.
+    given
+        Values by the path of the field below the column.
+    """
+    if not given:
+        if own is None:
+            return F.lit(None).cast(want)
+        return stored(*own, want, name)
+    assert isinstance(want, SparkStruct)
+    held = {}
+    if own is not None and isinstance(own[1], SparkStruct):
+        held = {f.name.lower(): (own[0].getField(f.name), f.dataType) for f in own[1].fields}
+    fields = []
+    for part in want.fields:
+        inner = {path[1:]: value for path, value in given.items() if path[0] == part.name}
+        path = f"{name}.{part.name}"
+        if () in inner:
+            value = stored(*inner[()], part.dataType, path)
+        else:
+            value = assigned(held.get(part.name.lower()), inner, part.dataType, path)
+        fields.append(value.alias(part.name))
+    return F.struct(*fields)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from txlog.errors import InvalidInputError
+from txlog.spark_ext.catalog import split_name
+from txlog.verbs.merge.clauses import Clause
 
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _AT_VERSION = re.compile(r"(.*)@v(\d+)", re.DOTALL)
@@ -366,3 +368,53 @@ def _parsed(text: str) -> list[tuple[str, int, int, bool]] | None:
         end = max(int(part.meta["end"]) for part in parts) + 1
         found.append((".".join(part.name for part in parts), start, end, bool(table.alias)))
     return found
+
+
+WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
+
+
+def merge_clause(reader: Reader) -> Clause:
+    """Return a clause of a merge, after its `WHEN`."""
+    kind: Any = "not_matched" if reader.accepts("NOT") else "matched"
+    reader.expect("MATCHED")
+    if kind == "not_matched" and reader.accepts("BY", "SOURCE"):
+        kind = "not_matched_by_source"
+    elif kind == "not_matched":
+        reader.accepts("BY", "TARGET")
+    predicate = reader.until(("THEN",)) if reader.accepts("AND") else None
+    reader.expect("THEN")
+    if kind == "not_matched":
+        reader.expect("INSERT")
+        if reader.accepts("*"):
+            return Clause(kind, "insert", predicate, None, _excepted(reader))
+        names = reader.items()
+        reader.expect("VALUES")
+        values = reader.items()
+        if len(names) != len(values):
+            raise reader.unexpected(f"{len(names)} values")
+        return Clause(kind, "insert", predicate, dict(zip(names, values, strict=True)))
+    if reader.accepts("DELETE"):
+        return Clause(kind, "delete", predicate)
+    reader.expect("UPDATE")
+    reader.expect("SET")
+    if reader.accepts("*"):
+        return Clause(kind, "update", predicate, None, _excepted(reader))
+    return Clause(kind, "update", predicate, assignments(reader, *WHENS))
+
+
+def _excepted(reader: Reader) -> list[str]:
+    """Return the columns that `*` leaves out."""
+    return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
+
+
+def assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
+    """Return columns with the expressions that they are set to."""
+    found: dict[str, str] = {}
+    while True:
+        name = reader.name()
+        if name in found:
+            raise reader.unexpected(f"one value for {name}")
+        reader.expect("=")
+        found[name] = reader.until((",",), *stops)
+        if not reader.accepts(","):
+            return found

@@ -19,16 +19,19 @@ from txlog.spark_ext.delta.merge import DeltaMergeBuilder
 from txlog.spark_ext.delta.table import DeltaTable
 from txlog.spark_ext.merge import SparkTable, table
 from txlog.spark_ext.native import read
+from txlog.spark_ext.row_changes import stored
 from txlog.spark_ext.statement_text import (
+    WHENS,
     Moment,
     Reader,
     Reference,
+    assignments,
     is_path,
+    merge_clause,
     references,
     tokens_of,
 )
 from txlog.spark_ext.types import read_schema
-from txlog.spark_ext.values import stored
 from txlog.spark_ext.write_frame import write
 from txlog.verbs.merge.clauses import Clause
 
@@ -202,18 +205,18 @@ class _Statement:
         if alias is not None:
             source = source.alias(alias)
         reader.expect("ON")
-        condition = reader.until(*_WHENS)
+        condition = reader.until(*WHENS)
         builder = target.merge(source, condition)
         clauses = []
         while reader.accepts("WHEN"):
-            clauses.append(_clause(reader))
+            clauses.append(merge_clause(reader))
         reader.end()
         return _with_clauses(builder, clauses, evolves=evolves).execute()
 
     def _update(self) -> DataFrame:
         target = self._target("SET")
         self.reader.expect("SET")
-        updates = _assignments(self.reader, ("WHERE",))
+        updates = assignments(self.reader, ("WHERE",))
         where = self.reader.until() if self.reader.accepts("WHERE") else None
         self.reader.end()
         return self._affected(target._update(where, updates), "numUpdatedRows")
@@ -388,56 +391,6 @@ class _Statement:
         schema = self.spark.createDataFrame([], f"x {kind}").schema
         field = parse_schema(schema.json()).fields[0]
         return StructField(name, field.type, field.nullable, field.metadata)
-
-
-_WHENS = (("WHEN", "MATCHED"), ("WHEN", "NOT", "MATCHED"))
-
-
-def _clause(reader: Reader) -> Clause:
-    """Return a clause of a merge, after its `WHEN`."""
-    kind: Any = "not_matched" if reader.accepts("NOT") else "matched"
-    reader.expect("MATCHED")
-    if kind == "not_matched" and reader.accepts("BY", "SOURCE"):
-        kind = "not_matched_by_source"
-    elif kind == "not_matched":
-        reader.accepts("BY", "TARGET")
-    predicate = reader.until(("THEN",)) if reader.accepts("AND") else None
-    reader.expect("THEN")
-    if kind == "not_matched":
-        reader.expect("INSERT")
-        if reader.accepts("*"):
-            return Clause(kind, "insert", predicate, None, _excepted(reader))
-        names = reader.items()
-        reader.expect("VALUES")
-        values = reader.items()
-        if len(names) != len(values):
-            raise reader.unexpected(f"{len(names)} values")
-        return Clause(kind, "insert", predicate, dict(zip(names, values, strict=True)))
-    if reader.accepts("DELETE"):
-        return Clause(kind, "delete", predicate)
-    reader.expect("UPDATE")
-    reader.expect("SET")
-    if reader.accepts("*"):
-        return Clause(kind, "update", predicate, None, _excepted(reader))
-    return Clause(kind, "update", predicate, _assignments(reader, *_WHENS))
-
-
-def _excepted(reader: Reader) -> list[str]:
-    """Return the columns that `*` leaves out."""
-    return [split_name(name)[-1] for name in reader.items()] if reader.accepts("EXCEPT") else []
-
-
-def _assignments(reader: Reader, *stops: tuple[str, ...]) -> dict[str, str]:
-    """Return columns with the expressions that they are set to."""
-    found: dict[str, str] = {}
-    while True:
-        name = reader.name()
-        if name in found:
-            raise reader.unexpected(f"one value for {name}")
-        reader.expect("=")
-        found[name] = reader.until((",",), *stops)
-        if not reader.accepts(","):
-            return found
 
 
 def _with_clauses(
