@@ -1,29 +1,50 @@
-"""Tables on any other file system that fsspec knows: for reading."""
+"""Tables on any other file system that fsspec knows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from inspect import signature
+from typing import Any, ClassVar, Literal
 
-from txlog.errors import NotFoundError, StoreError, TxlogError, UnsupportedFeatureError
+from txlog.effects import REAL
+from txlog.errors import (
+    InvalidInputError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+)
 from txlog.store.base import BasicStore, ObjectInfo, Put, scheme_of, without_secrets
-from txlog.store.ranged import RangedFile
+from txlog.store.cloud_options import fsspec_options, kind_of, without_options
+from txlog.store.ranged import PART_BYTES, RangedFile, Upload
+from txlog.threads import map_ahead
+
+# Their rename fails where the target is, in one step of the name node; their create overwrites.
+_RENAME = ("hdfs", "webhdfs", "viewfs", "ofs")
+_NAMES, _RACERS = 6, 6  # Of a probe: so many names are raced for by so many threads.
+_EXISTS = ("PreconditionFailed", "ConditionalRequestConflict", "412")
+
+_trusted: set[tuple[str, str]] = set()  # Roots of which a probe has shown that creating is atomic.
 
 
 @dataclass(frozen=True)
 class FsspecStore(BasicStore):
-    """A folder of a file system of fsspec. It has no atomic create that txlog knows of.
+    """A folder of a file system of fsspec.
 
-    The connection is made at the first use, once for each process.
+    The connection is made at the first use, once for each process. Commits are created by the
+    conditional put of the file systems that have one, and on HDFS by a rename; the others have no
+    atomic create, and are refused.
     """
 
     root: str  # With the scheme.
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    is_coordinated: bool = field(default=False, repr=False)  # Commits are created by other means.
     _backends: dict[int, Backend] = field(init=False, repr=False, compare=False)
     reads_at_once: ClassVar[int] = 16
 
@@ -34,7 +55,7 @@ class FsspecStore(BasicStore):
         return f"FsspecStore({without_secrets(self.root)!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.root, self.options)
+        return type(self), (self.root, self.options, self.is_coordinated)
 
     def _backend(self) -> Backend:
         # A connection does not outlive a fork.
@@ -44,19 +65,27 @@ class FsspecStore(BasicStore):
         return self._backends[process]
 
     def require_writable(self) -> None:
-        """Refuse: two writers could both create the same commit."""
-        raise UnsupportedFeatureError(
+        """Refuse where two writers could both create the same commit."""
+        if not self.is_coordinated and self._creates_by is None:
+            raise self._refusal(f"txlog knows no atomic create for {scheme_of(self.root)}://")
+
+    @property
+    def _creates_by(self) -> Literal["put", "rename"] | None:
+        if scheme_of(self.root) in _RENAME:
+            return "rename"
+        # What fsspec makes of others looks first and writes then.
+        own = getattr(type(self._backend().files), "_pipe_file", None)
+        is_native = own is not None and "mode" in signature(own).parameters
+        return "put" if is_native and kind_of(scheme_of(self.root) or "") is not None else None
+
+    def _refusal(self, reason: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
             path=without_secrets(self.root),
             features=("atomic create",),
-            reason=f"txlog knows no atomic create for {scheme_of(self.root)}://, so one writer's "
-            "commit could overwrite another's",
-            remedy="Keep tables that are written on a local or mounted file system; reading from "
-            "this store works",
+            reason=f"{reason}, so one writer's commit could overwrite another's",
+            remedy="Have a commit coordinator decide, with the storage option "
+            "'txlog.coordinator', or keep the table elsewhere; reading works",
         )
-
-    def _refuse(self) -> NoReturn:
-        self.require_writable()
-        raise AssertionError
 
     def resolve(self, path: str) -> str:
         """Return the URI of a file."""
@@ -131,57 +160,217 @@ class FsspecStore(BasicStore):
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """Refuse."""
-        self._refuse()
-        yield path
+        """Return a new file to be written in a `with`; large ones go up while they are written."""
+        self.require_writable()
+        upload = Upload(partial(self._send, path))
+        try:
+            yield upload
+        except BaseException:
+            upload.abort()
+            raise
+        rest = upload.finish()
+        if rest is not None:
+            self.write_new(path, rest)
+
+    def _send(self, path: str, parts: Iterator[bytes]) -> None:
+        with self._errors("write", path):
+            at = self._free(path)
+            files = self._backend().files
+            sink = files.open(at, "wb", block_size=PART_BYTES)
+            try:
+                for part in parts:
+                    sink.write(part)
+            except BaseException:
+                with suppress(Exception):
+                    sink.discard()
+                with suppress(Exception):
+                    sink.closed = True  # Else it would be made a file when it dies.
+                with suppress(Exception):
+                    files.rm_file(at)
+                raise
+            sink.close()
+
+    def _free(self, path: str) -> str:
+        """Return a path as the backend knows it, with its folder made; raise if it is taken."""
+        files, at = self._backend().files, self._at(path)
+        if files.exists(at):
+            raise FileExistsError("there is another file of this name")
+        self._make_folder(at)
+        return at
+
+    def _make_folder(self, at: str) -> None:
+        files = self._backend().files
+        if kind_of(scheme_of(self.root) or "") is None:  # Object stores have none.
+            files.makedirs(at.rpartition("/")[0], exist_ok=True)
 
     def write_new(self, path: str, data: bytes) -> None:
-        """Refuse."""
-        self._refuse()
+        """Write a whole new file."""
+        self.require_writable()
+        files, at = self._backend().files, self._at(path)
+        with self._errors("create", path):
+            try:
+                if self._creates_by == "put":
+                    files.pipe_file(at, data, mode="create")
+                else:
+                    files.pipe_file(self._free(path), data)
+            except Exception as error:
+                # It is ours if it says the same: an answer may have been lost.
+                with suppress(Exception):
+                    if bytes(files.cat_file(at)) == data:
+                        return
+                    raise FileExistsError("there is another file of this name") from error
+                raise
 
     def put_if_absent(self, path: str, data: bytes) -> Put:
-        """Refuse."""
-        self._refuse()
+        """Create a file, atomically; tell whether it was there before.
+
+        Before the first one the store is probed: threads race for names, and each must have one
+        winner.
+        """
+        self.require_writable()
+        known = (self.root, repr(sorted(self.options, key=str)))
+        if known not in _trusted:
+            self._probe()
+            _trusted.add(known)
+        return self._created(path, data)
+
+    def _probe(self) -> None:
+        folder = f"_delta_log/.txlog-probe-{REAL.uuid()}"
+        paths = [f"{folder}/{n}" for n in range(_NAMES)]
+        racers = [path for path in paths for _ in range(_RACERS)]
+
+        def create(path: str) -> Put | TxlogError:
+            try:
+                return self._created(path, path.encode())
+            except TxlogError as error:
+                return error
+
+        try:
+            answers = list(map_ahead(create, racers, workers=_RACERS, ahead=len(racers)))
+        finally:
+            with suppress(TxlogError):
+                self.delete(paths)
+            with suppress(Exception):
+                self._backend().files.rmdir(self._at(folder))
+        for path in paths:
+            mine = [a for at, a in zip(racers, answers, strict=True) if at == path]
+            failed = next((a for a in mine if isinstance(a, TxlogError)), None)
+            if failed is not None:
+                raise StoreError(
+                    operation="create",
+                    path=path,
+                    table=without_secrets(self.root),
+                    reason=f"the store could not be probed: {failed.reason}",
+                    remedy="Check the address and the connection, and try again",
+                ) from failed
+            if mine.count("created") > 1:
+                raise self._refusal("of writers that created a file at once, more than one won")
+
+    def _created(self, path: str, data: bytes) -> Put:
+        if self._creates_by == "rename":
+            return self._renamed(path, data)
+        try:
+            self._backend().files.pipe_file(self._at(path), data, mode="create")
+        except FileExistsError:
+            return "exists"
+        except Exception as error:
+            if isinstance(error, OSError) and any(
+                word in f"{one!r}{one}" for one in (error, error.__cause__) for word in _EXISTS
+            ):
+                return "exists"
+            failure = self._error("create", path, error)
+            if isinstance(error, PermissionError | FileNotFoundError | ImportError):
+                raise failure from error
+            raise self._unknown(path, failure.reason) from error
+        return "created"
+
+    def _renamed(self, path: str, data: bytes) -> Put:
+        """Write a file aside, and rename it; if it is still there then, the name was taken."""
+        files, at = self._backend().files, self._at(path)
+        folder, _, name = at.rpartition("/")
+        temporary = f"{folder}/.{name}.{REAL.uuid()}.tmp"
+        with self._errors("write", path):
+            self._make_folder(at)
+            files.pipe_file(temporary, data)
+        try:
+            with suppress(Exception):  # Whatever it says, or fails to: the files tell.
+                files.mv(temporary, at)
+            if not files.exists(temporary):
+                return "created"
+            if not files.exists(at):
+                raise OSError("the rename was not done")
+        except Exception as error:
+            raise self._unknown(path, str(error)) from error
+        with suppress(Exception):
+            files.rm_file(temporary)
+        return "exists"
+
+    def _unknown(self, path: str, reason: str) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            path=path,
+            table=without_secrets(self.root),
+            reason=reason,
+            remedy="Look whether the file is there before writing it again",
+        )
 
     def replace(self, path: str, data: bytes) -> None:
-        """Refuse."""
-        self._refuse()
+        """Write a file, replacing what was there."""
+        self.require_writable()
+        with self._errors("replace", path):
+            at = self._at(path)
+            self._make_folder(at)
+            self._backend().files.pipe_file(at, data)
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Refuse, unless there is nothing to delete."""
-        if paths:
-            self._refuse()
+        """Delete files below the root; those that are not there are passed over."""
+        if not paths:
+            return
+        self.require_writable()
+        below = self._at("").strip("/") + "/"
+        targets = [self._at(path) for path in paths]
+        for path, at in zip(paths, targets, strict=True):
+            if not path or not at.strip("/").startswith(below) or ".." in at.split("/"):
+                raise InvalidInputError(
+                    argument="paths", reason=f"{path!r} is not a file below the table's root"
+                )
+
+        def remove(item: tuple[str, str]) -> TxlogError | None:
+            try:
+                with self._errors("delete", item[0]):
+                    self._backend().files.rm_file(item[1])
+            except NotFoundError:
+                return None
+            except TxlogError as error:
+                return error
+            return None
+
+        workers = self.reads_at_once
+        done = map_ahead(remove, zip(paths, targets, strict=True), workers=workers, ahead=workers)
+        failed = [error for error in done if error is not None]
+        if failed:
+            raise failed[0]
 
     @contextmanager
     def _errors(self, operation: str, path: str) -> Iterator[None]:
         """Turn whatever a backend raises into one error of ours."""
-        shown = without_secrets(path)
         try:
             yield
         except TxlogError:
             raise
-        except FileNotFoundError as error:
-            raise NotFoundError(
-                path=shown, reason="there is no such file", table=without_secrets(self.root)
-            ) from error
         except Exception as error:  # Backends raise errors of their own libraries.
-            raise StoreError(
-                operation=operation,
-                path=shown,
-                table=without_secrets(self.root),
-                reason=f"{type(error).__name__}: {_without(str(error), self.options)}",
-                remedy="Check the address, the credentials and the connection, and try again",
-            ) from error
+            raise self._error(operation, path, error) from error
 
-
-def _without(text: str, options: Mapping[str, Any]) -> str:
-    """Return a backend's message without the option values that it may quote."""
-    for value in options.values():
-        if isinstance(value, Mapping):
-            text = _without(text, value)
-        elif isinstance(value, str) and len(value) > 3:
-            text = text.replace(value, "…")
-    return without_secrets(text)
+    def _error(self, operation: str, path: str, error: Exception) -> TxlogError:
+        shown, table = without_secrets(path), without_secrets(self.root)
+        if isinstance(error, FileNotFoundError):
+            return NotFoundError(path=shown, reason="there is no such file", table=table)
+        return StoreError(
+            operation=operation,
+            path=shown,
+            table=table,
+            reason=f"{type(error).__name__}: {without_options(str(error), self.options)}",
+            remedy="Check the address, the credentials and the connection, and try again",
+        )
 
 
 _EXTRAS = {
@@ -212,8 +401,11 @@ def connect(uri: str, options: Mapping[str, Any]) -> Backend:
     from fsspec.core import url_to_fs
 
     scheme = scheme_of(uri) or ""
-    own = {name: value for name, value in options.items() if not name.startswith("txlog.")}
+    given = {name: value for name, value in options.items() if not name.startswith("txlog.")}
+    own = fsspec_options(kind_of(scheme), given)
     settings = {"use_listings_cache": False, "skip_instance_cache": True, **own}
+    if kind_of(scheme) == "gs":  # Its other way to write overwrites silently.
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         files, root = url_to_fs(uri, **settings)
     except (ImportError, ValueError) as error:

@@ -1,0 +1,264 @@
+"""Stores by fsspec that are written: S3 and Google without obstore, HDFS by renames, and others."""
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pyarrow as pa
+import pytest
+from fault_proxy import proxy
+from servers import Server, fake_gcs, localbucket, missing
+
+import txlog
+from txlog.errors import UnsupportedFeatureError
+from txlog.store.base import Store
+from txlog.store.open import open_store
+from txlog.store.remote import FsspecStore
+from txlog.testing import StoreContract
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    return pa.table({"x": pa.array(range(start, stop), pa.int64())})
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Server]:
+    if why := missing("localbucket") or (None if find_spec("s3fs") else "s3fs is not installed"):
+        pytest.skip(why)
+    with localbucket() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def google() -> Iterator[Server]:
+    if why := missing("fake_gcs") or (None if find_spec("gcsfs") else "gcsfs is not installed"):
+        pytest.skip(why)
+    with fake_gcs() as server:
+        options = {"google_base_url": server.url, "google_skip_signature": "true"}
+        yield Server(server.name, "gs", server.url, options)
+
+
+def by_fsspec(server: Server) -> dict[str, str]:
+    options = {name: value for name, value in server.options.items() if name != "max_retries"}
+    return {**options, "txlog.backend": "fsspec"}
+
+
+class OnFsspec(StoreContract):
+    names_in_races = 10
+    server: Server
+
+    def make_store(self) -> Store:
+        store = open_store(self.server.root(), by_fsspec(self.server))
+        assert isinstance(store, FsspecStore)
+        return store
+
+
+class TestS3fs(OnFsspec):
+    @pytest.fixture(autouse=True)
+    def on_server(self, s3: Server) -> None:
+        self.server = s3
+
+
+class TestGcsfs(OnFsspec):
+    """On fake-gcs-server, which has Google's JSON interface, as gcsfs speaks it."""
+
+    @pytest.fixture(autouse=True)
+    def on_server(self, google: Server) -> None:
+        self.server = google
+
+
+class Hdfs(ThreadingHTTPServer):
+    """A stand-in for WebHDFS in memory: each operation is one step, as in a name node.
+
+    `overwrites` has renames replace their target, which HDFS never does.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _HdfsHandler)
+        self.files: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+        self.overwrites = False
+
+    @property
+    def root(self) -> str:
+        return f"webhdfs://127.0.0.1:{self.server_address[1]}/{uuid.uuid4().hex[:8]}/t"
+
+
+class _HdfsHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Hdfs
+
+    def do_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        url = urlsplit(self.path)
+        query = {name.lower(): values[0] for name, values in parse_qs(url.query).items()}
+        path = unquote(url.path.removeprefix("/webhdfs/v1"), errors="strict").rstrip("/")
+        if "data" not in query and query["op"] in ("OPEN", "CREATE", "APPEND"):
+            port = self.server.server_address[1]
+            if query["op"] == "OPEN" and path not in self.server.files:
+                self.answer(404, None)
+                return
+            self.send_response(307)
+            self.send_header("Location", f"http://127.0.0.1:{port}{self.path}&data=1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        with self.server.lock:
+            found = self.done(query, path, body)
+        if isinstance(found, bytes):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(found)))
+            self.end_headers()
+            self.wfile.write(found)
+        else:
+            self.answer(404 if found is None else 200, found)
+
+    def done(self, query: dict[str, str], path: str, body: bytes) -> object:
+        files, operation = self.server.files, query["op"]
+        if operation == "OPEN":
+            start = int(query.get("offset", 0))
+            return files[path][start : start + int(query.get("length", 1 << 40))]
+        if operation in ("CREATE", "APPEND"):
+            files[path] = (files[path] if operation == "APPEND" else b"") + body
+            return {}
+        if operation == "RENAME":
+            target = unquote(query["destination"])
+            if path not in files or (target in files and not self.server.overwrites):
+                return {"boolean": False}
+            files[target] = files.pop(path)
+            return {"boolean": True}
+        if operation == "DELETE":
+            return {"boolean": files.pop(path, None) is not None}
+        if operation == "GETFILESTATUS":
+            return {"FileStatus": status(files, path, "")} if is_there(files, path) else None
+        if operation == "LISTSTATUS":
+            if not is_there(files, path):
+                return None
+            below = {p[len(path) + 1 :].split("/")[0] for p in files if p.startswith(f"{path}/")}
+            entries = [status(files, f"{path}/{name}", name) for name in sorted(below)]
+            return {"FileStatuses": {"FileStatus": entries}}
+        return {"boolean": True}  # MKDIRS
+
+    def answer(self, code: int, found: object) -> None:
+        wrong = {"RemoteException": {"exception": "FileNotFoundException", "message": "not found"}}
+        data = json.dumps(wrong if found is None else found).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_any  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def is_there(files: dict[str, bytes], path: str) -> bool:
+    return path in files or any(name.startswith(f"{path}/") for name in files)
+
+
+def status(files: dict[str, bytes], path: str, name: str) -> dict[str, object]:
+    kind = "FILE" if path in files else "DIRECTORY"
+    size = len(files.get(path, b""))
+    return {"type": kind, "length": size, "pathSuffix": name, "modificationTime": 1000}
+
+
+@pytest.fixture
+def hdfs() -> Iterator[Hdfs]:
+    if find_spec("requests") is None:
+        pytest.skip("requests is not installed, which fsspec's WebHDFS needs")
+    server = Hdfs()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_hdfs_decides_by_renames(hdfs: Hdfs) -> None:
+    store = open_store(hdfs.root)
+    assert store.put_if_absent("log/0", b"first") == "created"
+    assert store.put_if_absent("log/0", b"second") == "exists"
+    assert store.read("log/0") == b"first"
+    assert [info.name for info in store.list_tree("")] == ["log/0"]
+
+    def put(who: int) -> list[int]:
+        return [
+            n for n in range(6) if store.put_if_absent(f"race/{n}", str(who).encode()) == "created"
+        ]
+
+    with ThreadPoolExecutor(4) as pool:
+        won = [n for names in pool.map(put, range(4)) for n in names]
+    assert sorted(won) == list(range(6))
+    assert not [name for name in hdfs.files if ".tmp" in name]
+
+
+def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
+    root = hdfs.root
+    table = txlog.write(root, rows(0, 10))
+    table.append(rows(10, 20))
+    table.delete("x < 5")
+    table.maintenance.checkpoint()
+    assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == list(range(5, 20))
+
+
+def test_a_rename_that_overwrites_is_found_out(hdfs: Hdfs) -> None:
+    hdfs.overwrites = True
+    with pytest.raises(UnsupportedFeatureError, match="more than one won"):
+        txlog.write(hdfs.root, rows(0, 1))
+    assert hdfs.files == {}
+
+
+def test_s3fs_on_a_server_that_overwrites_is_found_out(s3: Server) -> None:
+    with proxy(s3.url, headers={"if-none-match": ("x-nobody-looks-at-it", "*")}) as server:
+        options = {**by_fsspec(s3), "AWS_ENDPOINT_URL": server.url}
+        with pytest.raises(UnsupportedFeatureError, match=r"txlog\.coordinator"):
+            txlog.write(s3.root(), rows(0, 1), storage_options=options)
+
+
+def test_both_backends_write_one_table(s3: Server) -> None:
+    root = s3.root()
+    txlog.write(root, rows(0, 10), storage_options=s3.options)
+    table = txlog.Table(root, storage_options=by_fsspec(s3))
+    table.append(rows(10, 20))
+    table.delete("x = 3")
+    assert txlog.Table(root, storage_options=s3.options).count() == 19
+
+
+def test_a_table_is_read_over_http(tmp_path: Path) -> None:
+    if find_spec("aiohttp") is None:
+        pytest.skip("aiohttp is not installed, which fsspec's HTTP needs")
+    table = txlog.write(tmp_path / "t", rows(0, 10))
+    table.append(rows(10, 20))
+    table.delete("x = 3")
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given, directory=str(tmp_path))  # type: ignore[arg-type]
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        found = txlog.Table(f"http://127.0.0.1:{server.server_address[1]}/t")
+        assert sorted(found.to_arrow()["x"].to_pylist()) == sorted({*range(20)} - {3})
+        with pytest.raises(UnsupportedFeatureError, match="atomic create"):
+            found.append(rows(0, 1))
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
