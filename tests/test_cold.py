@@ -39,6 +39,8 @@ WORKS = {
     "delete all": OPEN + ".delete(None)",
     "transaction": ROWS + OPEN + "; change = table.transaction(); tx = change.__enter__(); "
     "tx.delete('id = 2'); tx.append(rows); change.__exit__(None, None, None)",
+    "past a winner": OPEN + "; change = table.transaction(); tx = change.__enter__(); "
+    "tx.delete('id = 2'); txlog.Table(uri).delete('id = 1'); change.__exit__(None, None, None)",
     "compact": OPEN + ".optimize.compact()",
     "compute_statistics": OPEN + ".optimize.compute_statistics(recompute=True)",
     "checkpoint": OPEN + ".maintenance.checkpoint(); txlog.Table(uri).to_arrow(where='id < 5')",
