@@ -102,13 +102,14 @@ def rewrite(context: Context, plan: RewritePlan, parts: Iterable[RewrittenPart])
     parts
         Fragments, and which of their rows are left out.
     """
-    batches = (batch for part in parts for batch in _rows(context, plan, *part))
+    batches = (batch for part in parts for batch in moved_rows(context, plan, *part))
     return write_data_files(context.store, batches, plan.layout, effects=context.effects)
 
 
-def _rows(
+def moved_rows(
     context: Context, plan: RewritePlan, fragment: Fragment, without: BitMap64 | None
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a fragment as they are written again, without some of them."""
     schema = arrow_schema(plan.layout.row_schema)
     reader = FragmentReader(context.store, plan.read, fragment)
     for start, batch in reader.batches(

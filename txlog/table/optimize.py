@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
+    from txlog.data_files.curves import Curve
     from txlog.expressions.sql import Where
     from txlog.table.handle import Handle
 
@@ -70,6 +71,98 @@ class TableOptimize:
             max_deleted_fraction=max_deleted_fraction,
             max_column_files=max_column_files,
             options=write_options(target_file_bytes, max_rows_per_file),
+        )
+        return self._table._run(operation, txn, user_metadata)
+
+    def z_order(
+        self,
+        columns: Sequence[str] | str,
+        where: Where = None,
+        *,
+        curve: Curve = "hilbert",
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        task_bytes: int | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Write all rows anew so that rows which are near in some columns come into few files.
+
+        Predicates over any of the columns then skip most files. No row changes; rows keep their ids
+        where the table tracks rows. A commit of another writer that deletes rows meanwhile has it
+        done again, one that appends does not. Memory holds the rows of a few tasks: larger
+        partitions go through files in the table's folder `_txlog_spill`, which are gone at the end.
+
+        Parameters
+        ----------
+        columns
+            The columns, fields of structs with dots. Two to four are of most use.
+        curve
+            `hilbert`, which serves predicates better, or `z-order`: the columns' bits in turn.
+        where
+            Only the partitions of which this is true; a predicate over partition columns alone.
+        target_file_bytes, max_rows_per_file
+            As for `compact`.
+        task_bytes
+            Of how many bytes of files one task holds the rows in memory, where they are several
+            times as large. Default: 128 MiB.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table, is a partition column, or has no order; or the predicate
+            is not over partition columns alone.
+        UnsupportedFeatureError
+            The table may not be written by txlog, or its rows would lose their ids.
+        """
+        from txlog.data_files.options import as_names, write_options
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.cluster import Cluster
+
+        operation = Cluster(
+            self._table._context,
+            as_names(columns),
+            as_expression(where),
+            curve=curve,
+            options=write_options(target_file_bytes, max_rows_per_file),
+            task_bytes=task_bytes,
+        )
+        return self._table._run(operation, txn, user_metadata)
+
+    def cluster(
+        self,
+        where: Where = None,
+        *,
+        full: bool = False,
+        curve: Curve = "hilbert",
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        task_bytes: int | None = None,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Do as `z_order` does by the table's clustering columns, for files that came since.
+
+        Parameters
+        ----------
+        full
+            Write files anew that are clustered by these columns already, too.
+
+        The other arguments and the errors are those of `z_order`; `InvalidInputError` too if the
+        table has no clustering columns.
+        """
+        from txlog.data_files.options import write_options
+        from txlog.expressions.sql import as_expression
+        from txlog.verbs.cluster import Cluster
+
+        operation = Cluster(
+            self._table._context,
+            None,
+            as_expression(where),
+            curve=curve,
+            full=full,
+            options=write_options(target_file_bytes, max_rows_per_file),
+            task_bytes=task_bytes,
         )
         return self._table._run(operation, txn, user_metadata)
 

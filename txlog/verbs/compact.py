@@ -131,7 +131,7 @@ def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragmen
     groups: list[list[Fragment]] = [[]]
     size = rows = 0
     for fragment in fragments:
-        more, count = _bytes_left(fragment), fragment.num_rows or 0
+        more, count = bytes_left(fragment), fragment.num_rows or 0
         too_many = wanted.max_rows is not None and rows + count > wanted.max_rows
         if groups[-1] and (size + more > wanted.target_bytes or too_many):
             groups.append([])
@@ -145,7 +145,7 @@ def _bytes(fragment: Fragment) -> int:
     return sum(file.size for file in fragment.files)
 
 
-def _bytes_left(fragment: Fragment) -> int:
+def bytes_left(fragment: Fragment) -> int:
     """Return about how large a fragment is without its deleted rows."""
     rows = fragment.physical_rows
     if not rows:
@@ -228,7 +228,7 @@ class Compact(Operation):
                 "zOrderBy": [],
                 "auto": False,
             },
-            metrics=_metrics(rows, self._written),
+            metrics=optimize_metrics(rows, self._written),
         )
 
     def discard(self) -> None:
@@ -258,7 +258,7 @@ def _rewritten(context: Context, plan: RewritePlan, group: tuple[Fragment, ...])
     return rewrite(context, plan, parts)
 
 
-def _metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
+def optimize_metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
     """Return Delta's metrics of OPTIMIZE."""
     sizes = sorted(add.size for add in added)
 

@@ -1,0 +1,474 @@
+"""Clustering: rows that are near each other in several columns come into the same files.
+
+Rules: spec/maintenance.md, MNT-30 to MNT-33.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from txlog.actions.file import Add
+from txlog.arrow import arrow_array, pc
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent
+from txlog.commit.operation import Operation
+from txlog.data_files.curves import Curve, Numbers, bits_for, column_at, cuts_of, keys, ranks
+from txlog.data_files.deletions import removes_of
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.rewrite import RewritePlan, moved_rows, plan_rewrite, require_movable
+from txlog.data_files.write import discard_files, write_data_files
+from txlog.errors import InvalidInputError, TxlogWarning
+from txlog.expressions.sql import to_sql
+from txlog.expressions.tree import Expression, col
+from txlog.fragments.fragment import Fragment
+from txlog.scan.engine import map_all
+from txlog.scan.files import files_at
+from txlog.scan.plan import plan_scan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
+from txlog.verbs.mapped_columns import clustering_columns
+
+SPILL = "_txlog_spill"  # Hidden; it holds files while an operation runs.
+PROVIDER = "txlog"
+_TASK_BYTES = 128 << 20  # Of files whose rows one task holds; in memory they are several times it.
+_SAMPLED_ROWS = 200_000  # Of a partition.
+_SPILLED_BYTES = 256 << 20  # That a task holds before it writes them.
+_KEY = "txlog.key"  # A column of spilled rows.
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How rows are ordered, and which files."""
+
+    columns: tuple[tuple[str, ...], ...]  # Paths.
+    curve: Curve
+    task_bytes: int = _TASK_BYTES
+
+
+class Cluster(Operation):
+    """Write the rows of partitions anew along a curve over some columns; no row changes."""
+
+    name = "OPTIMIZE"
+    deadline_s = 3600.0  # As for `Compact`.
+
+    def __init__(
+        self,
+        context: Context,
+        columns: Sequence[str] | None,
+        where: Expression | None = None,
+        *,
+        curve: Curve = "hilbert",
+        full: bool = True,
+        options: WriteOptions | None = None,
+        task_bytes: int | None = None,
+    ) -> None:
+        """Take the columns.
+
+        Parameters
+        ----------
+        columns
+            None: the table's clustering columns.
+        where
+            Only the partitions that this is true of.
+        full
+            Whether files that are clustered by these columns already are written anew, too.
+        task_bytes
+            Of how many bytes of files a task may hold the rows in memory.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no column, or the curve or a number is none.
+        """
+        super().__init__(context)
+        if columns is not None and not columns:
+            raise InvalidInputError(argument="columns", reason="no column is given")
+        if curve not in ("z-order", "hilbert"):
+            raise InvalidInputError(
+                argument="curve", reason=f"{curve!r} is no curve", remedy="z-order, or hilbert"
+            )
+        if task_bytes is not None and (type(task_bytes) is not int or task_bytes < 1):
+            raise InvalidInputError(
+                argument="task_bytes", reason=f"{task_bytes!r} is no whole number above 0"
+            )
+        self._columns = None if columns is None else [col(name).path for name in columns]
+        self._where = where
+        self._curve: Curve = curve
+        self._full = full
+        self._options = options or WriteOptions()
+        self._task_bytes = task_bytes or _TASK_BYTES
+        self._written: list[Add] = []
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files that leave, and those that their rows were written to.
+
+        Raises
+        ------
+        InvalidInputError
+            The predicate is not over partition columns alone; or a column is not in the table, is
+            a partition column, or has no order.
+        UnsupportedFeatureError
+            The table's rows would lose their ids.
+        """
+        require_movable(base)
+        paths = _of_table(base) if self._columns is None else self._columns
+        wanted = ClusterOptions(
+            tuple(_checked(base, path) for path in paths), self._curve, self._task_bytes
+        )
+        files = load_files(self.context.store, base).live
+        scan = plan_scan(base, files, columns=[], where=self._where)
+        require_partition_columns(scan.where, base)
+        mark = _mark_of(wanted)
+        fragments: Iterable[Fragment] = scan.fragments
+        if not self._full:
+            fragments = _unclustered(fragments, files, mark)
+        plan = plan_rewrite(base, self._options.of_optimize(base.properties))
+        groups = _by_partition(fragments)
+        replaced = [fragment for group in groups for fragment in group]
+        self._write(plan, groups, wanted)
+        if not replaced:
+            return None
+        rows = files_at(files, (file.path for fragment in replaced for file in fragment.files))
+        now_ms = self.context.effects.now_ms()
+        cube = {**mark, "ZCUBE_ID": self.context.effects.uuid()}
+        change: dict[str, Any] = {"data_change": False, "tags": cube}
+        if self._columns is None:
+            change["clustering_provider"] = PROVIDER
+        return Intent(
+            operation=self.name,
+            kind="compact",
+            read_version=base.version,
+            removes=tuple(removes_of(rows, now_ms, data_change=False)),
+            adds=tuple(add.model_copy(update=change) for add in self._written),
+            isolation="SnapshotIsolation",
+            parameters={
+                "predicate": [] if scan.where is None else [to_sql(scan.where)],
+                "zOrderBy": [] if self._columns is None else _names(wanted.columns),
+                "clusterBy": _names(wanted.columns) if self._columns is None else None,
+                "auto": False,
+            },
+            metrics=optimize_metrics(rows, self._written),
+        )
+
+    def _write(
+        self, plan: RewritePlan, groups: Iterable[list[Fragment]], wanted: ClusterOptions
+    ) -> None:
+        """Write partitions anew: small ones at once, of a large one what a task can hold."""
+        small: list[list[Fragment]] = []
+        for group in groups:
+            tasks = -(-sum(map(bytes_left, group)) // wanted.task_bytes)
+            if tasks > 1:
+                self._written.extend(_in_ranges(self.context, plan, group, wanted, tasks))
+            else:
+                small.append(group)
+        write = partial(_sorted, self.context, plan, wanted)
+        written = map_all(self.context.engine, write, small, undo=partial(_undo, self.context))
+        self._written.extend(add for adds in written for add in adds)
+
+    def discard(self) -> None:
+        """Delete the files of the last attempt."""
+        discard_files(self.context.store, self._written)
+        self._written.clear()
+
+
+def _names(columns: Iterable[Sequence[str]]) -> list[str]:
+    return [".".join(path) for path in columns]
+
+
+def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
+    """Return the paths of a table's clustering columns, by their logical names.
+
+    Raises
+    ------
+    InvalidInputError
+        It has none.
+    """
+    found = clustering_columns(snapshot)
+    if not found:
+        raise InvalidInputError(
+            argument="columns",
+            reason="the table has no clustering columns",
+            remedy="Name columns",
+        )
+    return [_logical(snapshot, path) for path in found]
+
+
+def _logical(snapshot: Snapshot, physical: Sequence[str]) -> tuple[str, ...]:
+    kind: DataType = snapshot.schema
+    found = []
+    for name in physical:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((f for f in fields if f.name_in_files(snapshot.mapping_mode) == name), None)
+        found.append(name if field is None else field.name)
+        kind = kind if field is None else field.type
+    return tuple(found)
+
+
+def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:
+    """Return the path of a column that rows can be ordered by, as the schema spells it."""
+    kind: DataType = snapshot.schema
+    found: list[str] = []
+    physical: list[str] = []
+    for name in path:
+        field = kind.get(name) if isinstance(kind, StructType) else None
+        if field is None:
+            raise InvalidInputError(
+                argument="columns", field=".".join(path), reason="the table has no such column"
+            )
+        found.append(field.name)
+        physical.append(field.name_in_files(snapshot.mapping_mode))
+        kind = field.type
+    problem = ""
+    if found[0] in snapshot.partition_columns:
+        problem = "it is a partition column: within a partition all rows have one value"
+    elif isinstance(kind, StructType | ArrayType | MapType) or type_name(kind) in (
+        "variant", "void",
+    ):  # fmt: skip
+        problem = f"values of type {type_name(kind)} have no order"
+    if problem:
+        raise InvalidInputError(
+            argument="columns", field=".".join(found), reason=problem, remedy="Choose other columns"
+        )
+    layout = plan_rewrite(snapshot, WriteOptions()).layout
+    if tuple(found) not in layout.stats_columns and tuple(physical) not in layout.stats_columns:
+        warnings.warn(
+            f"files have no statistics of {'.'.join(found)}, so that scans skip none by it; see "
+            "delta.dataSkippingStatsColumns and delta.dataSkippingNumIndexedCols",
+            TxlogWarning,
+            stacklevel=6,
+        )
+    return tuple(found)
+
+
+def _mark_of(wanted: ClusterOptions) -> dict[str, str]:
+    """Return the tags of files that were clustered so, as Delta has them."""
+    return {
+        "ZCUBE_ZORDER_BY": orjson.dumps(_names(wanted.columns)).decode(),
+        "ZCUBE_ZORDER_CURVE": "hilbert" if wanted.curve == "hilbert" else "zorder",
+    }
+
+
+def _unclustered(
+    fragments: Iterable[Fragment], files: pa.Table, mark: dict[str, str]
+) -> list[Fragment]:
+    """Return the fragments whose files do not say that they are clustered so."""
+    tags = files.select(["path", "tags"]).to_pylist(maps_as_pydicts="lossy")
+    done = {row["path"] for row in tags if mark.items() <= (row["tags"] or {}).items()}
+    return [fragment for fragment in fragments if fragment.path not in done]
+
+
+def _by_partition(fragments: Iterable[Fragment]) -> list[list[Fragment]]:
+    groups: dict[tuple[tuple[str, str | None], ...], list[Fragment]] = {}
+    for fragment in sorted(fragments, key=lambda fragment: fragment.id):
+        key = tuple(sorted(fragment.partition_values.items()))
+        groups.setdefault(key, []).append(fragment)
+    return list(groups.values())
+
+
+def _undo(context: Context, written: list[list[Add]]) -> None:
+    discard_files(context.store, [add for adds in written for add in adds])
+
+
+def _in_ranges(
+    context: Context,
+    plan: RewritePlan,
+    group: list[Fragment],
+    wanted: ClusterOptions,
+    count: int,
+) -> list[Add]:
+    """Write the rows of a partition anew, in their order on the curve.
+
+    They go to files of ranges of the curve first, and each range is sorted by itself: memory holds
+    the rows of one for each task.
+    """
+    ranges = _plan_ranges(context, plan, group, wanted, count)
+    with _spilling(context) as folder:
+        spill = partial(_spilled, context, plan, ranges, folder)
+        spilled = list(context.engine.map(spill, list(enumerate(group))))
+        items = [
+            [(name, places) for name, found in spilled if (places := found.get(number))]
+            for number in range(len(ranges.starts) + 1)
+        ]
+        write = partial(_range_written, context, plan, ranges)
+        chosen = [item for item in items if item]
+        written = map_all(context.engine, write, chosen, undo=partial(_undo, context))
+    return [add for adds in written for add in adds]
+
+
+def _sorted(
+    context: Context, plan: RewritePlan, wanted: ClusterOptions, group: list[Fragment]
+) -> list[Add]:
+    """Write the rows of a few fragments in their order on the curve."""
+    schema = arrow_schema(plan.layout.row_schema)
+    batches = [batch for fragment in group for batch in _alive(context, plan, fragment)]
+    rows = pa.Table.from_batches(batches, schema)
+    if not rows.num_rows:
+        return []
+    bits = bits_for(len(wanted.columns))
+    numbers = [ranks(column_at(rows, path), None, bits) for path in wanted.columns]
+    return _written_in_order(context, plan, rows, keys(numbers, bits, wanted.curve), wanted)
+
+
+def _alive(context: Context, plan: RewritePlan, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+    deleted = FragmentReader(context.store, plan.read, fragment).deletions()
+    return moved_rows(context, plan, fragment, deleted)
+
+
+def _written_in_order(
+    context: Context, plan: RewritePlan, rows: pa.Table, key: Numbers, wanted: ClusterOptions
+) -> list[Add]:
+    if len(wanted.columns) == 1:  # Keys of one column tell apart only so many values.
+        order = pc.array_sort_indices(column_at(rows, wanted.columns[0]))
+    else:
+        order = arrow_array(np.argsort(key, kind="stable"), pa.int64())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(order), BATCH_ROWS):
+            yield from rows.take(order.slice(start, BATCH_ROWS)).combine_chunks().to_batches()
+
+    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Parts of a curve with about as many rows each."""
+
+    wanted: ClusterOptions
+    cuts: tuple[pa.Array, ...]  # Of each column.
+    starts: Numbers  # Where each range but the first begins.
+
+    def keys_of(self, rows: pa.RecordBatch | pa.Table) -> Numbers:
+        """Return the places of rows on the curve."""
+        bits = bits_for(len(self.cuts))
+        columns = [
+            ranks(column_at(rows, path), cuts, bits)
+            for path, cuts in zip(self.wanted.columns, self.cuts, strict=True)
+        ]
+        return keys(columns, bits, self.wanted.curve)
+
+
+def _plan_ranges(
+    context: Context,
+    plan: RewritePlan,
+    group: Sequence[Fragment],
+    wanted: ClusterOptions,
+    count: int,
+) -> Ranges:
+    """Divide the curve into so many ranges, by a sample of rows of which a known share is read."""
+    total = sum(fragment.num_rows or 0 for fragment in group)
+    stride = max(1, total // _SAMPLED_ROWS)
+    names = {path[0] for path in wanted.columns}
+    read = replace(plan.read, columns=tuple(c for c in plan.read.columns if c.name in names))
+    sampled = context.engine.map(partial(_sampled, context.store, read, wanted, stride), group)
+    tables = list(sampled)
+    sample = pa.concat_tables(tables)
+    bits = bits_for(len(wanted.columns))
+    columns = [(name,) for name in sample.column_names]
+    cuts = tuple(cuts_of(column_at(sample, name), bits) for name in columns)
+    places = replace(wanted, columns=tuple(columns))
+    found = np.sort(Ranges(places, cuts, np.zeros(0, np.uint64)).keys_of(sample))
+    at = [len(found) * number // count for number in range(1, count)]
+    return Ranges(wanted, cuts, np.unique(found[at]) if len(found) else found)
+
+
+def _sampled(
+    store: Store, read: Any, wanted: ClusterOptions, stride: int, fragment: Fragment
+) -> pa.Table:
+    """Return the columns of every so many-th row of a fragment, deleted ones too."""
+    reader = FragmentReader(store, read, fragment)
+    parts = []
+    for start, batch in reader.batches(
+        read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True
+    ):
+        places = arrow_array(np.arange(-start % stride, batch.num_rows, stride), pa.int64())
+        rows = batch.take(places)
+        parts.append(
+            pa.table(
+                [column_at(rows, path) for path in wanted.columns],
+                names=[str(number) for number in range(len(wanted.columns))],
+            )
+        )
+    return pa.concat_tables(parts)
+
+
+@contextmanager
+def _spilling(context: Context) -> Iterator[str]:
+    """Return the beginning of the names of files that are gone when the `with` ends."""
+    prefix = f"{context.effects.uuid()}-"
+    try:
+        yield f"{SPILL}/{prefix}"
+    finally:
+        names = [info.name for info in context.store.list_tree(SPILL)]
+        context.store.delete([f"{SPILL}/{name}" for name in names if name.startswith(prefix)])
+
+
+_Spilled = tuple[str, dict[int, list[int]]]  # A file, and which of its batches are of a range.
+_Part = tuple[str, list[int]]
+
+
+def _spilled(
+    context: Context, plan: RewritePlan, ranges: Ranges, prefix: str, item: tuple[int, Fragment]
+) -> _Spilled:
+    """Write the rows of a fragment to a file, those of a range together."""
+    number, fragment = item
+    path = f"{prefix}{number}.arrow"
+    schema = arrow_schema(plan.layout.row_schema).append(pa.field(_KEY, pa.uint64()))
+    found: dict[int, list[int]] = {}
+    held: list[pa.RecordBatch] = []
+    count = 0
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        context.store.open_output(path) as sink,
+        pa.ipc.new_file(sink, schema, options=options) as writer,
+    ):
+
+        def flush() -> None:
+            nonlocal count
+            rows = pa.Table.from_batches(held, schema)
+            held.clear()
+            key = rows[_KEY].to_numpy()
+            of_range = np.searchsorted(ranges.starts, key, side="right")
+            order = np.argsort(of_range, kind="stable")
+            numbers, begins = np.unique(of_range[order], return_index=True)
+            ends = [*begins[1:].tolist(), len(order)]
+            for one, begin, end in zip(numbers.tolist(), begins.tolist(), ends, strict=True):
+                part = rows.take(arrow_array(order[begin:end], pa.int64())).combine_chunks()
+                for batch in part.to_batches():
+                    writer.write_batch(batch)
+                    found.setdefault(one, []).append(count)
+                    count += 1
+
+        for batch in _alive(context, plan, fragment):
+            key = arrow_array(ranges.keys_of(batch), pa.uint64())
+            held.append(pa.RecordBatch.from_arrays([*batch.columns, key], schema=schema))
+            if sum(one.nbytes for one in held) > _SPILLED_BYTES:
+                flush()
+        flush()
+    return path, found
+
+
+def _range_written(
+    context: Context, plan: RewritePlan, ranges: Ranges, parts: Sequence[_Part]
+) -> list[Add]:
+    """Write the rows of a range in their order on the curve."""
+    batches: list[pa.RecordBatch] = []
+    for path, places in parts:
+        with context.store.open_input(path) as source, pa.ipc.open_file(source) as reader:
+            batches.extend(reader.get_batch(place) for place in places)
+    rows = pa.Table.from_batches(batches)
+    key = rows[_KEY].to_numpy()
+    return _written_in_order(context, plan, rows.drop_columns([_KEY]), key, ranges.wanted)
