@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import pc
+from txlog.arrow import arrow_array, numpy_array, pc
 
 Curve = Literal["z-order", "hilbert"]
 Numbers: TypeAlias = "NDArray[np.uint64]"
@@ -34,7 +34,7 @@ def cuts_of(sample: pa.Array, bits: int) -> pa.Array:
     ordered = values.take(pc.array_sort_indices(values))
     count = min((1 << bits) - 2, len(ordered))
     places = np.linspace(0, max(len(ordered) - 1, 0), num=count).astype(np.int64)
-    return pc.unique(ordered.take(pa.array(np.unique(places))))
+    return pc.unique(ordered.take(arrow_array(np.unique(places), pa.int64())))
 
 
 def ranks(values: pa.Array, cuts: pa.Array | None, bits: int) -> Numbers:
@@ -46,7 +46,7 @@ def ranks(values: pa.Array, cuts: pa.Array | None, bits: int) -> Numbers:
         As `cuts_of` gives them: values between the same two have the same number. None: the numbers
         go by the values alone, so that they mean nothing beside those of others.
     """
-    known = np.asarray(values.is_valid())
+    known = numpy_array(values.is_valid())
     if cuts is None:
         places = _dense(values)
         most = int(places.max(initial=1, where=known))
@@ -61,7 +61,7 @@ def ranks(values: pa.Array, cuts: pa.Array | None, bits: int) -> Numbers:
 
 def _dense(values: pa.Array) -> Numbers:
     """Return the places of values among those that are different."""
-    found: Numbers = np.asarray(pc.rank(values, "ascending", tiebreaker="dense"), dtype=np.uint64)
+    found: Numbers = numpy_array(pc.rank(values, "ascending", tiebreaker="dense"))
     return found
 
 

@@ -16,8 +16,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from txlog.actions.columns import flat
 from txlog.actions.file import Add
-from txlog.arrow import arrow_array, pc
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -440,7 +441,7 @@ def _spilled(
             nonlocal count
             rows = pa.Table.from_batches(held, schema)
             held.clear()
-            key = rows[_KEY].to_numpy()
+            key = numpy_array(flat(rows[_KEY]))
             of_range = np.searchsorted(ranges.starts, key, side="right")
             order = np.argsort(of_range, kind="stable")
             numbers, begins = np.unique(of_range[order], return_index=True)
@@ -470,5 +471,5 @@ def _range_written(
         with context.store.open_input(path) as source, pa.ipc.open_file(source) as reader:
             batches.extend(reader.get_batch(place) for place in places)
     rows = pa.Table.from_batches(batches)
-    key = rows[_KEY].to_numpy()
+    key = numpy_array(flat(rows[_KEY]))
     return _written_in_order(context, plan, rows.drop_columns([_KEY]), key, ranges.wanted)
