@@ -41,7 +41,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
-from txlog.verbs.mapped_columns import clustering_columns
+from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
 SPILL = "_txlog_spill"  # Hidden; it holds files while an operation runs.
 PROVIDER = "txlog"
@@ -205,18 +205,7 @@ def _of_table(snapshot: Snapshot) -> list[tuple[str, ...]]:
             reason="the table has no clustering columns",
             remedy="Name columns",
         )
-    return [_logical(snapshot, path) for path in found]
-
-
-def _logical(snapshot: Snapshot, physical: Sequence[str]) -> tuple[str, ...]:
-    kind: DataType = snapshot.schema
-    found = []
-    for name in physical:
-        fields = kind.fields if isinstance(kind, StructType) else ()
-        field = next((f for f in fields if f.name_in_files(snapshot.mapping_mode) == name), None)
-        found.append(name if field is None else field.name)
-        kind = kind if field is None else field.type
-    return tuple(found)
+    return [logical_path(snapshot, path) for path in found]
 
 
 def _checked(snapshot: Snapshot, path: Sequence[str]) -> tuple[str, ...]:

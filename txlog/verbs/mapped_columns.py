@@ -20,7 +20,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
-from txlog.schema.types import StructType
+from txlog.schema.types import DataType, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED
 from txlog.stats.files import physical_path
@@ -202,6 +202,18 @@ def clustering_columns(base: Snapshot) -> list[FieldPath]:
         return []
     listed = orjson.loads(domain.configuration).get("clusteringColumns") or []
     return [(path,) if isinstance(path, str) else tuple(path) for path in listed]
+
+
+def logical_path(snapshot: Snapshot, physical: FieldPath) -> FieldPath:
+    """Return the names of a column and the structs around it, given by those in files."""
+    kind: DataType = snapshot.schema
+    found = []
+    for name in physical:
+        fields = kind.fields if isinstance(kind, StructType) else ()
+        field = next((f for f in fields if f.name_in_files(snapshot.mapping_mode) == name), None)
+        found.append(name if field is None else field.name)
+        kind = kind if field is None else field.type
+    return tuple(found)
 
 
 def _require_unneeded(
