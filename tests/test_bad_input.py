@@ -127,9 +127,9 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         lambda p: txlog.Table.create(p / "u", ROWS.schema, partition_by=["zz"]),
     ),
     "properties": (
-        txlog.InvalidInputError, "maybe.*delta.zz",
+        txlog.InvalidInputError, "maybe.*delta.enableZz",
         lambda p: txlog.Table.create(
-            p / "u", ROWS.schema, properties={"delta.appendOnly": "maybe", "delta.zz": "1"}
+            p / "u", ROWS.schema, properties={"delta.appendOnly": "maybe", "delta.enableZz": "1"}
         ),
     ),
     "column mapping by id, for files without ids": (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.protocol.properties import Properties, validate_properties
 
 DAY_MS = 86_400_000
@@ -74,7 +74,7 @@ def test_wrong_texts_read_as_the_default_and_are_not_set(name: str, text: str) -
 def test_all_faults_are_in_one_error() -> None:
     wrong = {
         "delta.appendOnly": "perhaps",
-        "delta.noSuchThing": "1",
+        "delta.enableSuchThings": "1",
         "delta.checkpointInterval": 5,
         "mine": "anything",
     }
@@ -82,7 +82,7 @@ def test_all_faults_are_in_one_error() -> None:
         validate_properties(wrong)  # type: ignore[arg-type]
     text = str(caught.value)
     assert "delta.appendOnly='perhaps'" in text
-    assert "delta.noSuchThing: no such property" in text
+    assert "delta.enableSuchThings: no such property" in text
     assert "delta.checkpointInterval: the value must be text, not int" in text
     assert "mine" not in text
 
@@ -114,10 +114,10 @@ def test_torn_lists_of_columns(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Delta.appendonly", "txlog.deletionformat", "delta.isolationLevel"]
+    "name", ["Delta.appendonly", "txlog.deletionformat", "delta.isolationlevel", "txlog.zebra"]
 )
 def test_names_that_would_have_no_effect_are_refused(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="no such property"):
+    with pytest.raises(InvalidInputError, match="no such property|Delta spells it"):
         validate_properties({name: "true"})
 
 
@@ -126,9 +126,10 @@ def test_properties_for_other_engines_are_kept() -> None:
         {
             "delta.logRetentionDuration": "interval 1 day",
             "delta.enableExpiredLogCleanup": "false",
-            "delta.autoOptimize.optimizeWrite": "true",
             "delta.targetFileSize": "128mb",
         }
     )
+    with pytest.warns(TxlogWarning, match=r"delta\.autoOptimize\.optimizeWrite, delta\.zebra"):
+        validate_properties({"delta.autoOptimize.optimizeWrite": "true", "delta.zebra": "1"})
     with pytest.raises(InvalidInputError, match="enableExpiredLogCleanup='maybe'"):
         validate_properties({"delta.enableExpiredLogCleanup": "maybe"})

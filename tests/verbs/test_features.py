@@ -313,7 +313,7 @@ def test_versions_are_raised(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="not lowered"):
         table.alter.upgrade_protocol(1, 2)
     with pytest.raises(txlog.InvalidInputError, match="go with"):
-        table.alter.upgrade_protocol(3, 6)
+        made(tmp_path / "b").alter.upgrade_protocol(3, 6)
 
 
 def test_the_command_line_changes_the_protocol(tmp_path: Path) -> None:

@@ -74,12 +74,10 @@ def test_a_property_brings_its_feature(table: txlog.Table) -> None:
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
-        ({"delta.unknown": "1"}, "no such property"),
+        ({"delta.enableZebras": "1"}, "no such property"),
         ({"delta.appendOnly": "perhaps"}, "expected true or false"),
         ({"delta.constraints.x": "x > 0"}, "rows must be checked first"),
         ({"txlog.droppedColumns": "[]"}, "record this themselves"),
-        ({"delta.enableRowTracking": "true"}, "have no ids"),
-        ({"delta.enableInCommitTimestamps": "true"}, "without in-commit timestamps"),
     ],
 )
 def test_wrong_properties_are_refused(

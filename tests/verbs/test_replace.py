@@ -43,12 +43,11 @@ def test_the_table_is_as_if_just_made(tmp_path: Path) -> None:
     assert sorted(now.to_arrow()["a"].to_pylist()) == [1, 2]
 
 
-def test_timestamps_in_commits_do_not_begin_with_a_replacement(tmp_path: Path) -> None:
+def test_timestamps_in_commits_begin_with_a_replacement(tmp_path: Path) -> None:
     stamps = {"delta.enableInCommitTimestamps": "true"}
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
-    with pytest.raises(InvalidInputError, match="versions without in-commit timestamps"):
-        replace_table(Context(table.store), table.snapshot, NEW, properties=stamps)
-    assert table.refresh().version == 0
+    replace_table(Context(table.store), table.snapshot, NEW, properties=stamps)
+    assert table.refresh().properties["delta.inCommitTimestampEnablementVersion"] == "1"
     made = txlog.write(tmp_path / "stamped", pa.table({"a": [1]}), properties=stamps)
     replace_table(Context(made.store), made.snapshot, NEW, properties=stamps)
     assert made.refresh().properties["delta.enableInCommitTimestamps"] == "true"
@@ -73,7 +72,7 @@ def test_tables_that_may_not_be_replaced(tmp_path: Path) -> None:
 
 def test_definitions_that_cannot_be(tmp_path: Path) -> None:
     table = txlog.write(tmp_path / "t", pa.table({"a": [1]}))
-    for wrong in ({"partition_by": ["nope"]}, {"properties": {"delta.nope": "1"}}):
+    for wrong in ({"partition_by": ["nope"]}, {"properties": {"delta.enableNope": "1"}}):
         with pytest.raises(InvalidInputError):
             replace_table(Context(table.store), table.snapshot, NEW, **wrong)
     assert table.refresh().version == 0

@@ -24,7 +24,13 @@ from txlog.errors import (
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, gives_row_ids, highest_id, row_id_mark
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.segment import Segment
-from txlog.protocol.access import features_of, is_active, is_stamped, with_vectors
+from txlog.protocol.access import (
+    STAMPED_SINCE,
+    features_of,
+    is_active,
+    is_stamped,
+    with_vectors,
+)
 from txlog.protocol.properties import Properties
 from txlog.reconcile.table_state import controls_of
 from txlog.snapshot.commits import (
@@ -124,6 +130,13 @@ def _encoded(
             )
     if stamped:
         made_ms = now_ms if snapshot is None else max(now_ms, snapshot.timestamp_ms + 1)
+    if stamped and snapshot is not None and not snapshot.is_active("inCommitTimestamp"):
+        assert metadata is not None
+        since = zip(STAMPED_SINCE, (str(snapshot.version + 1), str(made_ms)), strict=True)
+        configuration = {**metadata.configuration, **dict(since)}
+        intent = replace(
+            intent, metadata=metadata.model_copy(update={"configuration": configuration})
+        )
     return encode_commit(
         intent,
         highest_id=_highest_id(store, snapshot, intent),

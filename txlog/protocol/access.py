@@ -61,6 +61,10 @@ def mapping_mode(protocol: Protocol, properties: Properties) -> str:
     return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
 
 
+STAMPED_SINCE = (  # Which version, and which moment, in-commit timestamps begin with.
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
 PROTECTED = "delta.requireCheckpointProtectionBeforeVersion"
 DELETION_VECTORS = "delta.enableDeletionVectors"
 VECTORS_ON_USE = "txlog.deletionVectors"
@@ -275,6 +279,30 @@ def lowest_protocol(names: Iterable[str]) -> Protocol:
         reader_features=readers or None,
         writer_features=sorted(features),
     )
+
+
+def at_least(protocol: Protocol, versions: tuple[int, int]) -> Protocol:
+    """Return a protocol whose versions are no lower than these, for readers and for writers.
+
+    Raises
+    ------
+    InvalidInputError
+        The versions do not go with each other.
+    """
+    reader, writer = versions
+    if (reader == 3 and writer != 7) or (reader == 2 and writer < 5):
+        raise InvalidInputError(
+            argument="writer",
+            reason=f"reader version {reader} does not go with writer version {writer}",
+            remedy="Use writer version 7" if reader == 3 else "Use writer version 5 or higher",
+        )
+    wanted = Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=[] if reader == 3 else None,
+        writer_features=[] if writer == 7 else None,
+    )
+    return merged_protocol(protocol, wanted)
 
 
 _LEGACY = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6))  # Versions that imply all features.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, TxlogWarning
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -181,27 +183,53 @@ FEATURE_PREFIX = "delta.feature."  # With the value `supported`: list the featur
 
 
 def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[str, str | None]]:
-    """Split properties into the features that they list and the properties to store."""
+    """Split properties into the features that they list and the properties to store.
+
+    Those that ask for versions of the protocol are among neither (`asked_versions`).
+    """
     asked = frozenset(
         name.removeprefix(FEATURE_PREFIX) for name in raw if name.startswith(FEATURE_PREFIX)
     )
-    kept = {name: text for name, text in raw.items() if not name.startswith(FEATURE_PREFIX)}
+    kept = {
+        name: text
+        for name, text in raw.items()
+        if not name.startswith(FEATURE_PREFIX) and name not in VERSIONS
+    }
     return asked, kept
 
 
-_OWNED = ("delta.", "txlog.")  # Names that have a meaning, so an unknown one is an error.
+VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
+
+
+def asked_versions(raw: Mapping[str, str | None]) -> tuple[int, int]:
+    """Return the least versions of readers and writers that properties ask for; 1 without one."""
+    reader, writer = (int(raw.get(name) or 1) for name in VERSIONS)
+    return reader, writer
+
+
+_OWNED = ("delta.", "txlog.")  # Names that have a meaning.
+_REFUSED = ("delta.enable", "txlog.")  # An unknown one would promise what nobody keeps.
+
+
+def _version(known: tuple[int, ...]) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) not in known:
+            raise ValueError(f"expected one of {', '.join(map(str, known))}")
+        return int(text)
+
+    return read
 
 
 def validate_properties(raw: Mapping[str, str]) -> None:
-    """Raise unless a caller may set these properties.
+    """Raise unless a caller may set these properties; warn of those that txlog does not act on.
 
     Raises
     ------
     InvalidInputError
-        A value is no text or cannot be read, or a `delta.` or `txlog.` property is unknown; all
-        faults are in one error.
+        A value is no text or cannot be read, a `delta.enable…` or `txlog.` property is unknown, or
+        a name has other letters in capitals than Delta's; all faults are in one error.
     """
-    faults = []
+    faults, idle = [], []
     for name, text in raw.items():
         if not isinstance(text, str):
             faults.append(f"{name}: the value must be text, not {type(text).__name__}")
@@ -213,8 +241,23 @@ def validate_properties(raw: Mapping[str, str]) -> None:
                 (_KNOWN[name][0] if name in _KNOWN else KEPT[name])(text)
             except ValueError as error:
                 faults.append(f"{name}={text!r}: {error}")
+            if name in KEPT and name not in VERSIONS:
+                idle.append(name)
         elif name.lower().startswith(_OWNED) and not name.startswith(_FREE_PREFIXES):
-            faults.append(f"{name}: no such property is known to txlog")
+            known = property_name(name)
+            if known != name:
+                faults.append(f"{name}: Delta spells it {known}")
+            elif name.lower().startswith(_REFUSED):
+                faults.append(f"{name}: no such property is known to txlog")
+            else:
+                near = get_close_matches(name, [*_KNOWN, *KEPT], 1, 0.9)
+                idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
+    if idle and not faults:
+        warnings.warn(
+            f"kept for other engines, but txlog does not act on {', '.join(idle)}",
+            TxlogWarning,
+            stacklevel=3,
+        )
     if faults:
         raise InvalidInputError(
             argument="properties", reason="; ".join(faults), remedy="Correct or leave them out"
@@ -226,8 +269,10 @@ _FREE_PREFIXES = ("delta.constraints.",)
 # Properties that guide other engines when they write or clean up. txlog keeps them: no row, and
 # nothing that can be read, depends on them.
 KEPT: dict[str, Callable[[str], Any]] = {
+    **dict(zip(VERSIONS, map(_version, ((1, 2, 3), (1, 2, 3, 4, 5, 6, 7))), strict=True)),
     "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
     "delta.autoOptimize.optimizeWrite": _flag,
+    "delta.isolationLevel": _text,
     "delta.randomizeFilePrefixes": _flag,
     "delta.randomPrefixLength": _positive,
     "delta.tuneFileSizesForRewrites": _flag,
@@ -242,7 +287,7 @@ RECORDED = frozenset(
         "txlog.droppedColumns",
     }
 )
-_BY_FOLDED_NAME = {name.lower(): name for name in _KNOWN}
+_BY_FOLDED_NAME = {name.lower(): name for name in (*_KNOWN, *KEPT)}
 
 
 def property_name(name: str) -> str:

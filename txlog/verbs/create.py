@@ -35,6 +35,7 @@ from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.access import (
     DELETION_VECTORS,
     VECTORS_ON_USE,
+    at_least,
     new_protocol,
     with_features,
 )
@@ -45,7 +46,13 @@ from txlog.protocol.mapping import (
     unmapped,
     with_schema,
 )
-from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
+from txlog.protocol.properties import (
+    RECORDED,
+    Properties,
+    asked_versions,
+    split_features,
+    validate_properties,
+)
 from txlog.schema.types import StructType, require_known_changes
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
@@ -85,8 +92,7 @@ def new_metadata(
     if odd_names(schema):
         configuration.setdefault(MAPPING_MODE, "name")
     if Properties(configuration).get("delta.enableRowTracking"):
-        configuration[ROW_ID_COLUMN] = f"_row-id-col-{effects.uuid()}"
-        configuration[ROW_VERSION_COLUMN] = f"_row-commit-version-col-{effects.uuid()}"
+        configuration |= row_columns(effects)
     metadata = Metadata(
         id=effects.uuid(),
         name=name,
@@ -109,6 +115,14 @@ def new_metadata(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
     return metadata, schema
+
+
+def row_columns(effects: Effects) -> dict[str, str]:
+    """Return the properties that name the columns for the ids and versions of rows that move."""
+    return {
+        ROW_ID_COLUMN: f"_row-id-col-{effects.uuid()}",
+        ROW_VERSION_COLUMN: f"_row-commit-version-col-{effects.uuid()}",
+    }
 
 
 def _vectors(properties: Mapping[str, str]) -> dict[str, str]:
@@ -163,8 +177,10 @@ def _protocol(
         txlog cannot write such a table.
     """
     features, kept = split_features(configuration)
+    least = asked_versions(configuration)
     protocol = new_protocol(schema, Properties(kept))
-    return (with_features(protocol, features) if features else protocol), kept
+    protocol = with_features(protocol, features) if features else protocol
+    return at_least(protocol, least), kept
 
 
 def _parameters(metadata: Metadata) -> dict[str, Any]:

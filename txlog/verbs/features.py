@@ -20,8 +20,8 @@ from txlog.fragments.rows import FEATURE
 from txlog.protocol.access import (
     READERS,
     WRITERS,
+    at_least,
     features_of,
-    merged_protocol,
     require_writable,
     with_features,
 )
@@ -103,12 +103,6 @@ class UpgradeProtocol(Operation):
                     reason=f"{value!r} is no version of the protocol",
                     remedy=f"Choose from {', '.join(map(str, known))}",
                 )
-        if (reader == 3 and writer != 7) or (reader == 2 and writer < 5):
-            raise InvalidInputError(
-                argument="writer",
-                reason=f"reader version {reader} does not go with writer version {writer}",
-                remedy="Use writer version 7" if reader == 3 else "Use writer version 5 or higher",
-            )
         self._wanted = reader, writer
 
     def change_of(self, base: Snapshot) -> ProtocolChange:
@@ -121,13 +115,7 @@ class UpgradeProtocol(Operation):
                 reason=f"the table has {_versions(now)}: versions are not lowered",
                 remedy="Drop the features that need them with alter.drop_feature",
             )
-        wanted = Protocol(
-            min_reader_version=reader,
-            min_writer_version=writer,
-            reader_features=[] if reader == 3 else None,
-            writer_features=[] if writer == 7 else None,
-        )
-        return ProtocolChange.between(now, merged_protocol(now, wanted))
+        return ProtocolChange.between(now, at_least(now, self._wanted))
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the protocol with the versions; None if it has them already.

@@ -7,22 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from txlog.actions.file import Add
 from txlog.actions.table import Metadata
+from txlog.arrow import pc
 from txlog.commit.context import Context
-from txlog.commit.intent import Intent, Reads
+from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.constraints import CHECK_PREFIX
+from txlog.data_files.deletions import adds_of
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import as_expression, parse_sql, to_sql
 from txlog.expressions.tree import Expression, IsNull, Not, Or
 from txlog.protocol.access import (
+    STAMPED_SINCE,
+    at_least,
     needed_features,
     require_writable,
     upgraded,
 )
 from txlog.protocol.mapping import MAPPING_MODE, mapped, with_schema
-from txlog.protocol.properties import RECORDED, Properties, split_features, validate_properties
+from txlog.protocol.properties import (
+    RECORDED,
+    Properties,
+    asked_versions,
+    split_features,
+    validate_properties,
+)
 from txlog.scan.plan import plan_scan
 from txlog.scan.scan import Scan
 from txlog.schema.json import parse_schema
@@ -30,6 +41,8 @@ from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import require_stats_columns
+from txlog.verbs.create import row_columns
+from txlog.verbs.features import with_counts
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,8 @@ class Changed:
     parameters: Mapping[str, Any]
     features: frozenset[str] = frozenset()  # That the protocol must list besides.
     checks: Expression | None = None  # Must be true of every row that is there.
+    versions: tuple[int, int] = (1, 1)  # Of readers and writers: the protocol's are no lower.
+    numbers_rows: bool = False  # Rows that are there get ids.
 
 
 class ChangeMetadata(Operation):
@@ -67,21 +82,32 @@ class ChangeMetadata(Operation):
             schema = mapped(schema, base.metadata, legacy=True)
             changed = replace(changed, metadata=with_schema(changed.metadata, schema))
         needed = needed_features(schema, Properties(changed.metadata.configuration))
-        protocol = upgraded(base.protocol, needed | changed.features)
+        protocol = at_least(upgraded(base.protocol, needed | changed.features), changed.versions)
         if changed.metadata == base.metadata and protocol == base.protocol:
             return None
         require_writable(protocol, changed.metadata, schema, path=base.root)
         if changed.checks is not None:
             _require_true(self.context, base, changed.checks)
+        kind: Kind = "metadata" if protocol == base.protocol else "protocol"
+        adds = _unnumbered(self.context, base) if changed.numbers_rows else ()
         return Intent(
             operation=self.name,
-            kind="metadata" if protocol == base.protocol else "protocol",
+            kind="overwrite" if changed.numbers_rows else kind,  # Winners' rows need ids, too.
             read_version=base.version,
+            adds=adds,
             metadata=None if changed.metadata == base.metadata else changed.metadata,
             protocol=None if protocol == base.protocol else protocol,
-            reads=Reads(everything=changed.checks is not None),
+            reads=Reads(everything=changed.checks is not None or changed.numbers_rows),
             parameters=changed.parameters,
         )
+
+
+def _unnumbered(context: Context, base: Snapshot) -> tuple[Add, ...]:
+    """Return the live files without ids of rows, to be logged again: the commit gives them some."""
+    live = load_files(context.store, base).live
+    without = live.filter(pc.is_null(live["base_row_id"]))
+    adds = [a.model_copy(update={"data_change": False}) for a in adds_of(without)]
+    return tuple(with_counts(context, base, adds))
 
 
 def _require_true(context: Context, base: Snapshot, predicate: Expression) -> None:
@@ -155,6 +181,12 @@ class SetProperties(ChangeMetadata):
             name: text for name, text in current.items() if name not in self._unset
         } | kept
         _require_turned_on(base, configuration)
+        now = Properties(configuration)
+        if not now.get("delta.enableInCommitTimestamps"):
+            configuration = {k: v for k, v in configuration.items() if k not in STAMPED_SINCE}
+        numbers_rows = bool(now.get("delta.enableRowTracking")) and not base.has_stable_row_ids
+        if numbers_rows:
+            configuration = {**row_columns(self.context.effects), **configuration}
         require_stats_columns(base.schema, base.partition_columns, Properties(configuration))
         parameters: dict[str, Any] = {"properties": dict(self._properties)}
         if self._unset:
@@ -163,6 +195,8 @@ class SetProperties(ChangeMetadata):
             base.metadata.model_copy(update={"configuration": configuration}),
             parameters,
             frozenset(features),
+            versions=asked_versions(self._properties),
+            numbers_rows=numbers_rows,
         )
 
 
@@ -210,24 +244,18 @@ def _require_settable(properties: Mapping[str, str]) -> None:
             )
 
 
-_LATER = {
-    "delta.enableInCommitTimestamps": "the table has versions without in-commit timestamps",
-    "delta.enableRowTracking": "rows that are there have no ids",
-    "txlog.deletionFormat": "files that are there have deletions of the other form",
-}
-
-
 def _require_turned_on(base: Snapshot, configuration: Mapping[str, str | None]) -> None:
-    """Refuse to turn on what older files or versions would need, too."""
-    now = Properties(configuration)
-    for name, reason in _LATER.items():
-        if now.get(name) != base.properties.get(name) and now.get(name):
-            raise UnsupportedFeatureError(
-                path=base.root,
-                features=(name,),
-                reason=f"{name} cannot be turned on: {reason}",
-                remedy="Set it when the table is created",
-            )
+    """Refuse another form of deletions: files that are there have theirs."""
+    name = "txlog.deletionFormat"
+    now = Properties(configuration).get(name)
+    if now != base.properties.get(name) and now != "delta":
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(name,),
+            reason=f"{name} cannot be turned on: files that are there have deletions of the other "
+            "form",
+            remedy="Set it when the table is created",
+        )
 
 
 class AddConstraints(ChangeMetadata):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txlog.actions.table import DomainMetadata, Metadata
+from txlog.actions.table import DomainMetadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
-from txlog.errors import InvalidInputError
 from txlog.protocol.access import merged_protocol, require_writable
 from txlog.protocol.mapping import MAPPING_MODE, mapped, unmapped, with_schema
 from txlog.protocol.properties import Properties
@@ -17,7 +16,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.create import create_intent, new_metadata
-from txlog.verbs.restore import CLUSTERING, OF_THE_LOG, STAMPS
+from txlog.verbs.restore import CLUSTERING, OF_THE_LOG
 
 
 class ReplaceTable(Operation):
@@ -56,15 +55,12 @@ class ReplaceTable(Operation):
 
         Raises
         ------
-        InvalidInputError
-            A property would turn on in-commit timestamps, which older versions do not have.
         UnsupportedFeatureError
             txlog could not write the table then.
         """
         wanted, needed = self._created.metadata, self._created.protocol
         assert wanted is not None
         assert needed is not None
-        _require_same_stamps(base, wanted)
         current = base.metadata.configuration
         of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
         schema = self._schema
@@ -91,21 +87,6 @@ class ReplaceTable(Operation):
             reads=Reads(everything=True),
             parameters=self._created.parameters,
             metrics={"numRemovedFiles": rows.num_rows},
-        )
-
-
-def _require_same_stamps(base: Snapshot, wanted: Metadata) -> None:
-    """Refuse to begin with in-commit timestamps.
-
-    The metadata would have to name the version and the moment that they begin with, and a commit
-    gets both only when it is written.
-    """
-    if Properties(wanted.configuration).get(STAMPS) and not base.is_active("inCommitTimestamp"):
-        raise InvalidInputError(
-            argument="properties",
-            field=STAMPS,
-            reason="the table has versions without in-commit timestamps",
-            remedy="Leave out the property; only a table that is made can have them",
         )
 
 
