@@ -117,7 +117,7 @@ def test_torn_lists_of_columns(text: str) -> None:
     "name", ["Delta.appendonly", "txlog.deletionformat", "delta.isolationlevel", "txlog.zebra"]
 )
 def test_names_that_would_have_no_effect_are_refused(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="no such property|Delta spells it"):
+    with pytest.raises(InvalidInputError, match=r"no such property|Delta spells it"):
         validate_properties({name: "true"})
 
 

@@ -1,4 +1,4 @@
-"""What is turned on for a table that is there: times in commits, ids of rows; foreign properties."""
+"""What is turned on for a table that is there: times in commits, ids of rows, properties."""
 
 from datetime import UTC, datetime
 from pathlib import Path
