@@ -20,7 +20,7 @@ ROOT = HOME.parent
 ORDER = (
     "errors", "effects", "version", "threads", "arrow", "schema", "variant",
     "actions", "log",
-    "protocol", "expressions", "fragments", "stats", "reconcile",
+    "protocol", "expressions", "fragments", "stats", "parquet", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "changes", "stream", "commit", "data_files",
     "verbs", "table", "spark_ext", "cli", "testing", "__main__",

@@ -80,6 +80,7 @@ def _is_diverse(column: pa.ChunkedArray) -> bool:
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
+_PAGE_ROWS = 20_000  # As pyarrow has it.
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
 _PINNED_BYTES = (
@@ -340,7 +341,7 @@ class _Writer:
         file.buffered.append(part)
         file.buffered_rows += part.num_rows
         file.buffered_bytes += part.nbytes
-        if file.buffered_rows >= ROW_GROUP_ROWS or file.buffered_bytes >= _ROW_GROUP_BYTES:
+        if file.buffered_rows >= self._row_group_rows or file.buffered_bytes >= _ROW_GROUP_BYTES:
             self._flush(file)
         limit = self._layout.max_rows_per_file
         full = limit is not None and file.rows + file.buffered_rows >= limit
@@ -354,11 +355,16 @@ class _Writer:
         table = pa.Table.from_batches(file.buffered, schema=self._schema)
         if file.writer is None:
             file.writer = self._parquet_writer(file, table)
-        file.writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        file.writer.write_table(table, row_group_size=self._row_group_rows)
         file.stats.update(table)
         file.rows += file.buffered_rows
         file.buffered.clear()
         file.buffered_rows = file.buffered_bytes = 0
+
+    @property
+    def _row_group_rows(self) -> int:
+        stated: int | None = self._layout.properties.get("txlog.rowGroupRows")
+        return stated or ROW_GROUP_ROWS
 
     def _parquet_writer(self, file: _OpenFile, rows: pa.Table) -> pq.ParquetWriter:
         codec = self._layout.properties.get("delta.parquet.compression.codec")
@@ -369,6 +375,7 @@ class _Writer:
             use_dictionary=dictionary_columns(self._leaves, rows),
             store_schema=False,
             write_page_index=True,
+            max_rows_per_page=self._layout.properties.get("txlog.pageRows") or _PAGE_ROWS,
         )
 
     def _bound_memory(self) -> None:

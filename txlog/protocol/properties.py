@@ -146,6 +146,8 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.targetFileSize": (_bytes, None),
     "txlog.deletionFormat": (_deletion_format, "delta"),
     "txlog.deletionVectors": (_on_use, None),
+    "txlog.pageRows": (_positive, None),
+    "txlog.rowGroupRows": (_positive, None),
 }
 
 

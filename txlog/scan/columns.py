@@ -380,16 +380,15 @@ def metadata_column(
     fragment: Fragment,
     tracking: RowTracking | None,
     *,
-    start: int,
-    count: int,
+    rows: range | pa.Array,
     stored: pa.Array | None,
 ) -> pa.Array:
-    """Return a metadata column of consecutive physical rows of a fragment.
+    """Return a metadata column of physical rows of a fragment.
 
     Parameters
     ----------
-    start, count
-        The position of the first row in the fragment's file, and how many they are.
+    rows
+        Their positions in the fragment's file: consecutive ones, or int64.
     stored
         What the file itself has of the column; null for rows that did not move.
 
@@ -399,18 +398,20 @@ def metadata_column(
         The table tracks rows, but the file has no ids or no version; it is named.
     """
     if name == FRAGMENT_ID:
-        return pa.repeat(arrow_scalar(fragment.id, pa.int32()), count)
+        return pa.repeat(arrow_scalar(fragment.id, pa.int32()), len(rows))
     if name == ROW_VERSION:
-        fresh = pa.repeat(arrow_scalar(_tracked(fragment, ROW_VERSION), pa.int64()), count)
+        fresh = pa.repeat(arrow_scalar(_tracked(fragment, ROW_VERSION), pa.int64()), len(rows))
     elif name == ROW_ID and tracking is not None:
-        fresh = _positions(_tracked(fragment, ROW_ID) + start, count)
+        fresh = _counted_from(_tracked(fragment, ROW_ID), rows)
     else:
-        fresh = _positions((fragment.id << 32) + start, count)
+        fresh = _counted_from(fragment.id << 32, rows)
     return fresh if stored is None else pc.coalesce(stored.cast(pa.int64()), fresh)
 
 
-def _positions(first: int, count: int) -> pa.Array:
-    return pa.arange(first, first + count)
+def _counted_from(first: int, rows: range | pa.Array) -> pa.Array:
+    if isinstance(rows, range):
+        return pa.arange(first + rows.start, first + rows.stop)
+    return pc.add(rows, arrow_scalar(first, pa.int64()))
 
 
 def _tracked(fragment: Fragment, name: str) -> int:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, arrow_scalar, pq
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
+from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased
@@ -25,6 +28,12 @@ from txlog.store.base import Store, is_far, naming
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
 from txlog.threads import cached_property
+
+if TYPE_CHECKING:
+    from txlog.parquet.footer import Numbers
+    from txlog.scan.pages import PagedFile
+
+_BATCH_ROWS = 131_072
 
 
 @contextmanager
@@ -39,7 +48,7 @@ def blamed(path: str, version: int) -> Iterator[None]:
             reason="the file is gone, though this version of the table needs it",
             remedy="Open a newer version; vacuum may have removed what this one needs",
         ) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, TxlogError | MemoryError):  # The file is not to blame.
             raise
         raise DataFileError(
@@ -79,6 +88,10 @@ class OpenFile:
         The file's own, in Arrow's terms.
     places
         By the table's names, the places of the columns in the file.
+    opened
+        Opens the file, when row groups are read.
+    paged
+        The file as one whose pages are read by themselves, if it is one.
     """
 
     def __init__(
@@ -86,16 +99,20 @@ class OpenFile:
         path: str,
         fragment_id: int,
         plan: ReadPlan,
-        parquet: pq.ParquetFile,
+        metadata: pq.FileMetaData,
         schema: pa.Schema,
         places: Mapping[str, int],
+        opened: Callable[[], pq.ParquetFile],
+        paged: PagedFile | None = None,
     ) -> None:
         self.path = path
         self._fragment_id = fragment_id
-        self.num_rows = int(parquet.metadata.num_rows)
+        self.num_rows = int(metadata.num_rows)
         self._plan = plan
-        self._parquet = parquet
-        self._legacy = is_legacy(parquet.metadata.metadata)
+        self._metadata = metadata
+        self._opened = opened
+        self._paged = paged
+        self._legacy = is_legacy(metadata.metadata)
         self._schema = schema
         names = schema.names
         self._names = {column: names[place] for column, place in places.items()}
@@ -110,12 +127,15 @@ class OpenFile:
                 )
 
     @cached_property
+    def _parquet(self) -> pq.ParquetFile:
+        return self._opened()
+
+    @cached_property
     def row_groups(self) -> list[RowRange]:
         """The positions of each row group's first row, and of the one after its last."""
-        metadata = self._parquet.metadata
         found, start = [], 0
-        for group in range(metadata.num_row_groups):
-            stop = start + metadata.row_group(group).num_rows
+        for group in range(self._metadata.num_row_groups):
+            stop = start + self._metadata.row_group(group).num_rows
             found.append((start, stop))
             start = stop
         return found
@@ -155,6 +175,25 @@ class OpenFile:
                     if at >= wanted[-1][1]:
                         break
 
+    def rows_at(self, positions: Numbers) -> pa.RecordBatch:
+        """Return the rows at ascending positions, by their pages where that costs less."""
+        names = list(self._names.values())
+        if not names:
+            return pa.RecordBatch.from_arrays([pa.nulls(len(positions))], names=["rows"])
+        if self._paged is not None and not self._legacy:
+            with blamed(self.path, self._plan.version):
+                found = self._paged.rows_at(names, positions)
+            if found is not None:
+                return pa.RecordBatch.from_arrays(
+                    [column.combine_chunks() for column in found.columns], names=names
+                )
+        parts: list[pa.RecordBatch] = []
+        ranges = self.ranges(prune=False, only=as_bitmap(arrow_array(positions.astype(np.uint64))))
+        for start, raw in self.read(ranges, batch_rows=_BATCH_ROWS, threads=False):
+            first, last = np.searchsorted(positions, [start, start + raw.num_rows])
+            parts.append(raw.take(arrow_array(positions[first:last] - start)))
+        return pa.concat_batches(parts)
+
     def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
         """Return a column of what `read` gave by the table's name; None if it is not read here."""
         return raw.column(self._names[name]) if name in self._names else None
@@ -175,7 +214,7 @@ class OpenFile:
 
     def _in_todays_calendar(self, raw: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of a legacy file with the dates and timestamps that their writer meant."""
-        metadata, schema = self._parquet.metadata.metadata, self._parquet.metadata.schema
+        metadata, schema = self._metadata.metadata, self._metadata.schema
         leaves = map(schema.column, range(len(schema.names)))
         int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
         columns = [
@@ -188,7 +227,7 @@ class OpenFile:
 
     def _kept_row_groups(self) -> list[bool] | None:
         plan = self._plan
-        if plan.where is None or self._parquet.num_row_groups < 2:
+        if plan.where is None or self._metadata.num_row_groups < 2:
             return None
         paths = columns_of(plan.where)
         if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
@@ -205,7 +244,7 @@ class OpenFile:
             for column in ours
         ):
             return None  # Statistics of another type: read all of it.
-        known = merged(row_group_bounds(self._parquet.metadata, paths, ours), self._addresses())
+        known = merged(row_group_bounds(self._metadata, paths, ours), self._addresses())
         return [bool(value) for value in keep(plan.where, known).to_pylist()]
 
     def _addresses(self) -> Bounds:

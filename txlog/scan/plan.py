@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_counts, require_same_partitions
 
+if TYPE_CHECKING:
+    from txlog.scan.pages import FooterCache
+
 
 class ReadMemo:
     """What readers of a plan found out of one file and know of the next ones; no part of a pickle.
@@ -39,7 +42,17 @@ class ReadMemo:
     def __init__(self) -> None:
         self.places: dict[tuple[str, ...], tuple[pa.Schema, dict[str, int]]] = {}
         self.schemas: dict[tuple[str, ...], pa.Schema] = {}
+        self._footers: FooterCache | None = None
         self.partition_values: dict[tuple[str, str | None], pa.Scalar] = {}
+
+    @property
+    def footers(self) -> FooterCache:
+        """The footers of files whose rows are read by their pages."""
+        if self._footers is None:
+            from txlog.scan.pages import FooterCache  # Scans need none.
+
+            self._footers = FooterCache()
+        return self._footers
 
     def __reduce__(self) -> tuple[type[ReadMemo], tuple[()]]:
         return ReadMemo, ()

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, pc, pq
+from txlog.arrow import arrow_array, numpy_array, pc, pq
 from txlog.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import Expression
-from txlog.fragments.deletion_vector import alive_mask, as_bitmap
+from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
+from txlog.log.paths import decode_path
 from txlog.scan.columns import conform, find_column, metadata_column
-from txlog.scan.data_file import OpenFile, RowRange, common, open_parquet, zipped
+from txlog.scan.data_file import OpenFile, RowRange, blamed, common, open_parquet, zipped
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values
-from txlog.store.base import Store
+from txlog.store.base import Store, naming
+from txlog.store.open import locate
+
+if TYPE_CHECKING:
+    from txlog.scan.pages import PagedFile
 
 BATCH_ROWS = 131_072
 _PARTITION_VALUES = 10_000  # That are kept of a scan.
@@ -80,13 +88,39 @@ class FragmentReader:
             )
             streams = [file.read(ranges, batch_rows=batch_rows, threads=threads) for file in files]
             for start, raws in zipped(streams):
-                yield start, self._table_columns(list(zip(files, raws, strict=True)), needed, start)
+                parts = list(zip(files, raws, strict=True))
+                batch_range = range(start, start + raws[0].num_rows)
+                yield start, self._table_columns(parts, needed, batch_range)
+
+    def rows_at(self, needed: tuple[StructField, ...], positions: BitMap64) -> pa.RecordBatch:
+        """Return physical rows at those of some positions that there are, ascending.
+
+        Where a file has offset indexes, only the pages that hold the rows are read.
+        """
+        with ExitStack() as stack:
+            files = self._open_needed(stack, needed, by_pages=True)
+            last = min(file.num_rows for file in files)
+            numbers = numpy_array(as_array(positions)).astype(np.int64)
+            numbers = numbers[: np.searchsorted(numbers, last)]
+            if not len(numbers):
+                schema = self._schema(needed)
+                return pa.RecordBatch.from_arrays(
+                    [pa.nulls(0, of) for of in schema.types], schema=schema
+                )
+            raws = [file.rows_at(numbers) for file in files]
+            parts = list(zip(files, raws, strict=True))
+            return self._table_columns(parts, needed, arrow_array(numbers))
 
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
         return open_parquet(stack, self._store, file, self._plan.version)
 
-    def _open_needed(self, stack: ExitStack, needed: tuple[StructField, ...]) -> list[OpenFile]:
-        """Open the files that give a needed column; the primary if there are none."""
+    def _open_needed(
+        self, stack: ExitStack, needed: tuple[StructField, ...], *, by_pages: bool = False
+    ) -> list[OpenFile]:
+        """Open the files that give a needed column; the primary if there are none.
+
+        With `by_pages`, a file whose footer is known is not opened before row groups are read.
+        """
         wanted: dict[DataFile, list[StructField]] = {}
         for column in needed:
             if column.name not in self._plan.partition_columns:
@@ -99,7 +133,7 @@ class FragmentReader:
             # Metadata columns are in the primary at most; other files are enough for the count.
             stored = [c for c in columns if c.name not in constant or self._stored(c)]
             if stored or (file is primary and not set(wanted) - {primary}):
-                opened.append(self._open_file(stack, file, stored))
+                opened.append(self._open_file(stack, file, stored, by_pages=by_pages))
         return opened
 
     def _giving(self, column: StructField) -> DataFile:
@@ -116,13 +150,33 @@ class FragmentReader:
         tracking = self._plan.row_tracking
         return None if tracking is None else tracking.stored(column.name)
 
-    def _open_file(self, stack: ExitStack, file: DataFile, columns: list[StructField]) -> OpenFile:
-        parquet = self._open(stack, file)
-        schema = parquet.schema_arrow
+    def _open_file(
+        self, stack: ExitStack, file: DataFile, columns: list[StructField], *, by_pages: bool
+    ) -> OpenFile:
+        plan = self._plan
+        paged = self._paged(file) if by_pages else None
+        if paged is None:
+            parquet = self._open(stack, file)
+            metadata, schema = parquet.metadata, parquet.schema_arrow
+            opened: Callable[[], pq.ParquetFile] = lambda: parquet  # noqa: E731
+        else:
+            metadata, schema = paged.metadata, paged.schema
+            opened = partial(self._open, stack, file)
         places = self._places(schema, columns)
-        opened = OpenFile(file.path, self._fragment.id, self._plan, parquet, schema, places)
-        self._check_rows(opened)
-        return opened
+        open_file = OpenFile(
+            file.path, self._fragment.id, plan, metadata, schema, places, opened, paged
+        )
+        self._check_rows(open_file)
+        return open_file
+
+    def _paged(self, file: DataFile) -> PagedFile | None:
+        """Return a file as one whose pages can be read; None if it has to be opened."""
+        home, name = locate(self._store, decode_path(file.path))
+        with naming(self._store), blamed(file.path, self._plan.version):
+            try:
+                return self._plan.memo.footers.paged(home, name, file.size)
+            except (pa.ArrowException, OSError):
+                return None  # What is wrong with it, opening tells.
 
     def _places(self, schema: pa.Schema, columns: list[StructField]) -> dict[str, int]:
         """Return where a file of a schema has columns, by their names; the last answer is kept."""
@@ -172,10 +226,9 @@ class FragmentReader:
         self,
         parts: list[tuple[OpenFile, pa.RecordBatch]],
         needed: tuple[StructField, ...],
-        start: int,
+        rows: range | pa.Array,
     ) -> pa.RecordBatch:
         """Return the table's columns at some rows: conformed, or constant, or null."""
-        count = parts[0][1].num_rows
         if not needed:
             return parts[0][1].select([])  # Keeps the number of rows; no arrays have none.
         arrays = []
@@ -185,7 +238,7 @@ class FragmentReader:
                 stored, path = file.column(raw, column.name), file.path
                 if stored is not None:
                     break
-            arrays.append(self._array(column, stored, path, start, count))
+            arrays.append(self._array(column, stored, path, rows))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema(needed))
 
     def _schema(self, needed: tuple[StructField, ...]) -> pa.Schema:
@@ -202,21 +255,20 @@ class FragmentReader:
         return schemas[names]
 
     def _array(
-        self, column: StructField, stored: pa.Array | None, path: str, start: int, count: int
+        self, column: StructField, stored: pa.Array | None, path: str, rows: range | pa.Array
     ) -> pa.Array:
         if column.name in self._plan.partition_columns:
-            return pa.repeat(self.partition_value(column), count)
+            return pa.repeat(self.partition_value(column), len(rows))
         if column.name in self._plan.metadata_columns:
             return metadata_column(
                 column.name,
                 self._fragment,
                 self._plan.row_tracking,
-                start=start,
-                count=count,
+                rows=rows,
                 stored=stored,
             )
         if stored is None:
-            return pa.nulls(count, arrow_type(column.type))
+            return pa.nulls(len(rows), arrow_type(column.type))
         mode = self._plan.mapping_mode
         return conform(stored, column.type, mode, path=path, column=column.name)
 

@@ -14,13 +14,13 @@ from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, empty_table, numpy_array, pc
 from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
+from txlog.fragments.deletion_vector import as_array, as_bitmap
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store
 
@@ -342,14 +342,8 @@ def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) ->
 def _rows_at(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> pa.Table:
     """Return the rows of a fragment at those of some positions that it has, ascending."""
     names = [column.name for column in plan.columns]
-    batches = []
-    for start, batch in FragmentReader(store, plan, fragment).batches(
-        plan.needed, prune=False, batch_rows=BATCH_ROWS, threads=False, only=positions
-    ):
-        others = alive_mask(positions, start, batch.num_rows)
-        if others is not None:
-            batches.append(batch.filter(pc.invert(others)).select(names))
-    return pa.Table.from_batches(batches, schema=plan.schema)
+    found = FragmentReader(store, plan, fragment).rows_at(plan.needed, positions)
+    return pa.Table.from_batches([found.select(names)], schema=plan.schema)
 
 
 def _refuse(reason: str, at_fault: Mapping[int, Iterable[int]]) -> None:

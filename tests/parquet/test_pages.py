@@ -1,0 +1,262 @@
+"""Rows by their pages, against pyarrow's own reading of the same file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+from txlog.parquet.footer import parse_footer
+from txlog.parquet.miniature import merge_ranges
+from txlog.parquet.thrift import Cursor, ThriftError
+from txlog.scan.pages import FooterCache, load_paged
+from txlog.store.open import open_store
+
+ROWS = 1_200
+
+
+def sample(seed: int, rows: int = ROWS) -> pa.Table:
+    """Return columns of many types, with nulls, nesting, and few and many distinct values."""
+    draw = random.Random(seed)
+
+    def some(make: Callable[[int], Any], nulls: float = 0.1) -> list[Any]:
+        return [None if draw.random() < nulls else make(row) for row in range(rows)]
+
+    return pa.table(
+        {
+            "id": pa.array(range(rows), pa.int64()),
+            "number": pa.array(some(lambda _: draw.getrandbits(60)), pa.int64()),
+            "few": some(lambda _: f"name {draw.randrange(20)}"),
+            "text": some(lambda row: f"{row} " * draw.randrange(8)),
+            "double": some(lambda _: draw.random()),
+            "truth": some(lambda _: draw.random() < 0.5),
+            "list": some(lambda _: [draw.randrange(9) for _ in range(draw.randrange(5))]),
+            "struct": some(lambda row: {"x": row, "y": [str(row)] * draw.randrange(3)}),
+            "map": pa.array(
+                some(lambda row: [("k", row), ("l", None)][: draw.randrange(3)]),
+                pa.map_(pa.string(), pa.int64()),
+            ),
+            "when": pa.array(some(lambda row: row * 10**9), pa.timestamp("us", "UTC")),
+            "money": pa.array(some(lambda _: draw.randrange(10**6)), pa.int64()).cast(
+                pa.decimal128(20, 0)
+            ),
+        }
+    )
+
+
+forms = st.fixed_dictionaries(
+    {
+        "compression": st.sampled_from(["none", "snappy", "zstd", "lz4", "gzip", "brotli"]),
+        "use_dictionary": st.sampled_from(
+            [True, False, ["few"], ["few", "id", "list.list.element"]]
+        ),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "max_rows_per_page": st.sampled_from([20, 256, 20_000]),
+        "data_page_size": st.sampled_from([256, 4_096, 1 << 20]),
+        "dictionary_pagesize_limit": st.sampled_from([128, 1 << 20]),
+        "row_group_size": st.sampled_from([400, 1_000, ROWS]),
+        "write_page_checksum": st.booleans(),
+        "store_schema": st.booleans(),
+    }
+)
+
+
+@given(form=forms, seed=st.integers(0, 3), positions=st.sets(st.integers(0, ROWS - 1), max_size=40))
+@settings(max_examples=examples(120), deadline=None)
+def test_rows_by_pages_are_those_of_a_whole_read(
+    tmp_path_factory: pytest.TempPathFactory, form: dict[str, Any], seed: int, positions: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("pages")
+    path = folder / "file.parquet"
+    table = sample(seed)
+    pq.write_table(table, path, write_page_index=True, **form)
+    paged = load_paged(open_store(folder), path.name, path.stat().st_size)
+    assert paged is not None
+    assert paged.footer.rows == ROWS
+    asked = np.array(sorted(positions), np.int64)
+    whole = pq.read_table(path, use_threads=False)
+    columns = random.Random(seed + len(positions)).sample(table.column_names, 5)
+    if len(asked):
+        found = paged.rows_at(columns, asked)
+        if found is not None:
+            assert found.equals(whole.select(columns).take(pa.array(asked)))
+        elif len(asked) < 5 and form["max_rows_per_page"] <= 20:
+            assert found is not None, "few rows of small pages are not read by row groups"
+
+
+def polars_file(path: Path, table: pa.Table) -> None:
+    frame = pl.DataFrame(table.select(["id", "number", "few", "text", "double", "list"]))
+    frame.write_parquet(path, row_group_size=1_000, data_page_size=1_000)
+
+
+def duckdb_file(path: Path, table: pa.Table) -> None:
+    some = table.select(["id", "number", "few", "text", "double", "list", "struct"])
+    connection = duckdb.connect()
+    connection.register("rows_to_write", some)
+    connection.execute(f"copy rows_to_write to '{path}' (format parquet, row_group_size 2048)")
+
+
+def deltalake_file(path: Path, table: pa.Table) -> None:
+    import deltalake
+
+    some = table.select(["id", "number", "few", "text", "double", "list", "struct", "map"])
+    properties = deltalake.WriterProperties(
+        data_page_row_count_limit=100, max_row_group_size=1_000, write_batch_size=50
+    )
+    deltalake.write_deltalake(path.parent / "t", some, writer_properties=properties)
+    (file,) = (path.parent / "t").glob("*.parquet")
+    file.rename(path)
+
+
+@pytest.mark.parametrize("write", [polars_file, duckdb_file, deltalake_file])
+def test_files_of_other_writers(tmp_path: Path, write: Callable[[Path, pa.Table], None]) -> None:
+    path = tmp_path / "file.parquet"
+    write(path, sample(1))
+    whole = pq.read_table(path, use_threads=False)
+    paged = load_paged(open_store(tmp_path), path.name, path.stat().st_size)
+    assert paged is not None
+    asked = np.array([0, 7, 999, 1_000, 1_199], np.int64)
+    found = paged.rows_at(whole.column_names, asked)
+    if write is deltalake_file:
+        assert found is not None
+    if found is not None:
+        assert found.equals(whole.take(pa.array(asked)))
+    table = txlog.convert_to_delta(tmp_path)
+    rows = table.take([1_199, 7, 7, 1_000])
+    assert rows.equals(table.to_arrow().take(pa.array([1_199, 7, 7, 1_000])))
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(draw.choice([1, 1, 2, 5])):
+        match draw.randrange(4):
+            case 0:
+                changed[draw.randrange(len(changed))] = draw.randrange(256)
+            case 1:
+                changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+            case 2:
+                at = draw.randrange(len(changed))
+                del changed[at : at + draw.randrange(1, 9)]
+            case _:
+                at = draw.randrange(len(changed))
+                changed[at:at] = draw.randbytes(draw.randrange(1, 9))
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
+    """The outcome is the right rows, None, or an error that is blamed on the file."""
+    path = tmp_path / "file.parquet"
+    table = sample(seed, 600).select(["id", "number", "few", "list"])
+    pq.write_table(
+        table, path, write_page_index=True, max_rows_per_page=50, row_group_size=300,
+        use_dictionary=["few"], write_page_checksum=True,
+    )  # fmt: skip
+    data = path.read_bytes()
+    footer = parse_footer(data[-8 - int.from_bytes(data[-8:-4], "little") : -8])
+    first_index = min(
+        chunk.index[0]
+        for group in range(2)
+        for chunk in footer.row_group(group).chunks
+        if chunk.index is not None
+    )
+    asked = np.array([3, 320], np.int64)
+    draw = random.Random(seed)
+    store = open_store(tmp_path)
+    right = refused = 0
+    for _ in range(400):
+        path.write_bytes(data[:first_index] + mutated(data[first_index:-8], draw) + data[-8:])
+        try:
+            paged = load_paged(store, path.name, path.stat().st_size)
+            found = None if paged is None else paged.rows_at(table.column_names, asked)
+        except (pa.ArrowException, OSError, UnicodeDecodeError):
+            found = None
+        if found is None:
+            refused += 1
+        elif found.equals(table.take(pa.array(asked))):
+            right += 1
+        else:
+            # The schema itself was changed: then a whole read is changed in the same way.
+            whole = pq.read_table(path, use_threads=False)
+            assert found.equals(whole.select(found.column_names).take(pa.array(asked)))
+    assert right > 20
+    assert refused > 50
+
+
+def test_values_that_do_not_end_are_refused() -> None:
+    for damaged in (b"\x19", b"\x19\xfc\xff\xff\xff\xff\x7f", b"\x80" * 30, b"\x1c" * 40, b"\x0f"):
+        with pytest.raises(ThriftError):
+            Cursor(damaged).skip(12)
+        with pytest.raises(ThriftError):
+            parse_footer(damaged)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9)), max_size=20), st.integers(0, 9))
+def test_merged_ranges_hold_all_bytes_once(pairs: list[tuple[int, int]], gap: int) -> None:
+    merged = merge_ranges([(start, start + size) for start, size in pairs], gap=gap)
+    wanted = {byte for start, size in pairs for byte in range(start, start + size)}
+    held = [byte for start, stop in merged for byte in range(start, stop)]
+    assert wanted <= set(held)
+    assert held == sorted(set(held))
+    assert all(later[0] - one[1] > gap for one, later in pairwise(merged))
+
+
+def test_a_cache_of_footers_keeps_what_was_used_last(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for name in "abc":
+        pq.write_table(sample(0, 10), tmp_path / name, write_page_index=True)
+    cache = FooterCache(max_bytes=1)
+    files = [cache.paged(store, name, (tmp_path / name).stat().st_size) for name in "abc"]
+    again = cache.paged(store, "c", (tmp_path / "c").stat().st_size)
+    assert again is files[2]
+    assert cache.paged(store, "a", (tmp_path / "a").stat().st_size) is not files[0]
+
+
+class TestTake:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def table(cls, tmp_path_factory: pytest.TempPathFactory) -> txlog.Table:
+        data = sample(3).drop_columns(["struct", "map", "list"])
+        table = txlog.Table.create(
+            tmp_path_factory.mktemp("t"),
+            data.schema,
+            properties={"txlog.pageRows": "64", "txlog.rowGroupRows": "1000"},
+        )
+        table.append(data)
+        table.append(data.slice(100, 500))
+        table.delete("id % 7 = 3")
+        return table
+
+    def test_the_properties_shape_the_files(self, table: txlog.Table) -> None:
+        sizes: Iterator[int] = iter([2, 1])
+        for file in sorted(table.file_uris(), key=lambda uri: -Path(uri).stat().st_size):
+            path = Path(file)
+            paged = load_paged(open_store(path.parent), path.name, path.stat().st_size)
+            assert paged is not None
+            assert paged.footer.num_row_groups == next(sizes)
+            assert paged.rows_at(["id"], np.array([5], np.int64)) is not None
+            pages = paged.footer.pages(0, 0)
+            assert pages is not None
+            assert np.diff(pages.first_row).max() <= 64
+
+    def test_rows_by_addresses_and_offsets(self, table: txlog.Table) -> None:
+        columns = [*table.schema.names, "_rowaddr", "_fragid"]
+        everything = table.to_arrow(columns=columns)
+        draw = random.Random(4)
+        offsets = draw.sample(range(everything.num_rows), 30)
+        wanted = everything.take(pa.array(offsets))
+        assert table.take(offsets, columns=columns).equals(wanted)
+        assert table.take_rows(wanted["_rowaddr"].to_pylist(), columns=columns).equals(wanted)

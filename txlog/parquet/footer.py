@@ -1,0 +1,343 @@
+"""A Parquet file's footer, and the offset indexes that it names: where each page is.
+
+Only what copying pages needs becomes values. Schema, key-value pairs and encodings stay the bytes
+that they are. Row groups are parsed when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from txlog.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Cursor, ThriftError
+
+Numbers = NDArray[np.int64]
+
+MAGIC = b"PAR1"
+_REPEATED = 2  # Of FieldRepetitionType.
+_MAX_PAGES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A column of a row group. Places are bytes from the file's start."""
+
+    kind: bytes
+    """Fields 1 to 4 of its metadata as they stand there: type, encodings, path, codec."""
+    num_values: int
+    start: int
+    """Of its first page, a dictionary if it has one."""
+    size: int
+    index: tuple[int, int] | None
+    """Start and size of its offset index; None if it has none, or is encrypted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """The rows of a row group, and its columns in the order of the schema's leaves."""
+
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageStarts:
+    """The data pages of a chunk, in their order.
+
+    `offset` and `size` are in bytes of the file, headers included; `first_row` counts from the row
+    group's first row.
+    """
+
+    offset: Numbers
+    size: Numbers
+    first_row: Numbers
+
+
+@dataclass(slots=True)
+class Footer:
+    """What a footer says.
+
+    Parameters
+    ----------
+    columns
+        The columns at the top of the schema by their names, with the numbers of their first leaf
+        and of the one after their last.
+    repeated
+        For each leaf, whether it lies in a list or map, so that a row may have many values.
+    schema, pairs, created_by
+        Fields 2, 5 and 6 of the footer as they stand there, without the fields' headers; `pairs`
+        and `created_by` may be None.
+    """
+
+    rows: int
+    schema: bytes
+    pairs: bytes | None
+    created_by: bytes | None
+    columns: dict[str, tuple[int, int]]
+    repeated: list[bool]
+    group_rows: list[int]
+    """Of each row group, how many rows it has."""
+    _data: bytes
+    _groups: list[int]
+    _parsed: dict[int, RowGroup] = field(default_factory=dict)
+    _pages: dict[tuple[int, int], PageStarts] = field(default_factory=dict)
+
+    @property
+    def num_row_groups(self) -> int:
+        """The number of row groups."""
+        return len(self._groups)
+
+    def row_group(self, number: int) -> RowGroup:
+        """Return a row group; `ThriftError` if its bytes are damaged."""
+        parsed = self._parsed.get(number)
+        if parsed is None:
+            parsed = self._parsed[number] = _row_group(
+                Cursor(self._data, self._groups[number]), len(self.repeated)
+            )
+        return parsed
+
+    def pages(self, group: int, leaf: int) -> PageStarts | None:
+        """Return what `keep_pages` was given for a chunk."""
+        return self._pages.get((group, leaf))
+
+    def keep_pages(self, group: int, leaf: int, data: bytes) -> PageStarts:
+        """Parse the offset index of a chunk, and keep it; errors as of `parse_offset_index`."""
+        row_group = self.row_group(group)
+        pages = parse_offset_index(data, row_group.rows, row_group.chunks[leaf])
+        self._pages[group, leaf] = pages
+        return pages
+
+
+def parse_footer(data: bytes) -> Footer:
+    """Return the footer that some bytes are, without the length and the magic behind it.
+
+    Raises
+    ------
+    ThriftError
+        They are no footer, or that of an encrypted file.
+    """
+    cursor = Cursor(data)
+    rows = 0
+    schema: bytes | None = None
+    pairs = created_by = None
+    columns: dict[str, tuple[int, int]] = {}
+    repeated: list[bool] = []
+    groups: list[int] | None = None
+    group_rows: list[int] = []
+    for number, kind in cursor.fields():
+        start = cursor.at
+        if number == 3 and kind == I64:
+            rows = cursor.number()
+        elif number == 2 and kind == LIST:
+            columns, repeated = _schema(cursor)
+            schema = data[start : cursor.at]
+        elif number == 4 and kind == LIST:
+            groups, group_rows = _row_groups(cursor)
+        else:
+            if number == 8:
+                raise ThriftError("the file is encrypted")
+            cursor.skip(kind)
+            if number == 5 and kind == LIST:
+                pairs = data[start : cursor.at]
+            elif number == 6 and kind == BINARY:
+                created_by = data[start : cursor.at]
+    if schema is None or groups is None:
+        raise ThriftError("the footer lacks its schema or its row groups")
+    if sum(group_rows) != rows:
+        raise ThriftError(f"the footer says {rows} rows, its row groups {sum(group_rows)}")
+    return Footer(rows, schema, pairs, created_by, columns, repeated, group_rows, data, groups)
+
+
+def _row_groups(cursor: Cursor) -> tuple[list[int], list[int]]:
+    """Return where each row group begins, and how many rows it has."""
+    count, kind = cursor.items()
+    if count and kind != STRUCT:
+        raise ThriftError("row groups are no structs")
+    starts: list[int] = []
+    rows: list[int] = []
+    for _ in range(count):
+        starts.append(cursor.at)
+        found = -1
+        for number, inner in cursor.fields():
+            if number == 3 and inner == I64:
+                found = cursor.number()
+            else:
+                cursor.skip(inner)
+        if found < 0:
+            raise ThriftError(f"row group {len(rows)} has {found} rows")
+        rows.append(found)
+    return starts, rows
+
+
+def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[bool]]:
+    """Return the columns at the top, and whether each leaf is repeated."""
+    count, kind = cursor.items()
+    if not count or kind != STRUCT:
+        raise ThriftError("the schema has no root")
+    elements = [_element(cursor) for _ in range(count)]
+    columns: dict[str, tuple[int, int]] = {}
+    repeated: list[bool] = []
+    left = [elements[0][1] or 0]  # Of each open group, how many children are still to come,
+    in_lists = [False]  # and whether it is in a list.
+    top, first = "", 0
+    for name, children, is_repeated in elements[1:]:
+        if not left:
+            raise ThriftError("the schema has elements behind its root's")
+        if len(left) == 1:
+            top, first = name, len(repeated)
+            if top in columns:
+                raise ThriftError(f"two columns have the name {top!r}")
+        left[-1] -= 1
+        within = in_lists[-1] or is_repeated
+        if children is None:
+            repeated.append(within)
+        else:
+            left.append(children)
+            in_lists.append(within)
+        while left and left[-1] <= 0:
+            left.pop()
+            in_lists.pop()
+        if len(left) <= 1:
+            columns[top] = first, len(repeated)
+    if left and left[0]:
+        raise ThriftError("the schema ends before its root's last child")
+    return columns, repeated
+
+
+def _element(cursor: Cursor) -> tuple[str, int | None, bool]:
+    """Return an element's name, its number of children (None: a leaf), whether it is repeated."""
+    name, children, is_repeated = "", None, False
+    for number, kind in cursor.fields():
+        if number == 4 and kind == BINARY:
+            name = cursor.binary().decode("utf-8", "replace")
+        elif number == 5 and kind == I32:
+            children = cursor.number() or None
+        elif number == 3 and kind == I32:
+            is_repeated = cursor.number() == _REPEATED
+        else:
+            cursor.skip(kind)
+    return name, children, is_repeated
+
+
+def _row_group(cursor: Cursor, leaves: int) -> RowGroup:
+    rows = -1
+    chunks: tuple[Chunk, ...] = ()
+    for number, kind in cursor.fields():
+        if number == 1 and kind == LIST:
+            count, _ = cursor.items()
+            chunks = tuple(_chunk(cursor) for _ in range(count))
+        elif number == 3 and kind == I64:
+            rows = cursor.number()
+        else:
+            cursor.skip(kind)
+    if rows < 0 or len(chunks) != leaves:
+        raise ThriftError(f"a row group has {rows} rows and {len(chunks)} columns")
+    return RowGroup(rows, chunks)
+
+
+def _chunk(cursor: Cursor) -> Chunk:
+    kind_bytes, values, start, size = b"", -1, -1, -1
+    index_start = index_size = -1
+    readable = True
+    for number, kind in cursor.fields():
+        if number == 3 and kind == STRUCT:
+            kind_bytes, values, start, size = _chunk_metadata(cursor)
+        elif number == 4 and kind == I64:
+            index_start = cursor.number()
+        elif number == 5 and kind == I32:
+            index_size = cursor.number()
+        else:
+            # Bytes in another file, or encrypted ones, cannot be copied.
+            readable = readable and number not in (1, 8, 9)
+            cursor.skip(kind)
+    index = (index_start, index_size) if index_start > 0 and index_size > 0 and readable else None
+    if not kind_bytes or values < 0 or start < 0 or size < 0:
+        index = None
+    return Chunk(kind_bytes, values, start, size, index)
+
+
+def _chunk_metadata(cursor: Cursor) -> tuple[bytes, int, int, int]:
+    """Return fields 1 to 4 as bytes (none if they are in no such order), values, start, size."""
+    begin = cursor.at
+    kind_end, expected = -1, 1
+    values = size = data_start = dictionary_start = -1
+    for number, kind in cursor.fields():
+        if number <= 4:
+            cursor.skip(kind)
+            if number == expected:
+                expected += 1
+                kind_end = cursor.at
+        elif number == 5 and kind == I64:
+            values = cursor.number()
+        elif number == 7 and kind == I64:
+            size = cursor.number()
+        elif number == 9 and kind == I64:
+            data_start = cursor.number()
+        elif number == 11 and kind == I64:
+            dictionary_start = cursor.number()
+        else:
+            cursor.skip(kind)
+    start = min(data_start, dictionary_start) if dictionary_start > 0 else data_start
+    return cursor.data[begin:kind_end] if expected == 5 else b"", values, start, size
+
+
+def parse_offset_index(data: bytes, rows: int, chunk: Chunk) -> PageStarts:
+    """Return the pages of a chunk; its bytes are varints, which numpy decodes at once.
+
+    Raises
+    ------
+    ThriftError
+        The bytes are no offset index, or its pages do not follow each other within the chunk from
+        row 0 on.
+    """
+    cursor = Cursor(data)
+    number, kind = next(cursor.fields(), (0, 0))
+    if number != 1 or kind != LIST:
+        raise ThriftError("an offset index does not begin with its pages")
+    count, kind = cursor.items()
+    if not 0 < count <= _MAX_PAGES or kind != STRUCT:
+        raise ThriftError(f"an offset index has {count} pages")
+    pages = _locations(data, cursor.at, count)
+    offset, size, first = pages
+    ends = offset + size
+    if (
+        first[0] != 0
+        or (size <= 0).any()
+        or (np.diff(first) < 0).any()  # pyarrow writes pages without rows now and then.
+        or first[-1] > rows
+        or (offset[1:] < ends[:-1]).any()
+        or offset[0] < chunk.start
+        or ends[-1] > chunk.start + chunk.size
+    ):
+        raise ThriftError("the pages of an offset index do not follow each other in their chunk")
+    return PageStarts(offset, size, first)
+
+
+def _locations(data: bytes, start: int, count: int) -> tuple[Numbers, Numbers, Numbers]:
+    """Return offset, size and first row of so many page locations.
+
+    Each is seven varints: three field headers, three numbers, and the zero that ends the struct.
+    """
+    raw = np.frombuffer(data, np.uint8, offset=start)
+    last = np.flatnonzero(raw < 0x80)[: count * 7]  # The last byte of each varint.
+    if len(last) < count * 7:
+        raise ThriftError("an offset index ends before its last page")
+    heads = np.empty_like(last)
+    heads[0], heads[1:] = 0, last[:-1] + 1
+    lengths = last - heads + 1
+    if int(lengths.max()) > 9:
+        raise ThriftError("a number of an offset index is too large")
+    values = np.zeros(len(last), np.uint64)
+    for byte in range(int(lengths.max())):
+        longer = lengths > byte
+        part = (raw[heads[longer] + byte] & 0x7F).astype(np.uint64)
+        values[longer] |= part << np.uint64(7 * byte)
+    table = values.reshape(count, 7)
+    if (table[:, [0, 2, 4, 6]] != np.array([0x16, 0x15, 0x16, 0], np.uint64)).any():
+        raise ThriftError("an offset index has fields of another form")
+    numbers = (table[:, [1, 3, 5]] >> np.uint64(1)).astype(np.int64)
+    if (table[:, [1, 3, 5]] & np.uint64(1)).any():
+        raise ThriftError("an offset index has numbers below zero")
+    return numbers[:, 0], numbers[:, 1], numbers[:, 2]

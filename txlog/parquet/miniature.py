@@ -1,0 +1,316 @@
+"""Rows at known positions: the pages that hold them, as a small Parquet file of their own.
+
+pyarrow reads whole column chunks. So the pages that hold the wanted rows are copied as they are,
+behind each other, and a footer that tells of these pages alone is put behind them. pyarrow decodes
+that file: whatever codec, encoding or nesting the pages have.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from txlog.parquet.footer import MAGIC, Chunk, Footer, Numbers, PageStarts
+from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError, list_header, zigzag
+
+ByteRange = tuple[int, int]
+"""The first byte of a file, and the one after the last."""
+
+_DATA_PAGE, _DATA_PAGE_V2 = 0, 3  # Of PageType.
+
+
+@dataclass(frozen=True, slots=True)
+class PickedPages:
+    """Pages of a row group that hold wanted rows; those of all columns cover the same rows.
+
+    Parameters
+    ----------
+    columns
+        Names of columns at the top of the schema.
+    starts, counts
+        The covered rows as ascending ranges that do not touch, from the row group's first row.
+    pages
+        For each leaf of the columns, the numbers of its pages.
+    """
+
+    group: int
+    columns: tuple[str, ...]
+    starts: Numbers
+    counts: Numbers
+    pages: Mapping[int, Numbers]
+
+    def size(self, footer: Footer) -> int:
+        """Return the size of the pages in bytes, dictionaries left out."""
+        return sum(
+            int(_pages(footer, self.group, leaf).size[numbers].sum())
+            for leaf, numbers in self.pages.items()
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """The number of covered rows."""
+        return int(self.counts.sum())
+
+    def offsets(self, positions: Numbers) -> Numbers:
+        """Return where covered rows of the row group are among all covered rows."""
+        before = np.cumsum(self.counts) - self.counts
+        ranges = np.searchsorted(self.starts, positions, "right") - 1
+        return before[ranges] + positions - self.starts[ranges]
+
+
+def leaves_of(footer: Footer, columns: Sequence[str]) -> list[int]:
+    """Return the leaves of columns at the top of the schema."""
+    return [leaf for name in columns for leaf in range(*footer.columns[name])]
+
+
+def missing_indexes(footer: Footer, group: int, columns: Sequence[str]) -> list[int] | None:
+    """Return the leaves whose offset index is not parsed yet; None if one has no index."""
+    chunks = footer.row_group(group).chunks
+    leaves = leaves_of(footer, columns)
+    if any(chunks[leaf].index is None for leaf in leaves):
+        return None
+    return [leaf for leaf in leaves if footer.pages(group, leaf) is None]
+
+
+def pick_pages(
+    footer: Footer, group: int, columns: Sequence[str], positions: Numbers
+) -> list[PickedPages]:
+    """Return the pages that hold rows of a row group.
+
+    Columns whose pages cover the same rows are picked together.
+
+    Parameters
+    ----------
+    positions
+        Ascending, from the row group's first row. Offset indexes of the columns must be parsed.
+    """
+    rows = footer.group_rows[group]
+    covers: dict[tuple[bytes, bytes], tuple[list[str], Numbers, Numbers, dict[int, Numbers]]] = {}
+    for name in columns:
+        pages = {leaf: _pages(footer, group, leaf) for leaf in range(*footer.columns[name])}
+        numbers = {leaf: _holding(starts, positions) for leaf, starts in pages.items()}
+        covered = [_covered(pages[leaf], numbers[leaf], rows) for leaf in pages]
+        if any(not _same(covered[0], other) for other in covered[1:]):
+            numbers = {leaf: np.arange(len(starts.offset)) for leaf, starts in pages.items()}
+            covered = [(np.zeros(1, np.int64), np.array([rows], np.int64))]
+        starts, counts = covered[0]
+        _, _, _, together = found = covers.setdefault(
+            (starts.tobytes(), counts.tobytes()), ([], starts, counts, {})
+        )
+        found[0].append(name)
+        together.update(numbers)
+    return [
+        PickedPages(group, tuple(names), starts, counts, pages)
+        for names, starts, counts, pages in covers.values()
+    ]
+
+
+def _pages(footer: Footer, group: int, leaf: int) -> PageStarts:
+    pages = footer.pages(group, leaf)
+    assert pages is not None, "the offset index is not parsed"
+    return pages
+
+
+def _holding(pages: PageStarts, positions: Numbers) -> Numbers:
+    """Return the numbers of the pages that hold ascending positions."""
+    numbers = np.searchsorted(pages.first_row, positions, "right") - 1
+    distinct = np.ones(len(numbers), bool)
+    distinct[1:] = numbers[1:] != numbers[:-1]
+    return numbers[distinct]
+
+
+def _covered(pages: PageStarts, numbers: Numbers, rows: int) -> tuple[Numbers, Numbers]:
+    """Return the rows of pages as ranges that do not touch: starts and counts."""
+    ends = np.append(pages.first_row[1:], rows)
+    begins = np.ones(len(numbers), bool)
+    begins[1:] = np.diff(numbers) > 1
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(numbers)) - 1
+    starts = pages.first_row[numbers[first]]
+    return starts, ends[numbers[last]] - starts
+
+
+def _same(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> bool:
+    return np.array_equal(one[0], other[0]) and np.array_equal(one[1], other[1])
+
+
+def byte_ranges(footer: Footer, picked: PickedPages) -> list[ByteRange]:
+    """Return the bytes of picked pages, dictionaries included; neighbours are one range."""
+    found: list[ByteRange] = []
+    chunks = footer.row_group(picked.group).chunks
+    for leaf, numbers in picked.pages.items():
+        pages = _pages(footer, picked.group, leaf)
+        first = int(pages.offset[0])
+        if chunks[leaf].start < first:
+            found.append((chunks[leaf].start, first))
+        offsets, ends = pages.offset[numbers], pages.offset[numbers] + pages.size[numbers]
+        found += zip(offsets.tolist(), ends.tolist(), strict=True)
+    return merge_ranges(found, gap=0)
+
+
+def merge_ranges(ranges: Sequence[ByteRange], *, gap: int) -> list[ByteRange]:
+    """Return ranges in ascending order, those together that lie at most `gap` bytes apart."""
+    merged: list[ByteRange] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1] + gap:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+class FetchedBytes:
+    """Ranges of a file's bytes."""
+
+    def __init__(self, ranges: Sequence[ByteRange], parts: Sequence[bytes]) -> None:
+        self._starts = [start for start, _ in ranges]
+        self._parts = parts
+
+    def get(self, start: int, stop: int) -> bytes:
+        """Return bytes within one of the ranges; `ThriftError` if the file ended before."""
+        number = bisect_right(self._starts, start) - 1
+        begin = start - self._starts[number]
+        found = self._parts[number][begin : begin + stop - start]
+        if number < 0 or len(found) != stop - start:
+            raise ThriftError(f"the file ends before byte {stop}")
+        return found
+
+
+def miniature(footer: Footer, picks: Sequence[PickedPages], fetched: FetchedBytes) -> bytes:
+    """Return a Parquet file of picked pages, row group by row group.
+
+    Parameters
+    ----------
+    picks
+        Of different row groups, all with the same columns.
+    fetched
+        At least the `byte_ranges` of the picks.
+
+    Raises
+    ------
+    ThriftError
+        A page is other than its offset index says.
+    """
+    parts: list[bytes] = [MAGIC]
+    at = len(MAGIC)
+    groups: list[bytes] = []
+    rows = 0
+    for together in _alike(footer, picks):
+        chunks = footer.row_group(together[0].group).chunks
+        described: list[bytes] = []
+        for leaf, chunk in enumerate(chunks):
+            if leaf not in together[0].pages:
+                described.append(_chunk_bytes(chunk, 0, 0, 0, at))
+                continue
+            pages, values, unpacked = _copied_pages(footer, together, leaf, fetched)
+            size = sum(map(len, pages))
+            described.append(_chunk_bytes(chunk, values, unpacked, size, at))
+            parts += pages
+            at += size
+        count = sum(pick.num_rows for pick in together)
+        rows += count
+        groups.append(
+            b"\x19" + list_header(len(described), STRUCT) + b"".join(described)
+            # total_byte_size and num_rows
+            + b"\x16" + zigzag(at) + b"\x16" + zigzag(count) + b"\x00"
+        )  # fmt: skip
+    # version, schema, num_rows, row_groups
+    tail = b"\x15\x04\x19" + footer.schema + b"\x16" + zigzag(rows)
+    tail += b"\x19" + list_header(len(groups), STRUCT) + b"".join(groups)
+    if footer.pairs is not None:
+        tail += b"\x19" + footer.pairs
+    if footer.created_by is not None:
+        tail += (b"\x18" if footer.pairs is not None else b"\x28") + footer.created_by
+    tail += b"\x00"
+    return b"".join([*parts, tail, len(tail).to_bytes(4, "little"), MAGIC])
+
+
+def _alike(footer: Footer, picks: Sequence[PickedPages]) -> list[list[PickedPages]]:
+    """Return picks by those that may be one row group: without dictionaries, encoded alike."""
+    found: list[list[PickedPages]] = []
+    before: tuple[bytes, ...] | None = None
+    for pick in picks:
+        chunks = footer.row_group(pick.group).chunks
+        kinds: tuple[bytes, ...] | None = tuple(chunks[leaf].kind for leaf in pick.pages)
+        if any(
+            chunks[leaf].start < _pages(footer, pick.group, leaf).offset[0] for leaf in pick.pages
+        ):
+            kinds = None
+        if kinds is not None and kinds == before:
+            found[-1].append(pick)
+        else:
+            found.append([pick])
+        before = kinds
+    return found
+
+
+def _copied_pages(
+    footer: Footer, picks: Sequence[PickedPages], leaf: int, fetched: FetchedBytes
+) -> tuple[list[bytes], int, int]:
+    """Return a leaf's pages, how many values they hold, and their size when unpacked."""
+    found: list[bytes] = []
+    values = unpacked = 0
+    flat = not footer.repeated[leaf]
+    for pick in picks:
+        row_group = footer.row_group(pick.group)
+        pages = _pages(footer, pick.group, leaf)
+        numbers = pick.pages[leaf]
+        start, first = row_group.chunks[leaf].start, int(pages.offset[0])
+        if start < first:
+            found.append(fetched.get(start, first))
+            unpacked += _page_header(found[-1], data=False)[1]
+        ends = np.append(pages.first_row[1:], row_group.rows)
+        for offset, size, rows in zip(
+            pages.offset[numbers].tolist(),
+            pages.size[numbers].tolist(),
+            (ends[numbers] - pages.first_row[numbers]).tolist(),
+            strict=True,
+        ):
+            page = fetched.get(offset, offset + size)
+            count, full = _page_header(page, data=True)
+            if flat and count != rows:
+                raise ThriftError(f"a page has {count} values, its offset index says {rows}")
+            found.append(page)
+            values += count
+            unpacked += full
+    return found, values, unpacked
+
+
+def _page_header(page: bytes, *, data: bool) -> tuple[int, int]:
+    """Return how many values a page holds, and its size when unpacked, header included."""
+    cursor = Cursor(page)
+    kind = unpacked = packed = values = -1
+    for number, field in cursor.fields():
+        if field == I32 and number <= 3:
+            value = cursor.number()
+            if number == 1:
+                kind = value
+            elif number == 2:
+                unpacked = value
+            else:
+                packed = value
+        elif field == STRUCT and number in (5, 8):
+            for inner, inner_kind in cursor.fields():
+                if inner == 1 and inner_kind == I32:
+                    values = cursor.number()
+                else:
+                    cursor.skip(inner_kind)
+        else:
+            cursor.skip(field)
+    if data and (kind not in (_DATA_PAGE, _DATA_PAGE_V2) or values < 0):
+        raise ThriftError("an offset index names bytes that are no data page")
+    if unpacked < 0 or packed < 0 or cursor.at + packed != len(page):
+        raise ThriftError("a page is of another size than its offset index says")
+    return values, cursor.at + unpacked
+
+
+def _chunk_bytes(chunk: Chunk, values: int, unpacked: int, size: int, at: int) -> bytes:
+    """Return a column chunk that begins at a byte; a chunk without values is never read."""
+    return (
+        # file_offset; then the metadata: type to codec, num_values, both sizes, data_page_offset
+        b"\x26" + zigzag(at) + b"\x1c" + chunk.kind + b"\x16" + zigzag(values)
+        + b"\x16" + zigzag(unpacked) + b"\x16" + zigzag(size) + b"\x26" + zigzag(at) + b"\x00\x00"
+    )  # fmt: skip

@@ -1,0 +1,256 @@
+"""Rows of a data file at known positions, at the cost of the pages that hold them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.arrow import arrow_array, pq
+from txlog.parquet.footer import MAGIC, Footer, Numbers, parse_footer
+from txlog.parquet.miniature import (
+    ByteRange,
+    FetchedBytes,
+    PickedPages,
+    byte_ranges,
+    leaves_of,
+    merge_ranges,
+    miniature,
+    missing_indexes,
+    pick_pages,
+)
+from txlog.parquet.thrift import ThriftError
+from txlog.store.base import Store, is_far, map_many
+from txlog.store.ranged import TAIL_BYTES
+
+_FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far away,
+_NEAR_GAP = 1 << 12  # and on a local disk.
+_DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
+_CACHED_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class PagedFile:
+    """A data file whose footer is read, and, as far as they were asked for, its offset indexes."""
+
+    store: Store
+    name: str
+    size: int
+    metadata: pq.FileMetaData
+    schema: pa.Schema
+    footer: Footer
+    cost: int  # Bytes that it keeps, about.
+
+    def rows_at(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
+        """Return rows at ascending positions of the file; None where row groups cost less.
+
+        Parameters
+        ----------
+        columns
+            Names of columns at the top of the file's schema.
+
+        Raises
+        ------
+        ArrowException, OSError, StoreError
+            The pages cannot be read or decoded.
+        """
+        if not self.footer.columns.keys() >= set(columns):
+            return None
+        try:
+            picks = self._picked(columns, positions)
+            return None if picks is None else self._decoded(columns, picks)
+        except ThriftError:
+            return None  # pyarrow says what is wrong with the file, if it has more luck.
+
+    def _picked(
+        self, columns: Sequence[str], positions: Numbers
+    ) -> list[tuple[PickedPages, Numbers]] | None:
+        """Return pages, and the positions of the wanted rows in their row groups."""
+        footer = self.footer
+        ends = np.cumsum(np.array(footer.group_rows, np.int64))
+        groups = np.searchsorted(ends, positions, "right")
+        borders = np.flatnonzero(np.diff(groups)) + 1
+        wanted = [
+            (int(footer_group), part - (ends[footer_group] - footer.group_rows[footer_group]))
+            for footer_group, part in zip(
+                groups[np.append(0, borders)], np.split(positions, borders), strict=True
+            )
+        ]
+        if not self._load_indexes(columns, [group for group, _ in wanted]):
+            return None
+        picks: list[tuple[PickedPages, Numbers]] = []
+        total = 0
+        for group, part in wanted:
+            picks += [(pick, part) for pick in pick_pages(footer, group, columns, part)]
+            chunks = footer.row_group(group).chunks
+            total += sum(chunks[leaf].size for leaf in leaves_of(footer, columns))
+        if 2 * sum(pick.size(footer) for pick, _ in picks) > total:
+            return None
+        return picks
+
+    def _load_indexes(self, columns: Sequence[str], groups: Sequence[int]) -> bool:
+        """Read the offset indexes of columns that are not known yet; False if there are none."""
+        footer = self.footer
+        places: list[tuple[int, int, ByteRange]] = []
+        for group in groups:
+            missing = missing_indexes(footer, group, columns)
+            if missing is None:
+                return False
+            for leaf in missing:
+                start, size = footer.row_group(group).chunks[leaf].index or (0, 0)
+                places.append((group, leaf, (start, start + size)))
+        fetched = self._fetch([place for _, _, place in places])
+        for group, leaf, (start, stop) in places:
+            pages = footer.keep_pages(group, leaf, fetched.get(start, stop))
+            self.cost += 3 * pages.offset.nbytes
+        return True
+
+    def _decoded(
+        self, columns: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
+    ) -> pa.Table:
+        """Return the wanted rows of picked pages, in their order."""
+        together: dict[tuple[str, ...], list[tuple[PickedPages, Numbers]]] = {}
+        for names, parts in self._same_columns(columns, picks):
+            together.setdefault(names, []).extend(parts)
+        arrays: dict[str, pa.ChunkedArray] = {}
+        for names, parts in together.items():
+            rows = pa.concat_tables([self._miniature(names, some) for some in self._bounded(parts)])
+            arrays.update(zip(names, rows.columns, strict=True))
+        return pa.table([arrays[name] for name in columns], names=list(columns))
+
+    def _same_columns(
+        self, columns: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
+    ) -> Iterator[tuple[tuple[str, ...], list[tuple[PickedPages, Numbers]]]]:
+        """Yield picks with the names of their columns, which are the same in all row groups.
+
+        Where row groups group the columns differently, each column is by itself.
+        """
+        groups = {pick.group for pick, _ in picks}
+        sets = {pick.columns for pick, _ in picks}
+        if len(sets) * len(groups) == len(picks):
+            yield from ((pick.columns, [(pick, part)]) for pick, part in picks)
+            return
+        for name in columns:
+            leaves = range(*self.footer.columns[name])
+            for pick, part in picks:
+                if name in pick.columns:
+                    pages = {leaf: pick.pages[leaf] for leaf in leaves}
+                    yield (name,), [(replace(pick, columns=(name,), pages=pages), part)]
+
+    def _bounded(
+        self, picks: Sequence[tuple[PickedPages, Numbers]]
+    ) -> Iterator[list[tuple[PickedPages, Numbers]]]:
+        """Yield picks by so many as are decoded at once."""
+        some: list[tuple[PickedPages, Numbers]] = []
+        size = 0
+        for pick, part in picks:
+            size += pick.size(self.footer)
+            if some and size > _DECODED_AT_ONCE:
+                yield some
+                some, size = [], pick.size(self.footer)
+            some.append((pick, part))
+        yield some
+
+    def _miniature(
+        self, names: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
+    ) -> pa.Table:
+        """Return the wanted rows of pages that cover the same rows in all columns."""
+        pages = [pick for pick, _ in picks]
+        fetched = self._fetch([place for pick in pages for place in byte_ranges(self.footer, pick)])
+        data = miniature(self.footer, pages, fetched)
+        covered = open_buffer(data).read(columns=list(names), use_threads=False)
+        rows = np.array([pick.num_rows for pick in pages], np.int64)
+        if covered.num_rows != rows.sum():
+            raise ThriftError(f"pages hold {covered.num_rows} rows, {rows.sum()} were expected")
+        before = (np.cumsum(rows) - rows).tolist()
+        offsets = [
+            start + pick.offsets(part) for start, (pick, part) in zip(before, picks, strict=True)
+        ]
+        return covered.select(list(names)).take(arrow_array(np.concatenate(offsets)))
+
+    def _fetch(self, ranges: Sequence[ByteRange]) -> FetchedBytes:
+        """Read ranges of the file: far away neighbours together, and several at a time."""
+        far = is_far(self.store)
+        merged = merge_ranges(ranges, gap=_FAR_GAP if far else _NEAR_GAP)
+
+        if far:
+
+            def fetch(place: ByteRange) -> bytes:
+                with self.store.open_input(self.name, size=self.size) as source:
+                    source.seek(place[0])
+                    return bytes(source.read(place[1] - place[0]))
+
+            return FetchedBytes(merged, list(map_many(self.store, fetch, merged)))
+        parts = []
+        if merged:
+            with self.store.open_input(self.name, size=self.size) as source:
+                for start, stop in merged:
+                    source.seek(start)
+                    parts.append(source.read(stop - start))
+        return FetchedBytes(merged, parts)
+
+
+def open_buffer(data: bytes) -> pq.ParquetFile:
+    """Open a Parquet file in memory, with the types that data files are read with."""
+    return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+
+
+def load_paged(store: Store, name: str, size: int) -> PagedFile | None:
+    """Read the footer of a data file; None if its pages cannot be read by themselves.
+
+    Parameters
+    ----------
+    size
+        In bytes, as the log has it; where it is wrong, the answer is None.
+    """
+    start = max(0, size - TAIL_BYTES)
+    with store.open_input(name, size=size) as source:
+        source.seek(start)
+        tail = bytes(source.read(size - start))
+        length = int.from_bytes(tail[-8:-4], "little")
+        if len(tail) != size - start or tail[-4:] != MAGIC or length + 12 > size:
+            return None
+        if length + 8 > len(tail):
+            source.seek(size - 8 - length)
+            tail = bytes(source.read(length + 8))
+    data = tail[-8 - length : -8]
+    try:
+        footer = parse_footer(data)
+    except ThriftError:
+        return None
+    try:
+        parquet = open_buffer(MAGIC + tail[-8 - length :])
+        metadata, schema = parquet.metadata, parquet.schema_arrow
+    except UnicodeDecodeError:  # A damaged name of a column.
+        return None
+    return PagedFile(store, name, size, metadata, schema, footer, 4 * len(data))
+
+
+class FooterCache:
+    """Footers of data files by their paths and sizes, which never change.
+
+    The files that were used least recently are dropped when they keep more than `max_bytes`.
+    """
+
+    def __init__(self, max_bytes: int = _CACHED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._files: OrderedDict[tuple[str, str, int], PagedFile | None] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type[FooterCache], tuple[int]]:
+        return FooterCache, (self._max_bytes,)
+
+    def paged(self, store: Store, name: str, size: int) -> PagedFile | None:
+        """Return a file; errors and None as of `load_paged`."""
+        key = store.root, name, size
+        if key in self._files:
+            return self._files[key]
+        loaded = load_paged(store, name, size)
+        self._files[key] = loaded
+        kept = sum(file.cost for file in list(self._files.values()) if file is not None)
+        while kept > self._max_bytes and len(self._files) > 1:
+            _, dropped = self._files.popitem(last=False)
+            kept -= 0 if dropped is None else dropped.cost
+        return loaded
