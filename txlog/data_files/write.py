@@ -277,6 +277,7 @@ class _Writer:
     def __init__(self, open_output: OpenOutput, layout: FileLayout, effects: Effects) -> None:
         self._open_output = open_output
         self._layout = layout
+        self._row_group_rows = layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
         self._effects = effects
         self._schema = layout.parquet_schema
         self._leaves = leaf_columns(self._schema)
@@ -360,11 +361,6 @@ class _Writer:
         file.rows += file.buffered_rows
         file.buffered.clear()
         file.buffered_rows = file.buffered_bytes = 0
-
-    @property
-    def _row_group_rows(self) -> int:
-        stated: int | None = self._layout.properties.get("txlog.rowGroupRows")
-        return stated or ROW_GROUP_ROWS
 
     def _parquet_writer(self, file: _OpenFile, rows: pa.Table) -> pq.ParquetWriter:
         codec = self._layout.properties.get("delta.parquet.compression.codec")
