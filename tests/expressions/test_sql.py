@@ -92,14 +92,11 @@ def test_spark_reads_texts_alike(spark: "SparkSession") -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("carrier rlike 'x'", "the SQL function RLIKE is not supported"),
-        ("regexp_like(carrier, 'x')", "the SQL function RLIKE is not supported"),
         ("soundex(s) = 'A'", "the SQL function SOUNDEX is not supported"),
         ("my_function(s)", "the SQL function MY_FUNCTION is not supported"),
-        ("round(x, 2) = y", "the SQL function ROUND is not supported"),
-        ("current_date() = d", "the SQL function CURRENT_DATE is not supported"),
+        ("pow(x, 2) = y", "the SQL function POW is not supported"),
         ("count(a) = 1", "the SQL function COUNT is not supported"),
-        ("s ilike 'a'", "is not supported"),
+        ("s ilike t", "only constants can stand here"),
         ("1 +", "an operand is missing"),
         ("a = ", "an operand is missing"),
         ("(", "an operand is missing"),

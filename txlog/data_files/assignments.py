@@ -18,7 +18,7 @@ from txlog.data_files.incoming import fit_column, is_storable
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
-from txlog.expressions.sql import parse_sql
+from txlog.expressions.sql import fixed_in_time, parse_sql
 from txlog.expressions.tree import Cast, Expression, Literal, col
 from txlog.expressions.types import is_castable, is_number
 from txlog.schema.arrow import arrow_field, arrow_schema
@@ -181,7 +181,7 @@ def assignments(
 
 def _parsed(name: str, value: str | Expression) -> Expression:
     try:
-        return parse_sql(value) if isinstance(value, str) else value
+        return fixed_in_time(parse_sql(value) if isinstance(value, str) else value)
     except InvalidInputError as error:
         error.argument, error.field = "updates", name
         raise

@@ -14,7 +14,7 @@ from txlog.data_files.incoming import as_reader, fit_column
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.evaluate import evaluate
-from txlog.expressions.sql import parse_sql
+from txlog.expressions.sql import fixed_in_time, parse_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import choose_columns
 from txlog.schema.arrow import arrow_schema, from_arrow
@@ -121,7 +121,7 @@ def _named(
 
 def _expression(name: str, value: str | Expression, schema: StructType) -> ColumnValues:
     try:
-        parsed = parse_sql(value) if isinstance(value, str) else value
+        parsed = fixed_in_time(parse_sql(value) if isinstance(value, str) else value)
         bound, kind = bind_value(parsed, schema)
     except InvalidInputError as error:
         error.argument, error.field = "columns", name

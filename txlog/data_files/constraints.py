@@ -18,7 +18,7 @@ from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import parse_sql, quote_name, to_sql
+from txlog.expressions.sql import fixed_in_time, parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
 from txlog.schema.arrow import arrow_type, cast_array
 from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name
@@ -110,7 +110,7 @@ def _invariant_text(value: Any) -> str:
 
 def _parsed(name: str, text: str, schema: StructType, column: str | None) -> Constraint:
     try:
-        return Constraint(name, text, bind(parse_sql(text), schema), column)
+        return Constraint(name, text, bind(fixed_in_time(parse_sql(text)), schema), column)
     except InvalidInputError as error:
         raise UnsupportedFeatureError(
             features=("checkConstraints",),
@@ -162,7 +162,7 @@ def default_value(field: StructField) -> pa.Scalar:
     if text is None:
         return arrow_scalar(None, target)
     try:
-        bound, _ = bind_value(parse_sql(str(text)), StructType())
+        bound, _ = bind_value(fixed_in_time(parse_sql(str(text))), StructType())
         if isinstance(bound, Literal) and bound.value is None:
             return arrow_scalar(None, target)
         values = evaluate(bound, pa.table({"row": pa.nulls(1)}))

@@ -10,7 +10,6 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 from txlog.errors import InvalidInputError
-from txlog.expressions.functions import bound_call
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -32,6 +31,7 @@ from txlog.expressions.types import (
     BOOLEAN,
     DOUBLE,
     FLOATS,
+    INTEGERS,
     LONG,
     TIMESTAMPS,
     VOID,
@@ -145,7 +145,11 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return _arithmetic(node, _bound(left, schema), _bound(right, schema))
         case Cast(operand, kind):
             return _cast(_bound(operand, schema), kind)
+        case Call("current_date" | "current_timestamp" as name):
+            raise _bad(f"{name}() cannot stand here: the value must be the same at any time")
         case Call(name, args):
+            from txlog.expressions.functions import bound_call  # Only calls need it.
+
             typed = [_bound(arg, schema) for arg in args]
             kind = bound_call(name, typed)
             return Call(name, tuple(one for one, _ in typed), kind), kind
@@ -241,15 +245,27 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
 def _comparison(
     op: Comparator, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
 ) -> Expression:
-    if isinstance(left[0], Literal) and not isinstance(right[0], Literal):
-        left, right, op = right, left, _FLIPPED.get(op, op)
-    (a, have), (b, other) = left, right
+    (a, have), (b, other) = (
+        (node, kind) if columns_of(node) else (_constant(node, kind), kind)
+        for node, kind in (left, right)
+    )
+    if isinstance(a, Literal) and not isinstance(b, Literal):
+        a, have, b, other, op = b, other, a, have, _FLIPPED.get(op, op)
     if VOID in (have, other):
         return Comparison(op, a, b)
     if isinstance(b, Literal) and not isinstance(a, Literal):
         return _with_constant(op, a, have, b.value)
     _require_comparable(have, other, a)
     return Comparison(op, a, b)
+
+
+def _constant(node: Expression, kind: DataType) -> Expression:
+    """Return what has no columns as a constant, so that statistics can rule out files by it."""
+    if not isinstance(node, Call | Arithmetic):
+        return node
+    from txlog.expressions.evaluate import constant  # Only such values need it.
+
+    return constant(node, kind)
 
 
 def _require_comparable(have: DataType, other: DataType, node: Expression) -> None:
@@ -447,6 +463,8 @@ def _arithmetic(
     node: Arithmetic, left: tuple[Expression, DataType], right: tuple[Expression, DataType]
 ) -> tuple[Expression, DataType]:
     (a, have), (b, other) = left, right
+    if have == PrimitiveType("date") and primitive_name(other) in INTEGERS and node.op in "+-":
+        return Call("date_add" if node.op == "+" else "date_sub", (a, b), have), have
     for side, kind in (left, right):
         if not is_number(kind) and kind != VOID:
             raise _bad(f"{node.op} needs numbers, not {type_name(kind)}", _label(side))

@@ -1,99 +1,185 @@
-"""Calls of functions in parsed SQL, as nodes of the tree. Pure."""
+"""The parser of SQL, and calls of functions in what it parses, as nodes of the tree. Pure.
+
+The parser is told to know no functions: a call stays a name and its arguments, as they were
+written, so that `FUNCTIONS` alone decides what a name means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from functools import cache
 from typing import Any
 
-from txlog.expressions.tree import Call, Case, Comparison, Expression, IsNull, Literal, Not
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import (
+    Arithmetic,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Expression,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+)
+from txlog.schema.types import PrimitiveType
 
 Convert = Callable[[Any], Expression]
 
-# Classes of the parser whose arguments have these keys, in this order.
-_PLAIN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "Upper": ("upper", ("this",)),
-    "Lower": ("lower", ("this",)),
-    "Length": ("length", ("this",)),
-    "Reverse": ("reverse", ("this",)),
-    "Abs": ("abs", ("this",)),
-    "Floor": ("floor", ("this",)),
-    "Ceil": ("ceil", ("this",)),
-    "Sqrt": ("sqrt", ("this",)),
-    "IsNan": ("isnan", ("this",)),
-    "Quarter": ("quarter", ("this",)),
-    "Hour": ("hour", ("this",)),
-    "Minute": ("minute", ("this",)),
-    "Second": ("second", ("this",)),
-    "Year": ("year", ("this",)),
-    "Month": ("month", ("this",)),
-    "Day": ("day", ("this",)),
-    "DayOfMonth": ("day", ("this",)),
-    "DayOfWeek": ("dayofweek", ("this",)),
-    "DayOfYear": ("dayofyear", ("this",)),
-    "WeekOfYear": ("weekofyear", ("this",)),
-    "LastDay": ("last_day", ("this",)),
-    "ArraySize": ("size", ("this",)),
-    "Substring": ("substring", ("this", "start", "length")),
-    "Left": ("left", ("this", "expression")),
-    "Right": ("right", ("this", "expression")),
-    "Replace": ("replace", ("this", "expression", "replacement")),
-    "Repeat": ("repeat", ("this", "times")),
-    "DateDiff": ("datediff", ("this", "expression")),
-    "IntDiv": ("div", ("this", "expression")),
-    "DPipe": ("concat", ("this", "expression")),
-    "DateTrunc": ("trunc", ("this", "unit")),
-    "TimestampTrunc": ("date_trunc", ("this", "unit")),
+_ALIASES = {
+    "ucase": "upper", "lcase": "lower", "char_length": "length", "character_length": "length",
+    "len": "length", "substr": "substring", "ceiling": "ceil", "dayofmonth": "day",
+    "date_diff": "datediff", "dateadd": "date_add", "nvl": "coalesce", "ifnull": "coalesce",
+    "sha": "sha1", "regexp": "rlike", "regexp_like": "rlike", "signum": "sign", "char": "chr",
+    "cardinality": "size", "array_size": "size",
+    "now": "current_timestamp", "curdate": "current_date",
+    "btrim": "trim", "to_unix_timestamp": "unix_timestamp",
+}  # fmt: skip
+_CASTS = {
+    "int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte", "double": "double",
+    "float": "float", "string": "string", "boolean": "boolean", "date": "date",
+    "timestamp": "timestamp", "binary": "binary",
+}  # fmt: skip
+_BITS = {
+    "BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "BitwiseLeftShift": "shiftleft",
+    "BitwiseRightShift": "shiftright", "IntDiv": "div",
+}  # fmt: skip
+_MICROS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1000,
+    "SECOND": 10**6,
+    "MINUTE": 60 * 10**6,
+    "HOUR": 3600 * 10**6,
 }
-_ANONYMOUS = {"weekday": "weekday"}
+_DAYS = {"DAY": 1, "WEEK": 7}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_PARTS = {
+    "DOY": "dayofyear",
+    "DOW": "dayofweek",
+    "WEEK": "weekofyear",
+    "MONTHS": "month",
+    "D": "day",
+}
+# Words that begin a statement or a clause for the parser, but are names for Spark.
+_NAMES = re.compile(
+    r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
+    r"|describe|drop|except|execute|explain|fetch|grant|having|if|insert|intersect|kill|lateral"
+    r"|load|merge|minus|on|pivot|pragma|refresh|rename|revoke|rollback|set|show|truncate|uncache"
+    r"|union|unpivot|update|use|using|values|where|with)\b",
+    re.IGNORECASE,
+)
+NOW = ("current_date", "current_timestamp")  # What `fixed_in_time` replaces.
+
+
+@cache
+def dialect() -> Any:
+    """Return Spark's dialect for the parser, without functions."""
+    from sqlglot import TokenType, exp
+    from sqlglot.dialects.spark import Spark
+
+    syntax = ("CAST", "TRY_CAST", "TRIM", "EXTRACT", "POSITION", "OVERLAY", "SUBSTRING")
+    known = Spark.Parser.FUNCTION_PARSERS
+    parser = type(
+        "Parser",
+        (Spark.Parser,),
+        {
+            "FUNCTIONS": {},
+            "FUNCTION_PARSERS": {name: known[name] for name in syntax},
+            "NO_PAREN_FUNCTIONS": {},
+            # Versions before 30.24 take % for an operator as weak as + and -.
+            "FACTOR": {**Spark.Parser.FACTOR, TokenType.MOD: exp.Mod},
+            "TERM": {k: v for k, v in Spark.Parser.TERM.items() if k != TokenType.MOD},
+        },
+    )
+    return type("TxlogSpark", (Spark,), {"Parser": parser})
+
+
+def as_parsed(text: str) -> str:
+    """Rewrite SQL text so that the parser reads it as Spark does.
+
+    Words that Spark takes for names, though not the parser, are put in backticks, unless they are
+    called as functions. A quote that is doubled within quotes becomes one with a backslash.
+    """
+    if not _NAMES.search(text) and "''" not in text and '""' not in text:
+        return text
+    from sqlglot import TokenType
+    from sqlglot.dialects.spark import Spark
+
+    opening = "( "  # At the beginning of a text, some of these words swallow all the rest.
+    tokens = [
+        (token.token_type, token.start - len(opening), token.end + 1 - len(opening))
+        for token in Spark().tokenize(opening + text)[1:]
+    ]
+    parts = []
+    done = 0
+    for (kind, start, end), following in zip(tokens, [*tokens[1:], None], strict=True):
+        if following is not None and kind == following[0] == TokenType.STRING:
+            if end == following[1] and text[end - 1] == text[end]:
+                parts += [text[done : end - 1], "\\", text[end]]
+                done = end + 1
+            continue
+        is_call = following is not None and following[0] == TokenType.L_PAREN
+        if _NAMES.fullmatch(text[start:end]) and not is_call:
+            parts += [text[done:start], f"`{text[start:end]}`"]
+            done = end
+    return "".join([*parts, text[done:]])
 
 
 def converted_call(node: Any, sub: Convert) -> Expression | None:
-    """Return a call as a node of the tree; None if it is none that txlog knows."""
+    """Return a call, or an operator that is one, as a node of the tree; None if it is neither."""
     name = type(node).__name__
     args = node.args
-    if name in _PLAIN:
-        known, keys = _PLAIN[name]
-        return Call(known, tuple(_argument(args[key], sub) for key in keys if args.get(key)))
+    if name in _BITS or name == "DPipe":
+        _require_parentheses(node)
+    if name in _BITS:
+        return Call(_BITS[name], (sub(node.this), sub(node.expression)))
     match name:
         case "Case":
             return _case(node, sub)
         case "If":
             return Case(((sub(node.this), sub(args["true"])),), _default(args.get("false"), sub))
-        case "Nvl2":
-            condition = Not(IsNull(sub(node.this)))
-            return Case(((condition, sub(args["true"])),), _default(args.get("false"), sub))
-        case "Nullif":
-            first = sub(node.this)
-            equal = Comparison("=", first, sub(node.expression))
-            return Case(((equal, Literal(None)),), first)
-        case "Coalesce" | "Greatest" | "Least":
-            return Call(name.lower(), (sub(node.this), *map(sub, node.expressions)))
-        case "Concat":
-            return Call("concat", tuple(map(sub, node.expressions)))
-        case "Trim" if not args.get("expression"):
+        case "DPipe":
+            return Call("concat", (sub(node.this), sub(node.expression)))
+        case "BitwiseNot":
+            return Call("~", (sub(node.this),))
+        case "RegexpLike":
+            return Call("rlike", (sub(node.this), sub(node.expression)))
+        case "Trim":
             side = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(args.get("position", ""), "trim")
-            return Call(side, (sub(node.this),))
-        case "Pad":
-            keys = ("this", "expression", "fill_pattern")
-            side = "lpad" if args.get("is_left") else "rpad"
-            return Call(side, tuple(sub(args[key]) for key in keys if args.get(key)))
-        case "TsOrDsAdd" if str(args.get("unit") or "DAY").upper() == "DAY":
-            return Call("date_add", (_argument(node.this, sub), sub(node.expression)))
-        case "Bracket" if len(node.expressions) == 1 and node.expressions[0].is_string:
-            return Call("map_value", (sub(node.this), sub(node.expressions[0])))
+            characters = args.get("expression")
+            return Call(side, (sub(node.this), *([sub(characters)] if characters else ())))
+        case "Substring" | "Overlay":
+            keys = ("this", "expression", "start", "from_", "from", "length", "for_", "for")
+            return Call(name.lower(), tuple(sub(args[key]) for key in keys if args.get(key)))
+        case "StrPosition":
+            return Call("locate", (sub(args["substr"]), sub(node.this)))
+        case "Extract":
+            return _part(str(node.this.name), sub(node.expression))
+        case "Bracket" if len(node.expressions) == 1:
+            return Call("[]", (sub(node.this), sub(node.expressions[0])))
+        case "Dot" if type(node.expression).__name__ == "Identifier":
+            return Call("field", (sub(node.this), Literal(str(node.expression.this))))
         case "Anonymous":
-            return _anonymous(str(node.this).lower(), node.expressions, sub)
+            return _called(str(node.this).lower(), node.expressions, sub)
     return None
 
 
-def _argument(node: Any, sub: Convert) -> Expression:
-    """Return an argument, without the conversion to a date that the parser adds."""
-    name = type(node).__name__
-    if name == "TsOrDsToDate" and not node.args.get("safe"):
-        return sub(node.this)
-    if name == "Var":
-        return Literal(str(node.this))
-    return sub(node)
+def _require_parentheses(node: Any) -> None:
+    """Refuse operators side by side whose order the parser and Spark do not agree upon."""
+    own = type(node).__name__
+    weak = {*_BITS, "DPipe"} - {own, "IntDiv"}
+    weak |= {"Add", "Sub"} if own == "DPipe" else set()
+    weak -= {"BitwiseLeftShift", "BitwiseRightShift"} if "Shift" in own else set()
+    if own != "IntDiv" and any(type(one).__name__ in weak for one in (node.this, node.expression)):
+        raise InvalidInputError(
+            argument="where",
+            reason=f"in {node.sql('spark')!r} it is not clear what is computed first",
+            remedy="Put parentheses around it",
+        )
 
 
 def _default(node: Any, sub: Convert) -> Expression:
@@ -111,10 +197,145 @@ def _case(node: Any, sub: Convert) -> Expression:
     return Case(tuple(branches), _default(node.args.get("default"), sub))
 
 
-def _anonymous(name: str, given: list[Any], sub: Convert) -> Expression | None:
+def _called(name: str, given: list[Any], sub: Convert) -> Expression | None:
+    """Return a call by its name; None if it is of no function that txlog knows."""
+    if name == "struct":
+        return Call("named_struct", tuple(_fields(given, sub)))
     args = tuple(map(sub, given))
-    if name == "isnull" and len(args) == 1:
-        return IsNull(args[0])
-    if name == "isnotnull" and len(args) == 1:
-        return Not(IsNull(args[0]))
-    return Call(_ANONYMOUS[name], args) if name in _ANONYMOUS else None
+    match name, args:
+        case "isnull", (one,):
+            return IsNull(one)
+        case "isnotnull", (one,):
+            return Not(IsNull(one))
+        case "nvl2", (one, there, absent):
+            return Case(((Not(IsNull(one)), there),), absent)
+        case "nullif", (one, other):
+            return Case(((Comparison("=", one, other), Literal(None)),), one)
+        case "nullifzero", (one,):
+            return Case(((Comparison("=", one, Literal(0)), Literal(None)),), one)
+        case "zeroifnull", (one,):
+            return Call("coalesce", (one, Literal(0)))
+        case "equal_null", (one, other):
+            return Comparison("<=>", one, other)
+        case "mod" | "try_mod", (one, other):
+            return Arithmetic("%", one, other)
+        case "try_divide", (one, other):
+            return Arithmetic("/", one, other)
+        case "negative", (one,):
+            return Arithmetic("-", Literal(0), one)
+        case "positive", (one,):
+            return one
+        case "date_part" | "datepart", (Literal(str() as part), one):
+            return _part(part, one)
+        case (("to_date" | "to_timestamp"), (one,)):
+            return Cast(one, PrimitiveType("date" if name == "to_date" else "timestamp"))
+        case (("startswith" | "endswith" | "contains"), (one, Literal(str() as text))):
+            escaped = re.sub(r"([\\%_])", r"\\\1", text)
+            before, after = "%" * (name != "startswith"), "%" * (name != "endswith")
+            return Like(one, f"{before}{escaped}{after}")
+        case (("ltrim" | "rtrim"), (one, other)):
+            return Call(name, (other, one))  # As in Spark: what is trimmed comes first.
+    if name in _CASTS and len(args) == 1:
+        return Cast(args[0], PrimitiveType(_CASTS[name]))
+    name = _ALIASES.get(name, name)
+    if name in NOW and not args:
+        return Call(name, ())
+    from txlog.expressions.functions import FUNCTIONS  # Only calls need it.
+
+    hidden = not name.isidentifier() or name.startswith("plus_") or name in ("field", "try_cast")
+    return Call(name, args) if name in FUNCTIONS and not hidden else None
+
+
+def _fields(given: list[Any], sub: Convert) -> Iterator[Expression]:
+    """Yield names and values of `struct(a, b AS c)`; values without a name are numbered."""
+    for place, node in enumerate(given, 1):
+        if type(node).__name__ == "Alias":
+            yield from (Literal(str(node.alias)), sub(node.this))
+            continue
+        value = sub(node)
+        yield Literal(value.path[-1] if isinstance(value, Column) else f"col{place}")
+        yield value
+
+
+def _part(part: str, value: Expression) -> Expression | None:
+    from txlog.expressions.functions import FUNCTIONS
+
+    name = _PARTS.get(part.upper(), part.lower())
+    known = (
+        "year",
+        "quarter",
+        "month",
+        "weekofyear",
+        "day",
+        "dayofweek",
+        "dayofyear",
+        "hour",
+        "minute",
+    )
+    return Call(name, (value,)) if name in known and name in FUNCTIONS else None
+
+
+# Intervals -------------------------------------------------------------------------------------
+
+
+def plus_interval(node: Any, sub: Convert) -> Expression | None:
+    """Return a sum or difference with an interval as calls; None if no side is an interval."""
+    sign = -1 if type(node).__name__ == "Sub" else 1
+    value, interval = node.this, node.expression
+    parts = _interval(interval)
+    if parts is None and sign == 1:
+        value, parts = interval, _interval(value)
+    if parts is None:
+        return None
+    months, days, micros = (sign * part for part in parts)
+    result = sub(value)
+    if months or not (days or micros):
+        result = Call("plus_months", (result, Literal(months)))
+    if micros:
+        return Call("plus_micros", (result, Literal(days * 86_400 * 10**6 + micros)))
+    return Call("plus_days", (result, Literal(days))) if days else result
+
+
+def _interval(node: Any) -> tuple[int, int, int] | None:
+    """Return months, days and microseconds of an interval, None if the node is none."""
+    if type(node).__name__ == "Add":
+        both = [_interval(node.this), _interval(node.expression)]
+        if both[0] is None or both[1] is None:
+            return None
+        return tuple(a + b for a, b in zip(*both, strict=True))
+    if type(node).__name__ == "Neg":
+        negated = _interval(node.this)
+        return None if negated is None else (-negated[0], -negated[1], -negated[2])
+    if type(node).__name__ != "Interval":
+        return None
+    given, unit = node.this, node.args.get("unit")
+    sign = 1
+    while type(given).__name__ in ("Neg", "Paren"):
+        sign, given = (-sign if type(given).__name__ == "Neg" else sign), given.this
+    name = "" if unit is None else str(unit.name).upper().removesuffix("S")
+    number = str(given.name) if type(given).__name__ == "Literal" else ""
+    if re.fullmatch(r"[+-]?\d+(\.\d+)?", number.strip()) and name in {
+        **_MONTHS,
+        **_DAYS,
+        **_MICROS,
+    }:
+        count = sign * Decimal(number.strip())
+        if name == "SECOND" or count == int(count):
+            if name in _MONTHS:
+                return int(count) * _MONTHS[name], 0, 0
+            if name in _DAYS:
+                return 0, int(count) * _DAYS[name], 0
+            return 0, 0, int(count * _MICROS[name])
+    raise InvalidInputError(
+        argument="where",
+        reason=f"the interval {node.sql('spark')} is not supported",
+        remedy="Write a number and a unit, such as INTERVAL 3 DAYS or INTERVAL '1' MONTH",
+    )
+
+
+def interval_text(call: Call, operand: str) -> str:
+    """Return the SQL text of a sum with an interval."""
+    unit = call.name.removeprefix("plus_").removesuffix("s").upper().replace("MICRO", "MICROSECOND")
+    count = call.args[1]
+    assert isinstance(count, Literal)
+    return f"({operand} + INTERVAL '{count.value}' {unit})"

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, arrow_scalar, pc
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError
-from txlog.expressions.functions import call, cast_number
+from txlog.expressions.signatures import (
+    cast_number,
+    one_array,
+    over_arrays,
+    over_numbers,
+    remainder,
+)
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -29,6 +35,7 @@ from txlog.expressions.tree import (
     Or,
 )
 from txlog.schema.arrow import arrow_type
+from txlog.schema.types import DataType
 
 
 def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
@@ -66,6 +73,19 @@ def evaluate(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     return value
 
 
+def constant(expression: Expression, kind: DataType) -> Expression:
+    """Return the value of a bound expression without columns as a constant.
+
+    The expression is returned if it has no value, or none that Python knows: it fails where it is
+    used.
+    """
+    row = pa.record_batch([arrow_array([None], pa.int8())], ["row"])
+    try:
+        return Literal(evaluate(expression, row)[0].as_py(), kind)
+    except (InvalidInputError, OverflowError, ValueError):
+        return expression
+
+
 def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     match node:
         case Column(path):
@@ -95,6 +115,8 @@ def _value(node: Expression, data: pa.RecordBatch | pa.Table) -> Any:
         case Cast(operand, kind):
             return _cast(_value(operand, data), arrow_type(kind))
         case Call(name, args, kind):
+            from txlog.expressions.functions import call  # Only calls need it.
+
             assert kind is not None
             return call(name, [_value(arg, data) for arg in args], arrow_type(kind))
         case Case(branches, default, kind):
@@ -117,23 +139,19 @@ def _case(
         if isinstance(true, pa.Scalar):
             true = pa.repeat(true, rows.num_rows)
         others = pc.invert(true)
-        places.append(left.filter(_one_array(true)))
+        places.append(left.filter(one_array(true)))
         parts.append(_of_rows(value, kind, rows.filter(true)))
-        rows, left = rows.filter(others), left.filter(_one_array(others))
+        rows, left = rows.filter(others), left.filter(one_array(others))
     places.append(left)
     parts.append(_of_rows(default, kind, rows))
     return pa.concat_arrays(parts).take(pc.sort_indices(pa.concat_arrays(places)))
-
-
-def _one_array(values: Any) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def _of_rows(node: Expression, kind: pa.DataType, data: pa.RecordBatch | pa.Table) -> pa.Array:
     value = _value(node, data)
     if isinstance(value, pa.Scalar):
         value = pa.repeat(value, data.num_rows)
-    return cast_number(_one_array(value), kind)
+    return cast_number(one_array(value), kind)
 
 
 def _cast(value: Any, kind: pa.DataType) -> Any:
@@ -270,12 +288,16 @@ def _arithmetic(op: str, left: Any, right: Any) -> Any:
     integers = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
     if op in _EXACT and not integers and _fits(op, left.type, right.type):
         return pc.call_function(_EXACT[op], [_as_decimal(left), _as_decimal(right)])
+    decimals = [one.type for one in (left, right) if pa.types.is_decimal(one.type)]
+    if op == "%" and decimals and not any(pa.types.is_floating(one.type) for one in (left, right)):
+        scale = max(one.scale for one in decimals)
+        return _decimal_remainder(left, right, pa.decimal128(38, scale))
     kind = pa.int64() if integers and op != "/" else pa.float64()
     if pa.types.is_floating(kind):
         left, right = _as_double(left), _as_double(right)
     else:
         left, right = left.cast(kind), right.cast(kind)
-    if op in ("/", "%"):
+    if op == "/":
         right = pc.if_else(pc.equal(right, arrow_scalar(0, kind)), arrow_scalar(None, kind), right)
     match op:
         case "+":
@@ -305,9 +327,33 @@ def like_regex(pattern: str) -> str:
     return f"(?s)^(?:{''.join(parts)})$"
 
 
-def _remainder(left: Any, right: Any, kind: pa.DataType) -> Any:
-    """Return the remainder, which has the sign of the dividend."""
-    quotient = pc.divide(left, right)
-    if pa.types.is_floating(kind):
-        quotient = pc.trunc(quotient)
-    return pc.subtract(left, pc.multiply(quotient, right))
+@over_numbers
+def _remainder(left: Any, right: Any, _kind: pa.DataType) -> Any:
+    return remainder(left, right)
+
+
+@over_arrays
+def _decimal_remainder(left: pa.Array, right: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
+    """Return the exact remainder of decimals, as whole numbers of steps of one size."""
+    steps = remainder(_steps(left, kind.scale), _steps(right, kind.scale))
+    absent = (
+        np.ma.getmaskarray(steps) | numpy_array(pc.is_null(left)) | numpy_array(pc.is_null(right))
+    )
+    low = np.where(absent, 0, np.ma.getdata(steps))
+    words = np.stack([low, low >> 63], axis=1)
+    valid = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    wide = pa.decimal128(38, kind.scale)
+    return pa.Array.from_buffers(wide, len(left), [valid, pa.py_buffer(words)]).cast(kind)
+
+
+def _steps(value: pa.Array, scale: int) -> Any:
+    """Return decimals in steps of 10^-scale, 0 for null; raise if one has more than 18 digits."""
+    wide = _as_decimal(value).cast(pa.decimal128(38, scale))
+    data = np.frombuffer(wide.buffers()[1], np.int64, 2 * (wide.offset + len(wide))).reshape(-1, 2)
+    low, high = data[wide.offset :].T
+    null = numpy_array(pc.is_null(wide))
+    if np.any((high != low >> 63) & ~null):
+        raise InvalidInputError(
+            argument="where", reason="a value cannot be computed: % of more than 18 digits"
+        )
+    return np.where(null, 0, low)

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from txlog.effects import REAL
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.expressions.calls import converted_call
+from txlog.expressions.calls import (
+    NOW,
+    as_parsed,
+    converted_call,
+    dialect,
+    interval_text,
+    plus_interval,
+)
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -27,19 +35,12 @@ from txlog.expressions.tree import (
     Not,
     Or,
     of_filters,
+    rewritten,
 )
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
-# Words that begin a statement or a clause for the parser, but are names for Spark.
-_NAMES = re.compile(
-    r"\b(?:alter|analyze|begin|cache|call|comment|commit|copy|create|cross|declare|delete|desc"
-    r"|describe|drop|except|execute|explain|fetch|grant|having|if|insert|intersect|kill|lateral"
-    r"|load|merge|minus|on|pivot|pragma|refresh|rename|revoke|rollback|set|show|truncate|uncache"
-    r"|union|unpivot|update|use|using|values|where|with)\b",
-    re.IGNORECASE,
-)
 _DEEPEST = 200  # Levels of nesting.
 
 
@@ -57,8 +58,10 @@ def as_expression(where: Where) -> Expression | None:
     InvalidTypeError
         The argument is none of what a predicate can be.
     """
-    if where is None or isinstance(where, Expression):
-        return where
+    if isinstance(where, Expression):
+        return fixed_in_time(where)
+    if where is None:
+        return None
     if isinstance(where, list | tuple):
         return of_filters(where)
     if not isinstance(where, str) or not where.strip():
@@ -68,7 +71,24 @@ def as_expression(where: Where) -> Expression | None:
             reason=f"{where!r} is not a predicate",
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
-    return parse_sql(where)
+    return fixed_in_time(parse_sql(where))
+
+
+def fixed_in_time(expression: Expression) -> Expression:
+    """Return an expression in which `current_date()` and `current_timestamp()` are constants.
+
+    They are the same for all rows, and for all that one call of a verb does, as in Spark.
+    """
+    moment: list[datetime] = []
+
+    def constant(node: Expression) -> Expression | None:
+        if not isinstance(node, Call) or node.name not in NOW:
+            return None
+        if not moment:
+            moment.append(datetime.fromtimestamp(REAL.now_ms() / 1000, UTC))
+        return Literal(moment[0].date() if node.name == "current_date" else moment[0])
+
+    return rewritten(expression, constant)
 
 
 def parse_sql(text: str) -> Expression:
@@ -84,7 +104,7 @@ def parse_sql(text: str) -> Expression:
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = sqlglot.parse_one(_as_parsed(text), dialect="spark")
+        tree = sqlglot.parse_one(as_parsed(text), dialect=dialect())
         return _converted(tree, 0)
     except SqlglotError as error:
         raise _bad(f"{text!r} is no SQL expression: {_plain(str(error))}") from error
@@ -96,37 +116,6 @@ def _plain(message: str) -> str:
     """Return the first line of a parser's message, without colours or names of its classes."""
     line = _ESCAPES.sub("", message).splitlines()[0]
     return _MISSING.sub("an operand is missing", line)
-
-
-def _as_parsed(text: str) -> str:
-    """Rewrite SQL text so that the parser reads it as Spark does.
-
-    Words that Spark takes for names, though not the parser, are put in backticks, unless they are
-    called as functions. A quote that is doubled within quotes becomes one with a backslash.
-    """
-    if not _NAMES.search(text) and "''" not in text and '""' not in text:
-        return text
-    from sqlglot import TokenType
-    from sqlglot.dialects.spark import Spark
-
-    opening = "( "  # At the beginning of a text, some of these words swallow all the rest.
-    tokens = [
-        (token.token_type, token.start - len(opening), token.end + 1 - len(opening))
-        for token in Spark().tokenize(opening + text)[1:]
-    ]
-    parts = []
-    done = 0
-    for (kind, start, end), following in zip(tokens, [*tokens[1:], None], strict=True):
-        if following is not None and kind == following[0] == TokenType.STRING:
-            if end == following[1] and text[end - 1] == text[end]:
-                parts += [text[done : end - 1], "\\", text[end]]
-                done = end + 1
-            continue
-        is_call = following is not None and following[0] == TokenType.L_PAREN
-        if _NAMES.fullmatch(text[start:end]) and not is_call:
-            parts += [text[done:start], quote_name(text[start:end])]
-            done = end
-    return "".join([*parts, text[done:]])
 
 
 def _bad(reason: str) -> InvalidInputError:
@@ -156,6 +145,8 @@ def _converted(node: Any, depth: int) -> Expression:
     kind = type(node)
     if kind is exp.Paren:
         return sub(node.this)
+    if kind in (exp.Add, exp.Sub) and (moved := plus_interval(node, sub)) is not None:
+        return moved
     if kind in (exp.And, exp.Or):
         parts = tuple(sub(part) for part in _chain(node, kind))
         return And(parts) if kind is exp.And else Or(parts)
@@ -168,7 +159,7 @@ def _converted(node: Any, depth: int) -> Expression:
     if kind is exp.Is:
         return _is(node, sub)
     if kind is exp.In and not node.args.get("query") and not node.args.get("unnest"):
-        return In(sub(node.this), tuple(_constant(sub(v)) for v in node.expressions))
+        return _in(sub(node.this), [sub(value) for value in node.expressions])
     if kind is exp.Between:
         operand = sub(node.this)
         return And((operand >= sub(node.args["low"]), operand <= sub(node.args["high"])))
@@ -178,8 +169,10 @@ def _converted(node: Any, depth: int) -> Expression:
         return _like(node.this, _text_of(node.expression, sub, "ESCAPE"), sub)
     if kind is exp.NullSafeNEQ:
         return Not(Comparison("<=>", sub(node.this), sub(node.expression)))
-    if kind in (exp.StartsWith, exp.EndsWith, exp.Contains):
-        return _text_search(node, sub)
+    if kind is exp.ILike:
+        pattern = _text_of(node.expression, sub, "ILIKE")
+        like = Like(Call("lower", (sub(node.this),)), pattern.lower())
+        return Not(like) if node.args.get("negate") else like
     if kind is exp.Neg:
         inner = sub(node.this)
         if isinstance(inner, Literal) and isinstance(inner.value, int | float | Decimal):
@@ -187,8 +180,8 @@ def _converted(node: Any, depth: int) -> Expression:
         return Arithmetic("-", Literal(0), inner)
     if kind in (exp.Cast, exp.TryCast):
         return _cast(node, sub)
-    if kind in (exp.Column, exp.Dot, exp.Identifier):
-        return Column(tuple(_names(node)))
+    if kind in (exp.Column, exp.Identifier) or (kind is exp.Dot and _is_path(node)):
+        return _column(node)
     if kind is exp.Concat and all(part.is_string for part in node.expressions):
         return _literal(node)
     called = converted_call(node, sub)
@@ -213,6 +206,13 @@ def _is(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     if isinstance(node.expression, exp.Boolean):
         return Comparison("<=>", operand, Literal(bool(node.expression.this)))
     raise _bad(f"IS goes with NULL, TRUE or FALSE, not with {node.expression.sql('spark')}")
+
+
+def _in(operand: Expression, values: list[Expression]) -> Expression:
+    """Return IN; of calls such as `current_date()`, a comparison with each value."""
+    if any(isinstance(value, Call) for value in values):
+        return Or(tuple(Comparison("=", operand, value) for value in values))
+    return In(operand, tuple(map(_constant, values)))
 
 
 def _text_of(node: Any, sub: Callable[[Any], Expression], what: str) -> str:
@@ -262,21 +262,30 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     name = target.this.name if isinstance(target.this, exp.DType) else str(target.this)
     if name == "DECIMAL":
         sizes = [int(size.name) for size in target.expressions]
-        return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
+        if not node.args.get("safe"):
+            return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
     if name not in names:
         raise _bad(f"a cast to {target.sql('spark')} is not supported")
+    if node.args.get("safe"):  # `a::int`, which the parser takes for the same, has it not.
+        return Call("try_cast", (sub(node.this), Literal(names[name])))
     return Cast(sub(node.this), PrimitiveType(names[name]))
 
 
-def _text_search(node: Any, sub: Callable[[Any], Expression]) -> Expression:
-    """Return the LIKE of `startswith(a, 'x')`, `endswith` or `contains`."""
+def _is_path(node: Any) -> bool:
+    """Return whether `a.b.c` is a path of names, and no field of a computed value."""
     from sqlglot import exp
 
-    text = _text_of(node.expression, sub, node.sql("spark"))
-    escaped = re.sub(r"([\\%_])", r"\\\1", text)
-    before = "" if isinstance(node, exp.StartsWith) else "%"
-    after = "" if isinstance(node, exp.EndsWith) else "%"
-    return Like(sub(node.this), f"{before}{escaped}{after}")
+    while isinstance(node, exp.Dot):
+        node = node.this
+    return isinstance(node, exp.Column | exp.Identifier)
+
+
+def _column(node: Any) -> Expression:
+    """Return a column, or the call that `current_date` is without its parentheses."""
+    parts = _names(node)
+    quoted = any(part.args.get("quoted") for part in node.find_all(type(node.this)))
+    name = parts[0].lower() if len(parts) == 1 and not quoted else ""
+    return Call(name, ()) if name in NOW else Column(tuple(parts))
 
 
 def _names(node: Any) -> list[str]:
@@ -323,8 +332,8 @@ def _function_name(node: Any, text: str) -> str | None:
 
     if not isinstance(node, exp.Func):
         return None
-    if isinstance(node, exp.RegexpLike):
-        return "RLIKE"
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper()
     call = re.match(r"(\w+)\(", text)
     return call[1] if call else text.split(" ", 1)[0]
 
@@ -392,12 +401,23 @@ def _call_text(node: Call | Case) -> str:
         return f"CASE {branches} ELSE {_sql(node.default)} END"
     args = [_sql(arg) for arg in node.args]
     match node.name:
-        case "div":
-            return f"({args[0]} div {args[1]})"
-        case "map_value":
+        case "div" | "&" | "|" | "^":
+            return f"({args[0]} {node.name} {args[1]})"
+        case "~":
+            return f"(~ {args[0]})"
+        case "[]":
             return f"{args[0]}[{args[1]}]"
-        case "date_trunc":
-            return f"date_trunc({args[1]}, {args[0]})"
+        case "trim" | "ltrim" | "rtrim" if len(args) == 2:
+            side = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}[node.name]
+            return f"trim({side} {args[1]} FROM {args[0]})"
+        case "field":
+            assert isinstance(node.args[1], Literal)
+            return f"({args[0]}).{quote_name(str(node.args[1].value))}"
+        case "try_cast":
+            assert isinstance(node.args[1], Literal)
+            return f"try_cast({args[0]} AS {_type(PrimitiveType(str(node.args[1].value)))})"
+        case "plus_months" | "plus_days" | "plus_micros":
+            return interval_text(node, args[0])
     return f"{node.name}({', '.join(args)})"
 
 

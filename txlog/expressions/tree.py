@@ -8,9 +8,9 @@ Meaning is that of Spark SQL: three-valued logic; NaN equals itself and is the g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError
@@ -219,6 +219,28 @@ class Case(Expression):
     branches: tuple[tuple[Expression, Expression], ...]  # Conditions, and values.
     default: Expression
     type: DataType | None = None  # Known once bound.
+
+
+Node = TypeVar("Node")
+
+
+def rewritten(node: Node, change: Callable[[Expression], Expression | None]) -> Node:
+    """Return an expression in which nodes are replaced by what a function returns for them.
+
+    The function returns None for a node that stays, but whose parts may be replaced.
+    """
+    if isinstance(node, tuple):
+        return tuple(rewritten(part, change) for part in node)  # type: ignore[return-value]
+    if not isinstance(node, Expression):
+        return node
+    changed = change(node)
+    if changed is not None:
+        return changed  # type: ignore[return-value]
+    parts = {one.name: getattr(node, one.name) for one in fields(node)}  # type: ignore[arg-type]
+    renewed = {name: rewritten(part, change) for name, part in parts.items()}
+    if all(renewed[name] is parts[name] for name in parts):
+        return node
+    return replace(node, **renewed)  # type: ignore[type-var]
 
 
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")

@@ -34,8 +34,11 @@ def arithmetic_type(op: str, have: DataType, other: DataType) -> DataType:
     if {primitive_name(have), primitive_name(other)} <= INTEGERS and op != "/":
         return LONG
     a, b = _as_decimal(have), _as_decimal(other)
-    if a is None or b is None or op in ("/", "%"):
+    if a is None or b is None or op == "/":
         return DOUBLE
+    if op == "%":
+        scale = max(kind.scale for kind in (have, other) if isinstance(kind, DecimalType))
+        return DecimalType(38, scale)
     if op == "*":
         precision, scale = a.precision + b.precision + 1, a.scale + b.scale
     else:

@@ -7,13 +7,13 @@ target is called `target.id`, after the side's alias.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression
-from txlog.expressions.tree import And, Column, Comparison, Expression
+from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
 from txlog.schema.types import StructField, StructType
 
 Node = TypeVar("Node", bound=Any)
@@ -111,17 +111,7 @@ class Sides:
 
 def with_columns(node: Node, change: Callable[[Column], Expression]) -> Node:
     """Return an expression in which each column is replaced by what a function returns for it."""
-    if isinstance(node, Column):
-        return change(node)  # type: ignore[return-value]
-    if isinstance(node, tuple):
-        return tuple(with_columns(part, change) for part in node)  # type: ignore[return-value]
-    if not isinstance(node, Expression):
-        return node
-    parts = {one.name: getattr(node, one.name) for one in fields(node)}  # type: ignore[arg-type]
-    changed = {name: with_columns(part, change) for name, part in parts.items()}
-    if all(changed[name] is parts[name] for name in parts):
-        return node
-    return replace(node, **changed)  # type: ignore[type-var]
+    return rewritten(node, lambda one: change(one) if isinstance(one, Column) else None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,294 @@
+"""SQL functions of arrays, maps and structs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.errors import InvalidInputError
+from txlog.expressions.signatures import (
+    INTEGER,
+    Function,
+    Typed,
+    cast_number,
+    common,
+    numbers,
+    over_arrays,
+    refuse,
+)
+from txlog.expressions.tree import Literal
+from txlog.expressions.types import (
+    BOOLEAN,
+    FLOATS,
+    INTEGERS,
+    LONG,
+    VOID,
+    common_type,
+    primitive_name,
+)
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+)
+
+
+def _element(name: str, args: Sequence[Typed]) -> DataType:
+    """Give the type of what an array has at a place, or a map for a constant key."""
+    (_, kind), (key, key_kind) = args
+    if isinstance(kind, ArrayType):
+        if primitive_name(key_kind) not in INTEGERS:
+            raise refuse(name, f"takes a whole number as the place, not {type_name(key_kind)}")
+        return kind.element
+    if not isinstance(kind, MapType):
+        raise refuse(name, f"takes a map or an array, not {type_name(kind)}")
+    if not isinstance(key, Literal) or key.value is None:
+        raise refuse(name, "needs a constant key")
+    if common_type([kind.key, key_kind]) is None or not isinstance(kind.key, PrimitiveType):
+        raise refuse(name, f"takes keys of type {type_name(kind.key)}, not {type_name(key_kind)}")
+    return kind.value
+
+
+def _flat(value: pa.Array) -> tuple[pa.Array, Any, Any]:
+    """Return the values of all lists or maps, where each begins, and how many it has."""
+    if pa.types.is_map(value.type):
+        value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
+    lengths = numbers(pc.list_value_length(value))
+    return pc.list_flatten(value), np.cumsum(lengths) - lengths, lengths
+
+
+def _entries(kind: pa.DataType) -> tuple[pa.Field, pa.Field]:
+    return pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)
+
+
+def _lookup(name: str, value: Any, key: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_map(value.type):
+        query = arrow_scalar(key.as_py(), value.type.key_type)
+        return pc.map_lookup(value, query, "first")
+    return _at(name, value, key, kind)
+
+
+@over_arrays
+def _at(name: str, value: pa.Array, place: pa.Array, _kind: pa.DataType) -> Any:
+    """Return the values at places: from 0 for `l[0]` and `get`, else from 1 or from the end."""
+    flat, starts, lengths = _flat(value)
+    given = numbers(place)
+    there = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(place)))
+    if name.endswith("element_at"):
+        if np.any(there & (given == 0)):
+            raise refuse(name, "counts from 1, or from -1 at the end; 0 is no place")
+        given = np.where(given < 0, lengths + given, given - 1)
+    inside = (given >= 0) & (given < lengths)
+    if name in ("[]", "element_at") and np.any(there & ~inside):
+        raise InvalidInputError(
+            argument="where",
+            reason="a value cannot be computed: an array has no such place",
+            remedy="get(array, place) and try_element_at(array, place) give null there",
+        )
+    return flat.take(arrow_array(starts + given, pa.int64(), mask=~(inside & there)))
+
+
+def _with_element(gives: DataType) -> Any:
+    def result(name: str, args: Sequence[Typed]) -> DataType:
+        kind, other = args[0][1], args[1][1]
+        element = kind.element if isinstance(kind, ArrayType) else getattr(kind, "key", VOID)
+        both = common_type([element, other])
+        if both is None or not isinstance(element, PrimitiveType):
+            raise refuse(name, f"looks for {type_name(element)}, not for {type_name(other)}")
+        return gives
+
+    return result
+
+
+def _equal(value: pa.Array, wanted: pa.Array) -> tuple[Any, Any, Any, Any]:
+    """Return which values of all lists equal what is wanted in their row.
+
+    Also the row of each value, the values, and how many each row has.
+    """
+    if pa.types.is_map(value.type):
+        flat, _, lengths = _flat(value)
+        flat = pc.struct_field(flat, "key")
+    else:
+        flat, _, lengths = _flat(value)
+    rows = np.repeat(np.arange(len(value)), lengths)
+    other = wanted.take(arrow_array(rows, pa.int64()))
+    if flat.type != other.type:
+        wide = (
+            pa.float64()
+            if pa.types.is_floating(flat.type) or pa.types.is_floating(other.type)
+            else pa.int64()
+        )
+        if pa.types.is_integer(flat.type) or pa.types.is_floating(flat.type):
+            flat, other = cast_number(flat, wide), cast_number(other, wide)
+        else:
+            other = other.cast(flat.type)
+    equal = pc.equal(flat, other)
+    if pa.types.is_floating(flat.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(flat), pc.is_nan(other)))
+    return numpy_array(pc.fill_null(equal, False)), rows, flat, lengths
+
+
+@over_arrays
+def _contains(value: pa.Array, wanted: pa.Array, _kind: pa.DataType) -> Any:
+    equal, rows, flat, _ = _equal(value, wanted)
+    found = np.bincount(rows[equal], minlength=len(value)) > 0
+    nulls = np.bincount(rows[numpy_array(pc.is_null(flat))], minlength=len(value)) > 0
+    known = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(wanted)))
+    return arrow_array(found, pa.bool_(), mask=~(known & (found | ~nulls)))
+
+
+@over_arrays
+def _position(value: pa.Array, wanted: pa.Array, kind: pa.DataType) -> Any:
+    equal, rows, _, lengths = _equal(value, wanted)
+    places = np.flatnonzero(equal)
+    found, first = np.unique(rows[places], return_index=True)
+    result = np.zeros(len(value), np.int64)
+    starts = np.cumsum(lengths) - lengths
+    result[found] = places[first] - starts[found] + 1
+    known = numpy_array(pc.and_(pc.is_valid(value), pc.is_valid(wanted)))
+    return arrow_array(result, kind, mask=~known)
+
+
+def _orderable(name: str, args: Sequence[Typed]) -> DataType:
+    kind = args[0][1]
+    element = kind.element if isinstance(kind, ArrayType) else VOID
+    if not isinstance(element, PrimitiveType) or element.name in FLOATS | {"variant", "boolean"}:
+        raise refuse(name, f"does not take {type_name(kind)}")
+    return element
+
+
+def _extreme(order: str) -> Any:
+    @over_arrays
+    def compute(value: pa.Array, _kind: pa.DataType) -> Any:
+        flat, starts, lengths = _flat(value)
+        rows = np.repeat(np.arange(len(value)), lengths)
+        table = pa.table({"row": arrow_array(rows, pa.int64()), "value": flat})
+        keys = [("row", "ascending"), ("value", order)]
+        ordered = flat.take(pc.sort_indices(table, sort_keys=keys))  # Nulls come last.
+        return ordered.take(arrow_array(starts, pa.int64(), mask=lengths == 0))
+
+    return compute
+
+
+def _list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.Array:
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    mask = None if absent is None else np.append(absent, False)
+    return pa.ListArray.from_arrays(arrow_array(ends, mask=mask), flat.cast(kind.value_type)).cast(
+        kind
+    )
+
+
+@over_arrays
+def _array(*values: Any) -> Any:
+    *given, kind = values
+    arrays = [cast_number(value, kind.value_type) for value in given]
+    count = len(arrays[0])
+    order = (np.arange(count)[:, None] + np.arange(len(arrays)) * count).ravel()
+    flat = pa.concat_arrays(arrays).take(arrow_array(order, pa.int64()))
+    return _list_of(flat, np.full(count, len(arrays)), None, kind)
+
+
+def _struct_type(name: str, args: Sequence[Typed]) -> DataType:
+    names = [node.value if isinstance(node, Literal) else None for node, _ in args[::2]]
+    if len(args) % 2 or not all(isinstance(one, str) for one in names):
+        raise refuse(name, "takes names, which are constants, and values in turn")
+    if len({str(one).lower() for one in names}) < len(names):
+        raise refuse(name, "needs names that differ")
+    kinds = [kind for _, kind in args[1::2]]
+    if VOID in kinds:
+        raise refuse(name, "needs a type for NULL: CAST(NULL AS …)")
+    fields = (StructField(str(one), kind) for one, kind in zip(names, kinds, strict=True))
+    return StructType(tuple(fields))
+
+
+@over_arrays
+def _struct(*values: Any) -> Any:
+    *given, kind = values
+    arrays = [
+        value.cast(field.type, safe=False) if value.type != field.type else value
+        for value, field in zip(given[1::2], kind, strict=True)
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _field_type(_name: str, args: Sequence[Typed]) -> DataType:
+    (_, kind), (field, _) = args
+    assert isinstance(kind, StructType)
+    assert isinstance(field, Literal)
+    found = kind.get(str(field.value))
+    if found is None:
+        raise refuse(str(field.value), f"is no field of {type_name(kind)}")
+    return found.type
+
+
+def _field(value: Any, name: str, _kind: pa.DataType) -> Any:
+    names = [value.type.field(place).name for place in range(value.type.num_fields)]
+    exact = name if name in names else next(one for one in names if one.lower() == name.lower())
+    return pc.struct_field(value, exact)
+
+
+def _map_part(part: str) -> Any:
+    @over_arrays
+    def compute(value: pa.Array, kind: pa.DataType) -> Any:
+        flat, _, lengths = _flat(value)
+        absent = numpy_array(pc.is_null(value))
+        return _list_of(pc.struct_field(flat, part), lengths, absent, kind)
+
+    return compute
+
+
+@over_arrays
+def _size(value: pa.Array, kind: pa.DataType) -> Any:
+    if pa.types.is_map(value.type):
+        value = value.cast(pa.list_(pa.struct(list(_entries(value.type)))))
+    return pc.list_value_length(value).cast(kind)
+
+
+def _of_map(part: str) -> Any:
+    def result(_name: str, args: Sequence[Typed]) -> DataType:
+        kind = args[0][1]
+        if not isinstance(kind, MapType):
+            return ArrayType(VOID)
+        return ArrayType(kind.key, False) if part == "key" else ArrayType(kind.value)
+
+    return result
+
+
+def _place(name: str) -> Function:
+    taken = "array|map" if name != "get" else "array"
+    return Function(
+        _element, (taken, "any"), lambda value, key, kind: _lookup(name, value, key, kind)
+    )
+
+
+NESTED: dict[str, Function] = {
+    "[]": _place("[]"),
+    "element_at": _place("element_at"),
+    "try_element_at": _place("try_element_at"),
+    "get": _place("get"),
+    "size": Function(INTEGER, ("array|map",), _size),
+    "array_contains": Function(_with_element(BOOLEAN), ("array", "any"), _contains),
+    "array_position": Function(_with_element(LONG), ("array", "any"), _position),
+    "array_min": Function(_orderable, ("array",), _extreme("ascending")),
+    "array_max": Function(_orderable, ("array",), _extreme("descending")),
+    "map_contains_key": Function(_with_element(BOOLEAN), ("map", "any"), _contains),
+    "map_keys": Function(_of_map("key"), ("map",), _map_part("key")),
+    "map_values": Function(_of_map("value"), ("map",), _map_part("value")),
+    "array": Function(
+        lambda name, args: ArrayType(common(name, args)),
+        ("any",),
+        _array,
+        repeats=True,
+        of_null=True,
+    ),
+    "named_struct": Function(_struct_type, ("any", "any"), _struct, repeats=True, of_null=True),
+    "field": Function(_field_type, ("struct", "string!"), _field),
+}

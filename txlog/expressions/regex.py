@@ -1,0 +1,245 @@
+r"""Java's regular expressions, the part of them that Python and RE2 read in the same way. Pure.
+
+`java_regex` reads a pattern and writes it for the other two engines, or refuses it. It takes
+characters, `.`, classes (`[a-z]`, `[^"]`, `\d \w \s` and their opposites), groups, alternatives,
+greedy and lazy repetition, `^`, `$` at the end, and `(?i)` at the beginning, of ASCII letters. All
+three engines look for the leftmost match and try alternatives in order. It refuses what they read
+differently, or not at all: look-around, references, possessive and atomic groups, `\b`, nested
+classes, letters beyond ASCII under `(?i)`, and the repetition of what may be empty.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from txlog.errors import InvalidInputError
+
+_BREAKS = "\n\r\x85\u2028\u2029"  # What a dot does not match, and `$` passes over at the end.
+_CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0b\f\r"}
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_COUNT = re.compile(r"\{(\d{1,3})(,(\d{1,3})?)?\}", re.ASCII)
+_END_IN_PYTHON = "(?=(?:\r\n|[\r\x85\u2028\u2029])?\\Z|(?<!\r)(?=\n\\Z))"
+
+
+@dataclass(frozen=True)
+class JavaRegex:
+    """A pattern as Python reads it, and as RE2 does where `$` is the very end of a text."""
+
+    python: str
+    re2: str
+    may_be_empty: bool
+    has_end: bool  # It has a `$`, which passes over a line break at the end.
+    groups: int = 0
+    repeated: frozenset[int] = frozenset()  # Groups that engines may fill from different rounds.
+
+
+def java_regex(name: str, pattern: str) -> JavaRegex:
+    """Return a pattern of Java's for the engines that are at hand.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no pattern, or one that they would read in another way; names the function and what.
+    """
+    reader = _Reader(name, pattern)
+    found = reader.alternatives()
+    if reader.place < len(reader.text):
+        raise reader.refused("a closing parenthesis without an opening one")
+    return replace(found, groups=reader.groups, repeated=frozenset(reader.repeated))
+
+
+class _Reader:
+    """Reads a pattern from left to right."""
+
+    def __init__(self, name: str, pattern: str) -> None:
+        self._name, self._pattern = name, pattern
+        self._folds = pattern.startswith("(?i)")
+        self.text = pattern[4:] if self._folds else pattern
+        self.place = 0
+        self.groups = 0
+        self.repeated: set[int] = set()
+
+    def refused(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            argument="where",
+            reason=f"{self._name} does not take the pattern {self._pattern!r}: {what}",
+            remedy="Regular expressions are those that Java, Python and RE2 read in the same way",
+        )
+
+    def _peek(self) -> str:
+        return self.text[self.place : self.place + 1]
+
+    def _next(self) -> str:
+        character = self._peek()
+        if not character:
+            raise self.refused("it ends too early")
+        self.place += 1
+        return character
+
+    def alternatives(self, depth: int = 0) -> JavaRegex:
+        if depth > 50:
+            raise self.refused("groups are nested too deeply")
+        branches = [self._sequence(depth)]
+        while self._peek() == "|":
+            self.place += 1
+            branches.append(self._sequence(depth))
+        return JavaRegex(
+            "|".join(branch.python for branch in branches),
+            "|".join(branch.re2 for branch in branches),
+            any(branch.may_be_empty for branch in branches),
+            any(branch.has_end for branch in branches),
+        )
+
+    def _sequence(self, depth: int) -> JavaRegex:
+        parts: list[JavaRegex] = []
+        while (character := self._peek()) and character not in "|)":
+            if parts and parts[-1].has_end:
+                raise self.refused("something follows $")
+            before = self.groups
+            parts.append(self._repeated(self._atom(depth), before))
+        return JavaRegex(
+            "".join(part.python for part in parts),
+            "".join(part.re2 for part in parts),
+            all(part.may_be_empty for part in parts),
+            any(part.has_end for part in parts),
+        )
+
+    def _atom(self, depth: int) -> JavaRegex:
+        character = self._next()
+        match character:
+            case "(":
+                return self._group(depth)
+            case "[":
+                return self._same(self._class())
+            case ".":
+                return self._same(f"[^{_BREAKS}]")
+            case "^":
+                return replace(self._same("^"), may_be_empty=True)
+            case "$":
+                return JavaRegex(_END_IN_PYTHON, r"\z", True, True)
+            case "\\":
+                escaped = self._escaped()
+                return self._same(f"[{escaped}]" if len(escaped) > 2 else escaped)
+            case "*" | "+" | "?" | "{":
+                raise self.refused(f"{character} repeats nothing")
+        return self._same(self._character(character))
+
+    def _same(self, text: str) -> JavaRegex:
+        return JavaRegex(text, text, False, False)
+
+    def _character(self, character: str) -> str:
+        if self._folds and character.isalpha():
+            if not character.isascii():
+                raise self.refused(f"(?i) with {character}")
+            return f"[{character.lower()}{character.upper()}]"
+        return re.escape(character)
+
+    def _escaped(self) -> str:
+        """Return what a backslash and a character stand for, as content of a class."""
+        character = self._next()
+        if inside := _CLASSES.get(character.lower()):
+            return f"^{inside}" if character.isupper() else inside
+        if character in _CONTROLS:
+            return re.escape(_CONTROLS[character])
+        if character.isalnum() or not character.isascii():
+            raise self.refused(f"\\{character}")
+        return re.escape(character)
+
+    def _class(self) -> str:
+        """Return a class in brackets. Java reads `[` and `&&` within one as further classes."""
+        inside = ""
+        negated = self._peek() == "^"
+        self.place += negated
+        first = True
+        while (character := self._next()) != "]" or first:
+            if (
+                character in "[]"
+                or (character == "&" and self._peek() == "&")
+                or (character == "^" and first)
+            ):
+                raise self.refused(f"{character} within a class")
+            first = False
+            if character == "\\":
+                part = self._escaped()
+                if part.startswith("^"):
+                    raise self.refused("a negated class within a class")
+                if len(part) > 2:
+                    inside += part
+                    continue
+            else:
+                part = re.escape(character)
+            if self._peek() == "-" and self.text[self.place + 1 : self.place + 2] not in ("]", ""):
+                self.place += 1
+                last = self._next()
+                if last in "[&" or (last == "\\" and self._peek().isalnum()):
+                    raise self.refused("a range that ends with a class")
+                end = self._escaped() if last == "\\" else re.escape(last)
+                inside += self._range(part, end)
+            else:
+                inside += self._folded(part)
+        return f"[{'^' if negated else ''}{inside}]"
+
+    def _folded(self, part: str) -> str:
+        if self._folds and part[-1].isalpha():
+            if not part.isascii():
+                raise self.refused(f"(?i) with {part}")
+            return part.lower() + part.upper()
+        return part
+
+    def _range(self, first: str, last: str) -> str:
+        low, high = first[-1], last[-1]
+        if low > high:
+            raise self.refused(f"the range {low}-{high}")
+        if self._folds:
+            plain = low.isascii() and high.isascii()
+            if plain and low.isalpha() and high.isalpha() and low.isupper() == high.isupper():
+                return f"{low.lower()}-{high.lower()}{low.upper()}-{high.upper()}"
+            if not (plain and low.isdigit() and high.isdigit()):
+                raise self.refused(f"(?i) with the range {low}-{high}")
+        return f"{first}-{last}"
+
+    def _group(self, depth: int) -> JavaRegex:
+        opening = "("
+        if self._peek() == "?":
+            if self.text[self.place : self.place + 2] != "?:":
+                raise self.refused(f"the group (?{self.text[self.place + 1 : self.place + 2]}")
+            self.place += 2
+            opening = "(?:"
+        else:
+            self.groups += 1
+        inner = self.alternatives(depth + 1)
+        if self._peek() != ")":
+            raise self.refused("a group is not closed")
+        self.place += 1
+        return replace(inner, python=f"{opening}{inner.python})", re2=f"{opening}{inner.re2})")
+
+    def _repeated(self, atom: JavaRegex, before: int) -> JavaRegex:
+        character = self._peek()
+        if character in ("*", "+", "?"):
+            self.place += 1
+            repetition, least = character, int(character == "+")
+        elif character == "{":
+            counts = _COUNT.match(self.text, self.place)
+            if counts is None or int(counts[3] or counts[1]) < int(counts[1]):
+                raise self.refused("a repetition is no {n}, {n,} or {n,m}")
+            self.place = counts.end()
+            repetition, least = counts[0], int(counts[1])
+        else:
+            return atom
+        if atom.may_be_empty or atom.has_end:
+            raise self.refused("what is repeated may be empty")
+        following = self._peek()
+        if following == "?":
+            self.place += 1
+            repetition += "?"
+        elif following and following in "*+{":
+            raise self.refused(f"{repetition}{following}")
+        if not repetition.startswith("?"):
+            self.repeated.update(range(before + 1, self.groups + 1))
+        return replace(
+            atom,
+            python=atom.python + repetition,
+            re2=atom.re2 + repetition,
+            may_be_empty=least == 0,
+        )

@@ -1,0 +1,259 @@
+"""What SQL functions take and return: the rules by which calls of them are bound. Pure.
+
+A table of functions has an entry such as `Function(STRING, ("string", "whole!"), compute)`. It
+names the type of the result, and for each argument the types that it may be of, `|` between them. A
+`!` asks for a constant, which `compute` gets as a Python value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import Expression, Literal
+from txlog.expressions.types import FLOATS, INTEGERS, TIMESTAMPS, VOID, common_type, primitive_name
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    type_name,
+)
+
+DATE = PrimitiveType("date")
+INTEGER = PrimitiveType("integer")
+TIMESTAMP = PrimitiveType("timestamp")
+
+Typed = tuple[Expression, DataType]
+Compute = Callable[..., Any]
+Result = Callable[[str, Sequence[Typed]], DataType]
+
+_GROUPS: dict[str, frozenset[str]] = {
+    "whole": INTEGERS,
+    "number": INTEGERS | FLOATS,
+    "timestamp": TIMESTAMPS,
+    "day": TIMESTAMPS | {"date"},
+}
+_WORDS = {"whole": "whole numbers", "number": "numbers", "day": "dates and timestamps"}
+_CONSTANTS: dict[str, type[Any]] = {"whole": int, "string": str, "boolean": bool}
+
+
+@dataclass(frozen=True)
+class Function:
+    """One function of SQL.
+
+    Parameters
+    ----------
+    gives
+        The type of the result, or a rule that returns it or refuses the arguments.
+    takes
+        The types of each argument, see above.
+    compute
+        A function of the values of the arguments, which are Arrow arrays or scalars, and of the
+        Arrow type of the result.
+    least
+        How many arguments are required; the default is all of `takes`.
+    repeats
+        More arguments, of the last type, may follow.
+    of_null
+        `compute` is asked even if an argument is the constant NULL. Without it the result is null.
+    """
+
+    gives: DataType | Result
+    takes: tuple[str, ...]
+    compute: Compute
+    least: int | None = None
+    repeats: bool = False
+    of_null: bool = False
+
+    def taken(self, place: int) -> str:
+        """Return the types that an argument may be of."""
+        return self.takes[min(place, len(self.takes) - 1)]
+
+
+def refuse(name: str, reason: str) -> InvalidInputError:
+    """Return the error of a call that is not understood as Spark understands it."""
+    return InvalidInputError(argument="where", reason=f"{name} {reason}")
+
+
+def bound_type(name: str, function: Function, args: Sequence[Typed]) -> DataType:
+    """Return the type of a call.
+
+    Raises
+    ------
+    InvalidInputError
+        The arguments are too few or many, or of types that the function does not take.
+    """
+    least = len(function.takes) if function.least is None else function.least
+    if len(args) < least or (len(args) > len(function.takes) and not function.repeats):
+        exact = least == len(function.takes) and not function.repeats
+        raise refuse(
+            name, f"takes {'' if exact else 'at least '}{least} arguments, not {len(args)}"
+        )
+    for place, (node, kind) in enumerate(args):
+        _require(name, function.taken(place), node, kind)
+    return function.gives(name, args) if callable(function.gives) else function.gives
+
+
+def _require(name: str, taken: str, node: Expression, kind: DataType) -> None:
+    constant = taken.endswith("!")
+    groups = taken.removesuffix("!").split("|")
+    if kind != VOID and not any(_is_of(kind, group) for group in groups):
+        words = " or ".join(_WORDS.get(group, group) for group in groups)
+        raise refuse(name, f"takes {words}, not {type_name(kind)}")
+    if constant and not isinstance(node, Literal):
+        raise refuse(name, f"needs constants of type {_CONSTANTS[groups[0]].__name__} there")
+
+
+def _is_of(kind: DataType, group: str) -> bool:
+    match group:
+        case "any":
+            return True
+        case "decimal":
+            return isinstance(kind, DecimalType)
+        case "array":
+            return isinstance(kind, ArrayType)
+        case "map":
+            return isinstance(kind, MapType)
+        case "struct":
+            return isinstance(kind, StructType)
+    return primitive_name(kind) in _GROUPS.get(group, {group})
+
+
+def same(_name: str, args: Sequence[Typed]) -> DataType:
+    """Give the type of the first argument."""
+    return args[0][1]
+
+
+def common(name: str, args: Sequence[Typed]) -> DataType:
+    """Give the type that holds the values of all arguments."""
+    kind = common_type([kind for _, kind in args])
+    if kind is None:
+        names = ", ".join(type_name(kind) for _, kind in args)
+        raise refuse(name, f"needs values of one type, not {names}")
+    return kind
+
+
+# Values --------------------------------------------------------------------------------------
+
+
+def compute_call(function: Function, values: Sequence[Any], kind: pa.DataType) -> Any:
+    """Return what a function computes of the values of its arguments."""
+    if not function.of_null and any(pa.types.is_null(value.type) for value in values):
+        return arrow_scalar(None, kind)
+    given = [
+        value.as_py() if function.taken(place).endswith("!") else value
+        for place, value in enumerate(values)
+    ]
+    return function.compute(*given, kind)
+
+
+def one_array(value: Any, length: int | None = None) -> pa.Array:
+    """Return an array of a chunked array, or of a scalar that is repeated."""
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, 1 if length is None else length)
+    return value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+
+
+def over_arrays(compute: Compute) -> Compute:
+    """Return a function of Arrow values that computes over arrays of one length."""
+
+    def computed(*values: Any) -> Any:
+        lengths = [len(value) for value in values if isinstance(value, pa.Array | pa.ChunkedArray)]
+        length = lengths[0] if lengths else 1
+        result = compute(
+            *(
+                one_array(value, length)
+                if isinstance(value, pa.Scalar | pa.Array | pa.ChunkedArray)
+                else value
+                for value in values
+            )
+        )
+        return result if lengths else result[0]
+
+    return computed
+
+
+def numbers(value: pa.Array) -> Any:
+    """Return an array as NumPy numbers, 0 where it is null: days, or microseconds of times."""
+    if pa.types.is_date(value.type):
+        value = value.cast(pa.int32())
+    elif pa.types.is_timestamp(value.type):
+        value = value.cast(pa.timestamp("us", value.type.tz), safe=False).cast(pa.int64())
+    filled = pc.fill_null(value, arrow_scalar(0, value.type)) if value.null_count else value
+    array = numpy_array(filled)
+    return array if array.dtype.kind == "f" else array.astype(np.int64)
+
+
+def over_numbers(compute: Compute) -> Compute:
+    """Return a function of Arrow values that computes over NumPy numbers.
+
+    A row with a null gives null. The result may be a masked array: what it masks is null too.
+    """
+
+    @over_arrays
+    def computed(*values: Any) -> Any:
+        *given, kind = values
+        arrays = [value for value in given if isinstance(value, pa.Array)]
+        result = compute(
+            *(numbers(value) if isinstance(value, pa.Array) else value for value in given), kind
+        )
+        absent = np.ma.getmaskarray(result).copy()
+        for array in arrays:
+            if array.null_count:
+                absent |= numpy_array(pc.is_null(array))
+        return of_numbers(np.ma.getdata(result), kind, absent)
+
+    return computed
+
+
+def of_numbers(array: Any, kind: pa.DataType, absent: Any = None) -> pa.Array:
+    """Return NumPy numbers as Arrow values, dates and times too; null where `absent` is true."""
+    if pa.types.is_date(kind):
+        return arrow_array(array.astype(np.int32), pa.int32(), mask=absent).cast(kind)
+    if pa.types.is_timestamp(kind):
+        return arrow_array(array.astype(np.int64), pa.int64(), mask=absent).cast(kind)
+    if pa.types.is_boolean(kind):
+        return arrow_array(array.astype(np.int8), pa.int8(), mask=absent).cast(kind)
+    return arrow_array(array, mask=absent).cast(kind)
+
+
+def of_distinct(function: Callable[[Any], Any]) -> Compute:
+    """Return a function of one value that is computed once for each distinct one; null of null."""
+
+    @over_arrays
+    def compute(value: Any, kind: pa.DataType) -> Any:
+        encoded = text(value) if pa.types.is_large_string(value.type) else value
+        encoded = encoded.dictionary_encode()
+        items = [
+            None if item is None else function(item) for item in encoded.dictionary.to_pylist()
+        ]
+        return arrow_array(items, kind).take(encoded.indices)
+
+    return compute
+
+
+def text(value: Any) -> Any:
+    """Return values as text."""
+    return value if pa.types.is_string(value.type) else value.cast(pa.string())
+
+
+def cast_number(value: Any, kind: pa.DataType) -> Any:
+    """Return values in a wider type; the nearest one of a whole number that has more digits."""
+    rounds = pa.types.is_integer(value.type) and pa.types.is_floating(kind)
+    return value.cast(kind, safe=not rounds)
+
+
+def remainder(left: Any, right: Any) -> Any:
+    """Return NumPy remainders with the sign of the dividend; masked where the divisor is 0."""
+    zero = right == 0
+    with np.errstate(invalid="ignore"):
+        return np.ma.array(np.fmod(left, np.where(zero, 1, right)), mask=zero)
