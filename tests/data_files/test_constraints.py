@@ -1,6 +1,6 @@
 """Columns that the data leaves out get the default that the table's schema names."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,18 @@ def test_a_default_holds_for_fragments_of_workers_and_merges(tmp_path: Path) -> 
     assert table.metadata.schema_string.count("CURRENT_DEFAULT") == 1
 
 
+def test_a_default_of_now(tmp_path: Path) -> None:
+    table = table_with(tmp_path, "timestamp", "current_timestamp()")
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
+    table.append(pa.table({"x": [3]}))
+    (moment,) = table.to_arrow(where="x = 3")["c"].to_pylist()
+    assert before <= moment <= datetime.now(UTC)
+
+
 @pytest.mark.parametrize(
     ("kind", "default"),
     [
-        ("timestamp", "current_timestamp()"),
+        ("double", "rand()"),
         ("string", "soundex('a')"),
         ("long", "'no number'"),
         ("byte", "300"),

@@ -17,8 +17,9 @@ from txlog.data_files.constraints import is_generated
 from txlog.data_files.incoming import fit_column, is_storable
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
+from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
-from txlog.expressions.sql import fixed_in_time, parse_sql
+from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast, Expression, Literal, col
 from txlog.expressions.types import is_castable, is_number
 from txlog.schema.arrow import arrow_field, arrow_schema

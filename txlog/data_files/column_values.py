@@ -13,8 +13,9 @@ from txlog.arrow import arrow_array
 from txlog.data_files.incoming import as_reader, fit_column
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
+from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
-from txlog.expressions.sql import fixed_in_time, parse_sql
+from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression
 from txlog.scan.plan import choose_columns
 from txlog.schema.arrow import arrow_schema, from_arrow

@@ -17,8 +17,9 @@ from txlog.actions.table import Metadata
 from txlog.arrow import arrow_scalar, pc
 from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, bind_value
+from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
-from txlog.expressions.sql import fixed_in_time, parse_sql, quote_name, to_sql
+from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
 from txlog.schema.arrow import arrow_type, cast_array
 from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name

@@ -26,6 +26,7 @@ from txlog.expressions.tree import (
     Literal,
     Not,
     Or,
+    children,
 )
 from txlog.expressions.types import (
     BOOLEAN,
@@ -83,24 +84,6 @@ def bind_value(expression: Expression, schema: StructType) -> tuple[Expression, 
 def columns_of(expression: Expression) -> tuple[tuple[str, ...], ...]:
     """Return the paths of the columns that an expression reads, each once."""
     return tuple(dict.fromkeys(_paths(expression)))
-
-
-def children(node: Expression) -> tuple[Expression, ...]:
-    """Return the child expressions of a node."""
-    match node:
-        case Comparison(_, left, right) | Arithmetic(_, left, right):
-            return (left, right)
-        case And(parts) | Or(parts):
-            return parts
-        case Not(operand) | IsNull(operand) | Like(operand) | Cast(operand):
-            return (operand,)
-        case In(operand, values):
-            return (operand, *values)
-        case Call(_, args):
-            return args
-        case Case(branches, default):
-            return (*(part for branch in branches for part in branch), default)
-    return ()
 
 
 def _paths(node: Expression) -> Iterator[tuple[str, ...]]:

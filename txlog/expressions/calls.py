@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from txlog.effects import REAL
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import (
     Arithmetic,
@@ -25,6 +27,7 @@ from txlog.expressions.tree import (
     Like,
     Literal,
     Not,
+    rewritten,
 )
 from txlog.schema.types import PrimitiveType
 
@@ -127,6 +130,23 @@ def as_parsed(text: str) -> str:
             parts += [text[done:start], f"`{text[start:end]}`"]
             done = end
     return "".join([*parts, text[done:]])
+
+
+def fixed_in_time(expression: Expression) -> Expression:
+    """Return an expression in which `current_date()` and `current_timestamp()` are constants.
+
+    They are the same for all rows, and for all that one call of a verb does, as in Spark.
+    """
+    moment: list[datetime] = []
+
+    def constant(node: Expression) -> Expression | None:
+        if not isinstance(node, Call) or node.name not in NOW:
+            return None
+        if not moment:
+            moment.append(datetime.fromtimestamp(REAL.now_ms() / 1000, UTC))
+        return Literal(moment[0].date() if node.name == "current_date" else moment[0])
+
+    return rewritten(expression, constant)
 
 
 def converted_call(node: Any, sub: Convert) -> Expression | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from txlog.effects import REAL
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.calls import (
     NOW,
     as_parsed,
     converted_call,
     dialect,
+    fixed_in_time,
     interval_text,
     plus_interval,
 )
@@ -35,7 +35,6 @@ from txlog.expressions.tree import (
     Not,
     Or,
     of_filters,
-    rewritten,
 )
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
@@ -72,23 +71,6 @@ def as_expression(where: Where) -> Expression | None:
             remedy="Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
         )
     return fixed_in_time(parse_sql(where))
-
-
-def fixed_in_time(expression: Expression) -> Expression:
-    """Return an expression in which `current_date()` and `current_timestamp()` are constants.
-
-    They are the same for all rows, and for all that one call of a verb does, as in Spark.
-    """
-    moment: list[datetime] = []
-
-    def constant(node: Expression) -> Expression | None:
-        if not isinstance(node, Call) or node.name not in NOW:
-            return None
-        if not moment:
-            moment.append(datetime.fromtimestamp(REAL.now_ms() / 1000, UTC))
-        return Literal(moment[0].date() if node.name == "current_date" else moment[0])
-
-    return rewritten(expression, constant)
 
 
 def parse_sql(text: str) -> Expression:

@@ -221,6 +221,24 @@ class Case(Expression):
     type: DataType | None = None  # Known once bound.
 
 
+def children(node: Expression) -> tuple[Expression, ...]:
+    """Return the child expressions of a node."""
+    match node:
+        case Comparison(_, left, right) | Arithmetic(_, left, right):
+            return (left, right)
+        case And(parts) | Or(parts):
+            return parts
+        case Not(operand) | IsNull(operand) | Like(operand) | Cast(operand):
+            return (operand,)
+        case In(operand, values):
+            return (operand, *values)
+        case Call(_, args):
+            return args
+        case Case(branches, default):
+            return (*(part for branch in branches for part in branch), default)
+    return ()
+
+
 Node = TypeVar("Node")
 
 

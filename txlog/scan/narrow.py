@@ -10,9 +10,9 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import pc
 from txlog.errors import TxlogError
-from txlog.expressions.bind import children, columns_of
+from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
-from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression
+from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, children
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot

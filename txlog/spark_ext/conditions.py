@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
-from txlog.expressions.bind import bind, children, columns_of
+from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import (
     And,
@@ -25,6 +25,7 @@ from txlog.expressions.tree import (
     Literal,
     Not,
     Or,
+    children,
 )
 from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
