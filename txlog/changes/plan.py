@@ -123,7 +123,7 @@ def _by_actions(
         side.removed = fragment
     for side in sides.values():
         if side.data_change:
-            for change_type, fragment, among in _differences(side.added, side.removed):
+            for change_type, fragment, among in file_differences(side.added, side.removed):
                 yield ChangeFile(commit.version, made_ms, change_type, fragment, among, side.stats)
 
 
@@ -139,9 +139,13 @@ def _require_no_column_files(rows: pa.Table, version: int) -> None:
         )
 
 
-def _differences(
+def file_differences(
     added: Fragment | None, removed: Fragment | None
 ) -> Iterator[tuple[str, Fragment, DeletionFile | None]]:
+    """Yield the rows that came or went with a file, or with another deletion vector of it.
+
+    They are a change, the fragment, and the rows of it that alone are meant, if not all.
+    """
     if added is None or removed is None:
         if added is not None:
             yield "insert", added, None

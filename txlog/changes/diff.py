@@ -1,0 +1,453 @@
+"""The difference of two versions: which rows came, went and changed, at the cost of changed files.
+
+The change data feed tells what each version did, where it was on; this tells what two versions do
+not have in common, of any table. Files that both have are not opened. Rules: spec/feed.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.changes.changes import possible_changes
+from txlog.changes.forms import faults_between, form_of
+from txlog.changes.plan import CHANGE_COLUMNS, ChangeFile, file_differences
+from txlog.changes.read import read_changes
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.tree import Expression
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FEATURE
+from txlog.log.paths import canonical_keys
+from txlog.reconcile.files import file_keys, overlay, text_hashes
+from txlog.scan.columns import ROW_ID, row_tracking
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine, Threads
+from txlog.scan.files import as_fragments, live_fragments
+from txlog.scan.plan import ReadPlan, column_names, read_plan, require_table_columns
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.scan import ArrowStream
+from txlog.schema.types import CHANGE_TYPE, StructType
+from txlog.snapshot.commits import read_deltas
+from txlog.snapshot.live_files import fold_files, load_files
+from txlog.snapshot.load import list_commits
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+
+ROWS_AT_ONCE = 2_000_000  # Of both versions: so many are held and compared at a time.
+_TURNED = {"insert": "delete", "delete": "insert"}
+_WANTED = ("path", "deletion_vector", "dv_id", "partition_values", "size", "stats", "tags",
+           "base_row_id", "default_row_commit_version", "modification_time")  # fmt: skip
+Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Diff(ArrowStream):
+    """Rows that two versions do not have in common, planned but not yet read.
+
+    Besides the columns, each row has `_change_type`: `insert`, `delete`, and for rows that are told
+    apart by a key, `update_preimage` followed by `update_postimage`. Rows come in no special order.
+    Anything that takes the Arrow C stream (pyarrow, polars, duckdb, pandas) takes a diff.
+    """
+
+    store: Store
+    plan: ReadPlan
+    files: tuple[ChangeFile, ...] = field(repr=False)
+    start_version: int
+    end_version: int
+    columns: tuple[str, ...]  # Of the table.
+    on: tuple[str, ...]  # The key; empty: rows are compared as a whole.
+    engine: Engine = field(default_factory=Threads, repr=False)
+    rows_at_once: int = field(default=ROWS_AT_ONCE, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        kept = [self.plan.schema.field(name) for name in (*self.columns, CHANGE_TYPE)]
+        return pa.schema(kept)
+
+    def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, none of the batches empty or over `batch_rows`."""
+        names = self.schema.names
+        if len({file.change_type for file in self.files}) < 2:  # Nothing can be on both sides.
+            for file in self.files:
+                for batch in read_changes(self.store, self.plan, file, batch_rows=batch_rows):
+                    yield batch.select(names)
+            return
+        for before, after in self._sides():
+            for batch in compared(before, after, self.on, self.columns).to_batches(batch_rows):
+                if batch.num_rows:
+                    yield batch.select(names)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as one table."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def count(self) -> dict[str, int]:
+        """Return how many rows came, went and changed: `insert`, `delete`, `update`.
+
+        No data file is opened if rows only came, or only went, and the log counts them.
+        """
+        found = dict.fromkeys(("insert", "delete", "update"), 0)
+        if len({file.change_type for file in self.files}) < 2:
+            for file, rows in zip(
+                self.files,
+                self.engine.map(partial(_count, self.store, self.plan), self.files),
+                strict=True,
+            ):
+                found[str(file.change_type)] += rows
+            return found
+        for batch in self.to_batches():
+            for item in pc.value_counts(batch.column(CHANGE_TYPE)).to_pylist():
+                name = item["values"].removesuffix("_preimage")
+                if name in found:
+                    found[name] += item["counts"]
+        return found
+
+    def _sides(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Yield the rows of both versions, as many at a time as are held; equal keys together."""
+        known = [_known_rows(file) for file in self.files]
+        total = sum(rows for rows in known if rows is not None)
+        if None in known:  # What is not counted may be large.
+            total += sum(
+                _rows_in(self.store, self.plan, file)
+                for file, rows in zip(self.files, known, strict=True)
+                if rows is None
+            )
+        parts = max(1, -(-total // self.rows_at_once))
+        keys = self.on or self.columns
+        for part in range(parts):
+            read = partial(_read_part, self.store, self.plan, keys, parts, part)
+            sides: dict[str, list[pa.RecordBatch]] = {"delete": [], "insert": []}
+            for file, batches in zip(self.files, self.engine.map(read, self.files), strict=True):
+                sides[str(file.change_type)].extend(batches)
+            before, after = (
+                pa.Table.from_batches(sides[side], schema=self.plan.schema)
+                for side in ("delete", "insert")
+            )
+            yield before, after
+
+
+def _known_rows(file: ChangeFile) -> int | None:
+    """Return how many rows a file has at most, as the log says."""
+    if file.among is not None:
+        return file.among.num_deleted_rows
+    return file.fragment.physical_rows
+
+
+def _rows_in(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
+    return FragmentReader(store, plan, file.fragment).count_rows()
+
+
+def _count(store: Store, plan: ReadPlan, file: ChangeFile) -> int:
+    """Return how many rows of a file are of a change; it is opened if the log does not tell."""
+    if plan.where is None:
+        left_out = load_deletions(store, file.fragment) or BitMap64()
+        if file.among is not None:
+            among = load_deletions(store, replace(file.fragment, deletion=file.among))
+            return len((among or BitMap64()) - left_out)
+        rows = file.fragment.physical_rows
+        return (_rows_in(store, plan, file) if rows is None else rows) - len(left_out)
+    return sum(batch.num_rows for batch in read_changes(store, plan, file))
+
+
+def _read_part(
+    store: Store, plan: ReadPlan, keys: Sequence[str], parts: int, part: int, file: ChangeFile
+) -> list[pa.RecordBatch]:
+    batches = read_changes(store, plan, file)
+    if parts == 1:
+        return list(batches)
+    kept = (batch.filter(arrow_array(_parts(batch, keys, parts) == part)) for batch in batches)
+    return [batch for batch in kept if batch.num_rows]
+
+
+def _parts(rows: pa.RecordBatch, keys: Sequence[str], parts: int) -> Any:
+    """Return for each row which part of all it is in; equal rows are in the same one."""
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for name in keys:
+        for values in comparable(rows.column(name)):
+            if not pa.types.is_binary(values.type):
+                # Of a text, whole groups of eight bytes count, from its end.
+                texts = pc.binary_join_element_wise(
+                    "." * 8, pc.fill_null(values.cast(pa.string()), ""), ""
+                )
+                hashes = _mixed(hashes * np.uint64(31) + text_hashes(texts))
+    return hashes % np.uint64(parts)
+
+
+def _mixed(hashes: Any) -> Any:
+    """Return hashes in which every bit depends on all bits."""
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(factor)
+    return hashes ^ (hashes >> np.uint64(33))
+
+
+# Comparing. Pure. --------------------------------------------------------------------------------
+
+
+def comparable(values: pa.Array) -> Iterator[pa.Array]:
+    """Yield columns that are equal where values are: NaN equals itself, 0.0 equals -0.0."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        yield pc.is_null(values)
+        for place in range(kind.num_fields):
+            yield from comparable(pc.struct_field(values, [place]))
+    elif pa.types.is_floating(kind):
+        numbers = pc.add(values.cast(pa.float64()), 0.0)
+        nan = arrow_scalar(float("nan"), pa.float64())
+        yield pc.if_else(pc.is_nan(numbers), nan, numbers).view(pa.int64())
+    elif pa.types.is_nested(kind) or pa.types.is_interval(kind):
+        texts = [None if item is None else repr(item) for item in values.to_pylist()]
+        yield arrow_array(texts, pa.string())
+    else:
+        yield values
+
+
+def row_codes(before: pa.Table, after: pa.Table, names: Iterable[str]) -> tuple[Codes, Codes]:
+    """Return a number for each row of both tables; rows with equal values have the same one."""
+    codes = np.zeros(before.num_rows + after.num_rows, np.int64)
+    limit = 1
+    for name in names:
+        values = pa.concat_arrays([flat(before[name]), flat(after[name])])
+        for column in comparable(values):
+            encoded = column.dictionary_encode(null_encoding="encode")
+            count = max(1, len(encoded.dictionary))
+            if limit > (1 << 62) // count:
+                distinct, codes = np.unique(codes, return_inverse=True)
+                limit = len(distinct)
+            codes = codes * count + numpy_array(encoded.indices).astype(np.int64)
+            limit *= count
+    _, codes = np.unique(codes, return_inverse=True)
+    codes = codes.astype(np.int64)
+    return codes[: before.num_rows], codes[before.num_rows :]
+
+
+def _ranks(codes: Codes) -> Codes:
+    """Return how many earlier rows have the same code."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    first = np.searchsorted(ordered, ordered, "left")
+    ranks = np.empty(len(codes), np.int64)
+    ranks[order] = np.arange(len(codes)) - first
+    return ranks
+
+
+def _left_over(codes: Codes, others: Codes) -> Codes:
+    """Return the rows that the other side does not have, or not as often."""
+    size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
+    counts = np.bincount(others, minlength=size)
+    return np.flatnonzero(_ranks(codes) >= counts[codes]) if len(codes) else codes
+
+
+def compared(
+    before: pa.Table, after: pa.Table, on: Sequence[str], columns: Sequence[str]
+) -> pa.Table:
+    """Return the rows that only one side has, with `_change_type`.
+
+    What both sides have equally often is no change. Of the rest, rows with the same key are the two
+    images of an update, in their order if a key occurs more than once. Keys may be null: null is
+    the same as null.
+    """
+    names = dict.fromkeys((*on, *columns))
+    gone, came = row_codes(before, after, names)
+    old, new = _left_over(gone, came), _left_over(came, gone)
+    left, right = before.take(arrow_array(old)), after.take(arrow_array(new))
+    paired = np.zeros(len(old), np.int64), np.zeros(len(new), np.int64)
+    kinds = [np.full(len(old), "delete", object), np.full(len(new), "insert", object)]
+    if on and len(old) and len(new):
+        old_keys, new_keys = row_codes(left, right, on)
+        both = row_codes(
+            pa.table({"key": arrow_array(old_keys), "rank": arrow_array(_ranks(old_keys))}),
+            pa.table({"key": arrow_array(new_keys), "rank": arrow_array(_ranks(new_keys))}),
+            ("key", "rank"),
+        )
+        for kind, own, other, image in zip(kinds, both, both[::-1], ("pre", "post"), strict=True):
+            kind[np.isin(own, other)] = f"update_{image}image"
+        paired = both
+    whole = pa.concat_tables([left, right])
+    changes = np.concatenate(kinds)
+    is_update = np.char.startswith(changes.astype(str), "update")
+    side = np.repeat([0, 1], [len(old), len(new)])
+    # Images of one row stand together; the others keep their order.
+    order = np.lexsort((side, np.where(is_update, np.concatenate(paired), 0), is_update))
+    place = whole.schema.get_field_index(CHANGE_TYPE)
+    field_ = whole.schema.field(place)
+    whole = whole.set_column(place, field_, arrow_array(changes.tolist(), pa.string()))
+    return whole.take(arrow_array(order.astype(np.int64)))
+
+
+# Planning ----------------------------------------------------------------------------------------
+
+
+def plan_diff(
+    store: Store,
+    start: Snapshot,
+    end: Snapshot,
+    *,
+    on: Sequence[str] | None = None,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+    engine: Engine | None = None,
+) -> Diff:
+    """Return what two versions do not have in common; arguments as for `Table.diff`.
+
+    Only commits between the two are read; the lists of files only where those do not tell enough.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The rows of one version cannot be told in the columns of the other.
+    InvalidInputError
+        A column is unknown, or the predicate does not fit.
+    """
+    first, last = (start, end) if start.version <= end.version else (end, start)
+    old, new = (form_of(one.protocol, one.metadata) for one in (first, last))
+    if faults := faults_between(old, new):
+        raise UnsupportedFeatureError(
+            path=last.root,
+            features=("diff",),
+            reason=f"rows of version {first.version} cannot be told in the columns of version "
+            f"{last.version}: {'; '.join(faults)}",
+            remedy="Compare versions before it, or after it, with each other",
+        )
+    require_table_columns(where, last)
+    by_id = on is None and all(map(row_tracking, (first, last)))
+    names = last.schema.names() if columns is None else _known("columns", last.schema, columns)
+    key = (
+        [ROW_ID] if by_id else _known("on", last.schema, [on] if isinstance(on, str) else on or ())
+    )
+    plan = read_plan(last, columns=list(dict.fromkeys((*names, *key))), where=where)
+    change = CHANGE_COLUMNS.fields[0]
+    if last.schema.get(change.name) is not None:
+        raise InvalidInputError(
+            argument="columns", field=change.name, reason="a diff needs this column for itself"
+        )
+    plan = replace(plan, columns=(*plan.columns, change))
+    files = changed_between(store, first, last, with_ids=by_id)
+    if start is not first:
+        files = [replace(file, change_type=_TURNED[str(file.change_type)]) for file in files]
+    if where is not None:
+        files = possible_changes(files, plan, last)
+    return Diff(
+        store, plan, tuple(files), start.version, end.version, tuple(names), tuple(key),
+        engine or Threads(),
+    )  # fmt: skip
+
+
+def _known(argument: str, schema: StructType, names: Sequence[str]) -> list[str]:
+    """Return columns of the table by their exact names."""
+    found = [(name, schema.get(name)) for name in column_names(names)]
+    for name, column in found:
+        if column is None:
+            raise InvalidInputError(
+                argument=argument,
+                field=name,
+                reason=f"the table has no column {name}",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+    return [column.name for _, column in found if column is not None]
+
+
+def changed_between(
+    store: Store, first: Snapshot, last: Snapshot, *, with_ids: bool = False
+) -> list[ChangeFile]:
+    """Return the files whose rows only the earlier version has, or only the later one.
+
+    Of a file that both have with different deletion vectors, these are the rows in which the
+    vectors differ.
+    """
+    if first.supports(FEATURE) or last.supports(FEATURE):
+        before, after = (live_fragments(one, load_files(store, one).live) for one in (first, last))
+    else:
+        gone, came = _touched(store, first, last, with_ids)
+        before, after = as_fragments(gone), as_fragments(came)
+    return [
+        ChangeFile(last.version, 0, change_type, fragment, among)
+        for was, now in _pairs(before, after)
+        for change_type, fragment, among in file_differences(now, was)
+    ]
+
+
+def _pairs(
+    before: Iterable[Fragment], after: Iterable[Fragment]
+) -> Iterator[tuple[Fragment | None, Fragment | None]]:
+    """Yield what became of each file; those that stayed as they were are left out."""
+
+    def of(fragment: Fragment) -> tuple[Any, ...]:
+        keys = canonical_keys(arrow_array([file.path for file in fragment.files], pa.string()))
+        return tuple(keys.to_pylist())
+
+    old: Mapping[Any, Fragment] = {of(fragment): fragment for fragment in before}
+    for fragment in after:
+        was = old.pop(of(fragment), None)  # type: ignore[attr-defined]
+        if was is None:
+            yield None, fragment
+        elif was.deletion != fragment.deletion:
+            yield was, fragment
+    for fragment in old.values():
+        yield fragment, None
+
+
+def _touched(
+    store: Store, first: Snapshot, last: Snapshot, with_ids: bool
+) -> tuple[pa.Table, pa.Table]:
+    """Return the files that commits between two versions touch, as each version has them."""
+    since = first.version + 1
+    commits = list_commits(store, last, since=since) if first.version < last.version else []
+    if [file.version for file in commits] != list(range(since, last.version + 1)):
+        return load_files(store, first).live, load_files(store, last).live
+    actions = read_deltas(store, commits).files
+    if not actions.num_rows:
+        return actions, actions
+    paths = canonical_keys(actions["path"])
+    known = _told_by_removes(actions, with_ids=with_ids, partitioned=bool(last.partition_columns))
+    if known is None:
+        among = pc.unique(paths)
+
+        def chosen(files: pa.Table) -> pa.Table:
+            return files.filter(pc.is_in(canonical_keys(files["path"]), value_set=flat(among)))
+
+        from txlog.checkpoint.file_rows import Wanted
+
+        known = fold_files(
+            store,
+            first,
+            Wanted(_WANTED),
+            lambda batches: pa.concat_tables(
+                [batch for _, batch in batches], promote_options="permissive"
+            ),
+            select=chosen,
+        )
+    known = known.select(actions.column_names)
+    return known, overlay(known, actions).live
+
+
+def _told_by_removes(actions: pa.Table, *, with_ids: bool, partitioned: bool) -> pa.Table | None:
+    """Return the files of the earlier version that were touched, if commits tell them all.
+
+    The first action on a file tells: a remove, that it was there; an add whose rows are new, that
+    it was not. An add without new rows may be of a file that was there.
+    """
+    keys = flat(file_keys(actions))
+    encoded = keys.dictionary_encode()
+    places = numpy_array(encoded.indices)
+    _, first = np.unique(places, return_index=True)  # Commits come in their order.
+    firsts = actions.take(arrow_array(np.sort(first).astype(np.int64)))
+    added = firsts.filter(firsts["is_add"])
+    removed = firsts.filter(pc.invert(firsts["is_add"]))
+    if not pc.all(added["data_change"]).as_py() and added.num_rows:
+        return None
+    needs = ["base_row_id"] * with_ids + ["partition_values"] * partitioned
+    if any(removed[name].null_count for name in needs):
+        return None
+    place = removed.schema.get_field_index("is_add")
+    true = pa.repeat(arrow_scalar(True), removed.num_rows)
+    return removed.set_column(place, removed.schema.field(place), true)
