@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from txlog.changes.blame import Blame
     from txlog.changes.changes import Changes
     from txlog.changes.diff import Diff
     from txlog.expressions.sql import Where
@@ -255,6 +256,28 @@ class Reading(Handle):
         start, end = self._version(start_version), self._version(end_version)
         return plan_diff(
             context.store, start, end, on=on, columns=columns, where=as_expression(where),
+            engine=context.engine,
+        )  # fmt: skip
+
+    def blame(self, columns: list[str] | None = None, where: Where = None) -> Blame:
+        """Plan the reading of rows with the version that wrote each, and what its commit says.
+
+        The result has the columns, then `_commit_version`, `_commit_timestamp`, `_operation` and
+        `_user`. In a table that tracks rows, the version is the one that last changed the row,
+        whatever rewrote its file since. In another table it is the one that brought the row's file;
+        a compaction counts as such. What was cleaned up of the log is null.
+
+        Parameters
+        ----------
+        columns, where
+            As for `scan`.
+        """
+        from txlog.changes.blame import plan_blame
+        from txlog.expressions.sql import as_expression
+
+        context = self._context
+        return plan_blame(
+            context.store, self._snapshot, columns=columns, where=as_expression(where),
             engine=context.engine,
         )  # fmt: skip
 

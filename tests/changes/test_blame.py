@@ -1,0 +1,99 @@
+"""Which version wrote a row, held to a history that was written down."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.changes.test_diff import SCHEMA, rows_of
+from tests.examples import examples
+
+fresh = count()
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "update", "delete", "compact"]), st.integers(0, 9)),
+    max_size=7,
+)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(STEPS, st.booleans())
+def test_each_row_has_the_version_that_wrote_it(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], vectors: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"blame{next(fresh)}"
+    tracked = {
+        "delta.enableRowTracking": "true",
+        "delta.enableDeletionVectors": str(vectors).lower(),
+    }
+    table = txlog.Table.create(path, SCHEMA, properties=tracked)
+    written: dict[int, int] = {}
+    following = 0
+    for step, seed in steps:
+        match step:
+            case "append":
+                ids = range(following, following + 3)
+                following += 3
+                table.append(rows_of(ids, 0.0))
+                written |= dict.fromkeys(ids, table.version)
+            case "update":
+                changed = [one for one in written if one % 4 == seed % 4]
+                table.update({"v": "v + 1"}, f"id % 4 = {seed % 4}")
+                written |= dict.fromkeys(changed, table.version)
+            case "delete":
+                table.delete(f"id = {seed}")
+                written.pop(seed, None)
+            case "compact":
+                table.optimize.compact(max_deleted_fraction=0)
+    rows = table.blame(["id"]).to_arrow()
+    assert dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True)) == (
+        written
+    )
+    history = {entry["version"]: entry for entry in table.history()}
+    for row in rows.to_pylist():
+        entry = history[row["_commit_version"]]
+        assert row["_operation"] == entry["operation"]
+        moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+        assert abs((row["_commit_timestamp"] - moment).total_seconds()) < 0.001
+
+
+def test_without_row_tracking_the_file_tells(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", SCHEMA)
+    table.append(rows_of(range(3), 0.0))
+    table.append(rows_of(range(3, 6), 0.0), user_metadata={"userName": "ann"})
+    table.delete("id = 1")  # Its file is added again, with a deletion vector.
+    table.optimize.compute_statistics(recompute=True)
+    table.restore(1)
+    table.restore(3)
+    rows = table.blame(where="id < 5").to_arrow()
+    assert dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True)) == {
+        0: 1, 2: 1, 3: 2, 4: 2,
+    }  # fmt: skip
+    assert rows.schema.names == [
+        *SCHEMA.names, "_commit_version", "_commit_timestamp", "_operation", "_user",
+    ]  # fmt: skip
+    assert set(rows["_operation"].to_pylist()) == {"WRITE"}
+    assert rows.filter(pa.compute.equal(rows["id"], 3))["_user"].to_pylist() == ["ann"]
+
+
+def test_what_was_cleaned_up_is_null(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", SCHEMA)
+    table.append(rows_of(range(3), 0.0))
+    table.append(rows_of(range(3, 6), 0.0))
+    table.maintenance.checkpoint()
+    for version in (0, 1):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    table = txlog.Table(tmp_path / "t")
+    table.delete("id = 0")
+    rows = table.blame(["id"]).to_arrow()
+    assert dict(zip(rows["id"].to_pylist(), rows["_commit_version"].to_pylist(), strict=True)) == {
+        1: None, 2: None, 3: 2, 4: 2, 5: 2,
+    }  # fmt: skip
+    with pytest.raises(txlog.InvalidInputError, match="no such column"):
+        table.blame(["nope"])

@@ -1,0 +1,174 @@
+"""Which version wrote each row: by row tracking where there is any, else by the row's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.changes.plan import COMMIT_TIMESTAMP, COMMIT_VERSION
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import Expression
+from txlog.log.names import LogFile
+from txlog.log.paths import canonical_keys
+from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION, row_tracking
+from txlog.scan.deferred import plan_snapshot
+from txlog.scan.engine import Engine
+from txlog.scan.plan import column_names
+from txlog.scan.scan import ArrowStream, Scan
+from txlog.snapshot.commits import read_commit, read_deltas
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import list_commits
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import file_times
+from txlog.store.base import Store
+
+OPERATION, USER = "_operation", "_user"
+_BLAMED = pa.schema(
+    [
+        (COMMIT_VERSION, pa.int64()),
+        (COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
+        (OPERATION, pa.string()),
+        (USER, pa.string()),
+    ]
+)
+_COMMITS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Blame(ArrowStream):
+    """Rows of a version with the version that wrote each, planned but not yet read.
+
+    Besides the columns, each row has `_commit_version`, `_commit_timestamp`, `_operation` and
+    `_user`. They are null where the commit was cleaned up; a version that row tracking tells stays.
+    """
+
+    store: Store
+    snapshot: Snapshot
+    scan: Scan
+    marker: str  # The metadata column by which versions are found; it is not returned.
+    versions: dict[int, int] | None = field(repr=False)  # Of fragments; None: rows tell their own.
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        kept = [one for one in self.scan.schema if one.name != self.marker]
+        return pa.schema([*kept, *_BLAMED])
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; one batch is held at a time."""
+        commits = {file.version: file for file in list_commits(self.store, self.snapshot)}
+        times = file_times(self.snapshot, list(commits.values()))
+        told: dict[int, tuple[Any, ...]] = {}
+        for batch in self.scan.to_batches():
+            marks = batch.column(self.marker).dictionary_encode()
+            rows = []
+            for mark in marks.dictionary.to_pylist():
+                version = mark if self.versions is None else self.versions.get(mark)
+                if version is None:
+                    rows.append((None,) * len(_BLAMED))
+                    continue
+                if version not in told:
+                    told[version] = self._told(version, commits.get(version), times.get(version))
+                rows.append(told[version])
+            columns = [
+                arrow_array(list(values), kind.type).take(marks.indices)
+                for values, kind in zip(zip(*rows, strict=True), _BLAMED, strict=True)
+            ]
+            kept = batch.drop_columns([self.marker])
+            yield pa.RecordBatch.from_arrays([*kept.columns, *columns], schema=self.schema)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as one table."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def _told(self, version: int, file: LogFile | None, made_ms: int | None) -> tuple[Any, ...]:
+        if file is None:
+            return (version, None, None, None)
+        commit = read_commit(self.store, file)
+        if made_ms is None:
+            made_ms = commit.made_ms(self.snapshot.protocol, self.snapshot.metadata)
+        info = commit.info.to_json() if commit.info else {}
+        user = info.get("userName") or info.get("userId")
+        moment = np.datetime64(made_ms, "ms").astype(object)
+        return (version, _zoned(moment), info.get("operation"), user)
+
+
+def _zoned(moment: Any) -> Any:
+    from datetime import UTC
+
+    return moment.replace(tzinfo=UTC)
+
+
+def plan_blame(
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    columns: list[str] | None = None,
+    where: Expression | None = None,
+    engine: Engine,
+) -> Blame:
+    """Return the rows of a version with who wrote them; arguments as for `Table.blame`.
+
+    With row tracking it is the version that last changed the row. Else it is the one that brought
+    the row's file: all commits that are kept are looked through for it.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is unknown or has a name of the four, or the predicate does not fit.
+    """
+    names = snapshot.schema.names() if columns is None else column_names(columns)
+    for name in names:
+        if name in _BLAMED.names:
+            raise InvalidInputError(
+                argument="columns", field=name, reason="blame needs this name for itself"
+            )
+    tracked = row_tracking(snapshot) is not None
+    marker = ROW_VERSION if tracked else FRAGMENT_ID
+    plan = plan_snapshot(
+        store,
+        snapshot,
+        lambda: load_files(store, snapshot).live,
+        columns=[*names, marker],
+        where=where,
+    )
+    scan = Scan(store, plan, engine)
+    if tracked:
+        return Blame(store, snapshot, scan, marker, None)
+    paths = {fragment.id: fragment.path for fragment in scan.fragments()}
+    brought = versions_of(store, snapshot, list(paths.values()))
+    versions = {one: brought[path] for one, path in paths.items() if path in brought}
+    return Blame(store, snapshot, scan, marker, versions)
+
+
+def versions_of(store: Store, snapshot: Snapshot, paths: list[str]) -> dict[str, int]:
+    """Return the versions that brought files, by their paths; without those that nobody tells.
+
+    A commit that removes a file and adds it again, as with another deletion vector, did not bring
+    it, nor did one that comes later.
+    """
+    keys = canonical_keys(arrow_array(paths, pa.string()))
+    commits = list_commits(store, snapshot)
+    earliest = np.full(len(paths), -1, np.int64)
+    seen = np.zeros(len(paths), np.bool_)
+    for start in range(0, len(commits), _COMMITS_AT_ONCE):
+        actions = read_deltas(store, commits[start : start + _COMMITS_AT_ONCE]).files
+        places = pc.index_in(canonical_keys(actions["path"]), value_set=flat(keys))
+        kept = numpy_array(flat(pc.is_valid(places)))
+        place = numpy_array(flat(pc.fill_null(places, -1)))[kept]
+        version = numpy_array(flat(actions["version"]))[kept]
+        is_add = numpy_array(flat(actions["is_add"]))[kept]
+        removed = set(zip(version[~is_add].tolist(), place[~is_add].tolist(), strict=True))
+        for at, file, adds in sorted(
+            zip(version.tolist(), place.tolist(), is_add.tolist(), strict=True)
+        ):
+            if adds and not seen[file] and (at, file) not in removed:
+                earliest[file] = at
+            seen[file] = True
+    return {path: int(at) for path, at in zip(paths, earliest, strict=True) if at >= 0}
