@@ -23,6 +23,7 @@ from txlog.version import __version__
 if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.commit.operation import Outcome
+    from txlog.data_files.parquet import ColumnProperties, WriterProperties
     from txlog.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
@@ -63,6 +64,7 @@ __all__ = [
     "CatalogCommits",
     "Changes",
     "ChecksumReport",
+    "ColumnProperties",
     "CommitConflictError",
     "DataFile",
     "DataFileError",
@@ -89,6 +91,7 @@ __all__ = [
     "TxlogError",
     "TxlogWarning",
     "UnsupportedFeatureError",
+    "WriterProperties",
     "__version__",
     "col",
     "convert_to_delta",
@@ -106,6 +109,7 @@ _HOMES = {
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",
+    "ColumnProperties": "data_files.parquet",
     "CommitConflictError": "errors",
     "DataFile": "fragments.fragment",
     "DataFileError": "errors",
@@ -132,6 +136,7 @@ _HOMES = {
     "TxlogError": "errors",
     "TxlogWarning": "errors",
     "UnsupportedFeatureError": "errors",
+    "WriterProperties": "data_files.parquet",
     "col": "expressions.tree",
     "convert_to_delta": "table.write",
     "lit": "expressions.tree",

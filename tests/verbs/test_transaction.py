@@ -59,6 +59,9 @@ def apply(target: Any, change: Change) -> None:
         target.append(rows(*argument))
     elif kind == "delete":
         target.delete(where)
+    elif kind == "merge":
+        merger = target.merge(rows(*set(argument)), "target.x = source.x")
+        merger.when_matched_delete().when_not_matched_insert_all().execute()
     elif kind == "overwrite":
         target.overwrite(rows(*argument))
     elif kind == "replace":
@@ -83,6 +86,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("replace"), NUMBERS, RANGES),
     st.tuples(st.just("overwrite"), NUMBERS, st.none()),
     st.tuples(st.just("dynamic"), NUMBERS, st.none()),
+    st.tuples(st.just("merge"), NUMBERS, st.none()),
 )
 
 
@@ -136,6 +140,19 @@ def test_it_is_one_version(tmp_path: Path) -> None:
     (entry,) = table.history(1)
     assert entry["userMetadata"] == "monthly"
     assert table.outcome == tx.outcome
+
+
+def test_a_merge_is_a_part_of_it(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", "vectors")
+    with table.transaction() as tx:
+        merger = tx.merge(rows(3, 50), "t.x = s.x", "s", "t")
+        merger.when_matched_update({"p": "-1"}).when_not_matched_insert_all()
+        assert merger.execute() is None  # type: ignore[func-returns-value]
+        tx.delete("x = 50 OR x = 4")
+    assert tx.outcome is not None
+    assert tx.outcome.version == 3
+    assert values(table) == sorted({*range(20)} - {4})
+    assert table.to_arrow(where="p = -1")["x"].to_pylist() == [3]
 
 
 def test_one_change_is_itself(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.data_files.parquet import DEFAULT, WriterProperties
 from txlog.data_files.write import TARGET_FILE_BYTES
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import col
@@ -27,10 +28,11 @@ from txlog.schema.types import (
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """How large data files may be."""
+    """How large data files may be, and how they are encoded."""
 
     target_file_bytes: int | None = None
     max_rows_per_file: int | None = None
+    writer_properties: WriterProperties | None = None
 
     def __post_init__(self) -> None:
         for name in ("target_file_bytes", "max_rows_per_file"):
@@ -42,6 +44,18 @@ class WriteOptions:
                     reason=f"a whole number above 0 was expected, not {value!r}",
                     remedy="Leave it out for the default",
                 )
+        if not isinstance(self.writer_properties, WriterProperties | None):
+            raise InvalidTypeError(
+                argument="writer_properties",
+                reason="txlog.WriterProperties were expected, not "
+                f"{type(self.writer_properties).__name__}",
+                remedy='Pass for example txlog.WriterProperties(compression="zstd")',
+            )
+
+    @property
+    def encoding(self) -> WriterProperties:
+        """How files are encoded: as asked for, or by default."""
+        return self.writer_properties or DEFAULT
 
     @property
     def file_bytes(self) -> int:
@@ -178,7 +192,9 @@ def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def write_options(
-    target_file_bytes: int | None = None, max_rows_per_file: int | None = None
+    target_file_bytes: int | None = None,
+    max_rows_per_file: int | None = None,
+    writer_properties: WriterProperties | None = None,
 ) -> WriteOptions:
     """Return the options of a write; None means the default."""
-    return WriteOptions(target_file_bytes, max_rows_per_file)
+    return WriteOptions(target_file_bytes, max_rows_per_file, writer_properties)

@@ -113,6 +113,7 @@ def plan_write(
         options.file_bytes,
         options.max_rows_per_file,
         mapping_mode=mapping_mode,
+        writer_properties=options.encoding,
     )
     bound = None if replaced is None else bind(replaced, schema)
     return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
@@ -126,11 +127,14 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     if schema is not snapshot.schema:
         return plan_write(snapshot.metadata, schema, options, mapping_mode=snapshot.mapping_mode)
     plan = snapshot.memo(_usual_plan)
-    sizes = (options.file_bytes, options.max_rows_per_file)
-    if sizes == (plan.layout.target_file_bytes, plan.layout.max_rows_per_file):
+    layout = replace(
+        plan.layout,
+        target_file_bytes=options.file_bytes,
+        max_rows_per_file=options.max_rows_per_file,
+        writer_properties=options.encoding,
+    )
+    if layout == plan.layout:
         return plan
-    target, most = sizes
-    layout = replace(plan.layout, target_file_bytes=target, max_rows_per_file=most)
     return replace(plan, layout=layout)
 
 

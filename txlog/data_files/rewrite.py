@@ -57,6 +57,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         options.max_rows_per_file,
         moved,
         mapping_mode=snapshot.mapping_mode,
+        writer_properties=options.encoding,
     )
     return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns).reading, layout)
 

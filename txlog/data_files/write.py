@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +13,9 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pc, pq
+from txlog.data_files.parquet import DEFAULT, WriterProperties, encoding_errors, leaf_columns
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError, SchemaMismatchError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties
@@ -26,58 +27,6 @@ from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
 
-_SAMPLED_ROWS = 16 * 1024
-
-
-@lru_cache(maxsize=64)  # A small append costs little more than this.
-def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the paths of the leaf columns of a Parquet file with this schema.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-        A column holds intervals of years and months, or structs without fields.
-    """
-    sink = pa.BufferOutputStream()
-    try:
-        pq.ParquetWriter(sink, schema).close()
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFeatureError(
-            features=("types that Parquet lacks",),
-            reason=f"a column's type cannot be written to Parquet: {error}",
-            remedy="Write this table with another engine, such as Spark",
-        ) from error
-    kept = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return tuple(kept.column(index).path for index in range(len(kept)))
-
-
-def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
-    """Return the columns to write with a dictionary, judged by the first rows.
-
-    A column most of whose values differ gets none: the Parquet writer would hash its values until
-    the dictionary is full, and then give it up. Nested columns always get one.
-
-    Notes
-    -----
-    Of eight numbers and two strings, half of them ids, files are written in two thirds of the time
-    and are a seventh smaller than with dictionaries everywhere.
-    """
-    sample = rows.slice(0, _SAMPLED_ROWS)
-    diverse = {
-        field.name
-        for field, column in zip(sample.schema, sample.columns, strict=True)
-        if not pa.types.is_nested(field.type) and _is_diverse(column)
-    }
-    return [leaf for leaf in leaves if leaf not in diverse]
-
-
-def _is_diverse(column: pa.ChunkedArray) -> bool:
-    try:
-        return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
-    except pa.ArrowNotImplementedError:  # For example for nulls without a type.
-        return False
-
-
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
 _PAGE_ROWS = 20_000  # As pyarrow has it.
@@ -87,7 +36,6 @@ _PINNED_BYTES = (
     64 * 1024 * 1024
 )  # Of batches that are kept because some of their rows are buffered.
 _OPEN_FILES = 200  # Open at once; the usual limit of a process is a thousand.
-_CODECS = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 @dataclass(frozen=True)
@@ -104,6 +52,13 @@ class FileLayout:
     folder: str = ""  # Below the table's root, for the folders of partitions.
     prefix: str = "part"  # Of the names of files.
     mapping_mode: str = "none"  # The column mapping; the columns above have logical names.
+    writer_properties: WriterProperties = DEFAULT
+
+    @cached_property
+    def codec(self) -> str:
+        """The name of the compression of the files."""
+        asked = self.writer_properties.compression
+        return asked or str(self.properties.get("delta.parquet.compression.codec"))
 
     @cached_property
     def row_schema(self) -> StructType:
@@ -277,10 +232,11 @@ class _Writer:
     def __init__(self, open_output: OpenOutput, layout: FileLayout, effects: Effects) -> None:
         self._open_output = open_output
         self._layout = layout
-        self._row_group_rows = layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
         self._effects = effects
         self._schema = layout.parquet_schema
         self._leaves = leaf_columns(self._schema)
+        asked = layout.writer_properties.max_row_group_size
+        self._row_group_rows = asked or layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
         self._adds: list[Add] = []
@@ -324,8 +280,7 @@ class _Writer:
         if len(self._open) >= _OPEN_FILES:
             self._close(next(iter(self._open)))
         partition = dict(zip(self._layout.partition_kinds, values, strict=True))
-        codec = self._layout.properties.get("delta.parquet.compression.codec")
-        name = f"{self._layout.prefix}-{self._effects.uuid()}.{codec}.parquet"
+        name = f"{self._layout.prefix}-{self._effects.uuid()}.{self._layout.codec}.parquet"
         folder = partition_folder(partition) if partition else ""
         path = "/".join(filter(None, (self._layout.folder, folder, name)))
         stack = ExitStack()
@@ -354,24 +309,26 @@ class _Writer:
         if not file.buffered_rows:
             return
         table = pa.Table.from_batches(file.buffered, schema=self._schema)
-        if file.writer is None:
-            file.writer = self._parquet_writer(file, table)
-        file.writer.write_table(table, row_group_size=self._row_group_rows)
+        with encoding_errors(self._layout.writer_properties):
+            if file.writer is None:
+                file.writer = self._parquet_writer(file, table)
+            file.writer.write_table(table, row_group_size=self._row_group_rows)
         file.stats.update(table)
         file.rows += file.buffered_rows
         file.buffered.clear()
         file.buffered_rows = file.buffered_bytes = 0
 
     def _parquet_writer(self, file: _OpenFile, rows: pa.Table) -> pq.ParquetWriter:
-        codec = self._layout.properties.get("delta.parquet.compression.codec")
+        layout = self._layout
+        schema = layout.schema
+        named = partial(physical_path, schema, mode=layout.mapping_mode)
         return pq.ParquetWriter(
             file.sink,
             self._schema,
-            compression=_CODECS.get(codec, codec),
-            use_dictionary=dictionary_columns(self._leaves, rows),
             store_schema=False,
             write_page_index=True,
-            max_rows_per_page=self._layout.properties.get("txlog.pageRows") or _PAGE_ROWS,
+            **{"max_rows_per_page": layout.properties.get("txlog.pageRows") or _PAGE_ROWS}
+            | layout.writer_properties.arguments(layout.codec, self._leaves, rows, named),
         )
 
     def _bound_memory(self) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.data_files.curves import Curve
+    from txlog.data_files.parquet import WriterProperties
     from txlog.expressions.sql import Where
     from txlog.table.handle import Handle
 
@@ -26,6 +27,7 @@ class TableOptimize:
         *,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = 0.05,
         max_column_files: int = 8,
@@ -70,7 +72,7 @@ class TableOptimize:
             min_file_bytes=min_file_bytes,
             max_deleted_fraction=max_deleted_fraction,
             max_column_files=max_column_files,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
         )
         return self._table._run(operation, txn, user_metadata)
 

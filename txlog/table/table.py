@@ -251,3 +251,99 @@ class Table(About, Reading, Writing):
         """Move on to the latest version, and return this table."""
         self._move(self._latest())
         return self
+
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = True,
+        enforce_retention_duration: bool = True,
+        *,
+        lite: bool = False,
+        trash: bool = False,
+        user_metadata: UserMetadata | None = None,
+    ) -> pa.Table:
+        """Delete files that no version within the retention refers to; by default, only list them.
+
+        Older versions can no longer be read then. Files that a version within the retention, a pin
+        or a clone that the table was told of needs stay whatever the arguments: data files,
+        deletion vectors, column files. So do files of the log (see `maintenance.expire`), and files
+        and folders whose names begin with `_` or `.`, apart from change data. If files go, two
+        commits tell of it, VACUUM START and VACUUM END, as Delta has them.
+
+        Parameters
+        ----------
+        retention_hours
+            How long files are kept that no version needs. Default: the table's
+            `delta.deletedFileRetentionDuration`, 7 days if it has none.
+        dry_run
+            Delete nothing.
+        enforce_retention_duration
+            Refuse a retention that is below the table's.
+        lite
+            Look only at files that the log says were removed: quick, but files of writers that
+            failed stay.
+        trash
+            Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes it, and
+            `maintenance.empty_trash` deletes them for good.
+
+        Returns
+        -------
+        pyarrow.Table
+            Each file that was looked at: `file`, `bytes`, `modified_ms`, `decision` (`keep` or
+            `delete`) and `reason`.
+
+        Raises
+        ------
+        InvalidInputError
+            The retention is below the table's.
+        NotFoundError
+            A pinned version or a registered clone is not there; nothing was deleted.
+        UnsupportedFeatureError
+            The table, or the store, may not be written by txlog.
+        """
+        from txlog.verbs.vacuum import vacuum
+
+        done = vacuum(
+            self._context,
+            self._latest(),
+            hours=retention_hours,
+            dry_run=dry_run,
+            enforce=enforce_retention_duration,
+            lite=lite,
+            trash=trash,
+            user_metadata=user_metadata,
+        )
+        self._move(done.snapshot)
+        return done.decided
+
+    def restore(
+        self,
+        version: int | str | None = None,
+        timestamp: str | datetime | int | None = None,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Make a new version that is what an older one was: rows, schema, properties.
+
+        Nothing of the versions between is lost: they can still be read, and restored. The
+        protocol stays at least what it is. If the table is so already, the outcome has no version.
+
+        Parameters
+        ----------
+        version, timestamp
+            The version, or the name of its pin, or a moment at which it was the latest: one of
+            the three.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such version, or it was cleaned up.
+        DataFileError
+            Files that the version needs are gone. They are named, and nothing is committed.
+        UnsupportedFeatureError
+            The table is append-only, or may not be written by txlog as it is or was.
+        """
+        from txlog.verbs.restore import Restore
+
+        return self._run(Restore(self._context, version, timestamp), txn, user_metadata)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.data_files.assignments import Updates
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import write_options
+from txlog.data_files.parquet import WriterProperties
 from txlog.expressions.sql import Where, as_expression
+from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
+from txlog.table.merge import TableMerger
 from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
+from txlog.verbs.merge.merge import Merge
 from txlog.verbs.overwrite import Overwrite, PartitionMode
 from txlog.verbs.transaction import Transaction
 from txlog.verbs.update import Update
@@ -38,9 +42,10 @@ class TableTransaction:
         schema_mode: SchemaMode = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
     ) -> None:
         """Add rows; arguments and errors are those of `Table.append`."""
-        options = write_options(target_file_bytes, max_rows_per_file)
+        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         self._add(Append.of_data(self._context, data, schema_mode=schema_mode, options=options))
 
     def overwrite(
@@ -52,6 +57,7 @@ class TableTransaction:
         schema_mode: SchemaMode = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
     ) -> None:
         """Replace rows; arguments and errors are those of `Table.overwrite`."""
         operation = Overwrite.of_data(
@@ -60,7 +66,7 @@ class TableTransaction:
             where=as_expression(where),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
         )
         self._add(operation)
 
@@ -77,11 +83,55 @@ class TableTransaction:
         where: Where = None,
         *,
         new_values: Updates | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
     ) -> None:
         """Give rows other values; arguments and errors are those of `Table.update`."""
+        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         predicate = as_expression(where)
-        self._add(Update(self._context, updates, predicate, new_values=new_values))
+        self._add(Update(self._context, updates, predicate, new_values=new_values, options=options))
+
+    def merge(
+        self,
+        source: Any,
+        predicate: str | Expression,
+        source_alias: str = "source",
+        target_alias: str = "target",
+        *,
+        schema_mode: Literal["merge"] | None = None,
+        target_file_bytes: int | None = None,
+        max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
+    ) -> TableMerger:
+        """Update, delete and insert rows by a source; arguments are those of `Table.merge`.
+
+        `execute` of what is returned puts the merge into the transaction.
+        """
+        merge = {
+            "data": source,
+            "predicate": predicate,
+            "source_alias": source_alias,
+            "target_alias": target_alias,
+            "schema_mode": schema_mode,
+            "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
+        }
+        return _MergeWithin(self, merge)
 
     def _add(self, operation: Operation) -> None:
         if not self._is_recorded:
             self.operation.add(operation)
+
+
+class _MergeWithin(TableMerger):
+    """A merge that becomes a part of a transaction."""
+
+    def __init__(self, transaction: TableTransaction, merge: dict[str, Any]) -> None:
+        self._transaction = transaction
+        self._merge = merge
+        self._clauses = []
+
+    def execute(self) -> None:  # type: ignore[override]
+        """Put the merge into the transaction; errors as for `TableMerger.execute`."""
+        context = self._transaction._context
+        self._transaction._add(Merge(context, clauses=self._clauses, **self._merge))

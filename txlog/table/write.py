@@ -14,6 +14,7 @@ from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_names, as_schema, write_options
+from txlog.data_files.parquet import WriterProperties
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
@@ -47,6 +48,7 @@ def write(
     description: str | None = None,
     target_file_bytes: int | None = None,
     max_rows_per_file: int | None = None,
+    writer_properties: WriterProperties | None = None,
     user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
@@ -80,7 +82,7 @@ def write(
             properties=properties or {},
             name=name,
             description=description,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
             txn=txn,
             user_metadata=user_metadata,
             allow_existing=mode != "error",
@@ -111,6 +113,7 @@ def write(
         "txn": txn,
         "target_file_bytes": target_file_bytes,
         "max_rows_per_file": max_rows_per_file,
+        "writer_properties": writer_properties,
         "user_metadata": user_metadata,
     }
     if mode == "append":
@@ -257,6 +260,7 @@ def write_fragments(
     *,
     target_file_bytes: int | None = None,
     max_rows_per_file: int | None = None,
+    writer_properties: WriterProperties | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[FragmentMetadata]:
     """Write data as new fragments of a table, without committing them.
@@ -282,5 +286,5 @@ def write_fragments(
     else:
         context = Context(open_store(table, storage_options))
         snapshot = load_snapshot(context.store)
-    options = write_options(target_file_bytes, max_rows_per_file)
+    options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
     return write_new_fragments(context, snapshot, data, options)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.table.handle import Handle
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
+    from txlog.data_files.parquet import WriterProperties
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
@@ -39,6 +37,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Add rows, in one commit.
@@ -49,6 +48,10 @@ class Writing(Handle):
             Anything that speaks Arrow: pyarrow, polars, pandas, duckdb, a reader, a scan.
         schema_mode
             `merge` adds columns that only the data has. Default: refuse them.
+        target_file_bytes, max_rows_per_file
+            How large the new files may be, at most about.
+        writer_properties
+            How they are encoded: `txlog.WriterProperties(compression="zstd", …)`.
         txn
             `(app_id, version)`: if the table records that version of the application, or a later
             one, nothing is written and the outcome says `skipped`. Else the commit records it.
@@ -68,7 +71,7 @@ class Writing(Handle):
         from txlog.data_files.options import write_options
         from txlog.verbs.append import Append
 
-        options = write_options(target_file_bytes, max_rows_per_file)
+        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         operation = Append.of_data(self._context, data, schema_mode=schema_mode, options=options)
         return self._run(operation, txn, user_metadata)
 
@@ -82,6 +85,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Replace all rows, those of a predicate, or those of the data's partitions.
@@ -107,7 +111,7 @@ class Writing(Handle):
             where=as_expression(where),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
         )
         return self._run(operation, txn, user_metadata)
 
@@ -115,6 +119,7 @@ class Writing(Handle):
         self,
         where: Where,
         *,
+        writer_properties: WriterProperties | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
@@ -130,10 +135,12 @@ class Writing(Handle):
         UnsupportedFeatureError
             The table is append-only, or may not be written by txlog.
         """
+        from txlog.data_files.options import write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.delete import Delete
 
-        operation = Delete(self._context, as_expression(where))
+        options = write_options(writer_properties=writer_properties)
+        operation = Delete(self._context, as_expression(where), options=options)
         return self._run(operation, txn, user_metadata)
 
     def update(
@@ -145,6 +152,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Give rows other values, in one commit::
@@ -181,7 +189,7 @@ class Writing(Handle):
         from txlog.expressions.sql import as_expression
         from txlog.verbs.update import Update
 
-        options = write_options(target_file_bytes, max_rows_per_file)
+        options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
         operation = Update(
             self._context, updates, as_expression(where), new_values=new_values, options=options
         )
@@ -198,6 +206,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> TableMerger:
         """Update, delete and insert rows by the rows of a source, in one commit::
@@ -237,7 +246,7 @@ class Writing(Handle):
             "source_alias": source_alias,
             "target_alias": target_alias,
             "schema_mode": schema_mode,
-            "options": write_options(target_file_bytes, max_rows_per_file),
+            "options": write_options(target_file_bytes, max_rows_per_file, writer_properties),
         }
         return TableMerger(self, merge, {"txn": txn, "user_metadata": user_metadata})
 
@@ -250,6 +259,7 @@ class Writing(Handle):
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Update the rows whose key the source has, and insert its other rows.
@@ -271,6 +281,7 @@ class Writing(Handle):
             txn=txn,
             target_file_bytes=target_file_bytes,
             max_rows_per_file=max_rows_per_file,
+            writer_properties=writer_properties,
             user_metadata=user_metadata,
         )
         return merger.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -309,102 +320,6 @@ class Writing(Handle):
         changes.outcome = self._finish(
             execute(changes.operation, latest, txn=txn, user_metadata=user_metadata)
         )
-
-    def vacuum(
-        self,
-        retention_hours: float | None = None,
-        dry_run: bool = True,
-        enforce_retention_duration: bool = True,
-        *,
-        lite: bool = False,
-        trash: bool = False,
-        user_metadata: UserMetadata | None = None,
-    ) -> pa.Table:
-        """Delete files that no version within the retention refers to; by default, only list them.
-
-        Older versions can no longer be read then. Files that a version within the retention, a pin
-        or a clone that the table was told of needs stay whatever the arguments: data files,
-        deletion vectors, column files. So do files of the log (see `maintenance.expire`), and files
-        and folders whose names begin with `_` or `.`, apart from change data. If files go, two
-        commits tell of it, VACUUM START and VACUUM END, as Delta has them.
-
-        Parameters
-        ----------
-        retention_hours
-            How long files are kept that no version needs. Default: the table's
-            `delta.deletedFileRetentionDuration`, 7 days if it has none.
-        dry_run
-            Delete nothing.
-        enforce_retention_duration
-            Refuse a retention that is below the table's.
-        lite
-            Look only at files that the log says were removed: quick, but files of writers that
-            failed stay.
-        trash
-            Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes it, and
-            `maintenance.empty_trash` deletes them for good.
-
-        Returns
-        -------
-        pyarrow.Table
-            Each file that was looked at: `file`, `bytes`, `modified_ms`, `decision` (`keep` or
-            `delete`) and `reason`.
-
-        Raises
-        ------
-        InvalidInputError
-            The retention is below the table's.
-        NotFoundError
-            A pinned version or a registered clone is not there; nothing was deleted.
-        UnsupportedFeatureError
-            The table, or the store, may not be written by txlog.
-        """
-        from txlog.verbs.vacuum import vacuum
-
-        done = vacuum(
-            self._context,
-            self._latest(),
-            hours=retention_hours,
-            dry_run=dry_run,
-            enforce=enforce_retention_duration,
-            lite=lite,
-            trash=trash,
-            user_metadata=user_metadata,
-        )
-        self._move(done.snapshot)
-        return done.decided
-
-    def restore(
-        self,
-        version: int | str | None = None,
-        timestamp: str | datetime | int | None = None,
-        *,
-        txn: AppVersion | None = None,
-        user_metadata: UserMetadata | None = None,
-    ) -> Outcome:
-        """Make a new version that is what an older one was: rows, schema, properties.
-
-        Nothing of the versions between is lost: they can still be read, and restored. The
-        protocol stays at least what it is. If the table is so already, the outcome has no version.
-
-        Parameters
-        ----------
-        version, timestamp
-            The version, or the name of its pin, or a moment at which it was the latest: one of
-            the three.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such version, or it was cleaned up.
-        DataFileError
-            Files that the version needs are gone. They are named, and nothing is committed.
-        UnsupportedFeatureError
-            The table is append-only, or may not be written by txlog as it is or was.
-        """
-        from txlog.verbs.restore import Restore
-
-        return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
 
     def commit(
         self,
