@@ -23,7 +23,7 @@ from txlog.version import __version__
 if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.commit.operation import Outcome
-    from txlog.data_files.parquet import ColumnProperties, WriterProperties
+    from txlog.data_files.options import ColumnProperties, WriterProperties
     from txlog.errors import (
         AlreadyExistsError,
         BadDeletionVectorError,
@@ -109,7 +109,7 @@ _HOMES = {
     "CatalogCommits": "log.catalog",
     "Changes": "changes.changes",
     "ChecksumReport": "snapshot.checksum",
-    "ColumnProperties": "data_files.parquet",
+    "ColumnProperties": "data_files.options",
     "CommitConflictError": "errors",
     "DataFile": "fragments.fragment",
     "DataFileError": "errors",
@@ -136,7 +136,7 @@ _HOMES = {
     "TxlogError": "errors",
     "TxlogWarning": "errors",
     "UnsupportedFeatureError": "errors",
-    "WriterProperties": "data_files.parquet",
+    "WriterProperties": "data_files.options",
     "col": "expressions.tree",
     "convert_to_delta": "table.write",
     "lit": "expressions.tree",

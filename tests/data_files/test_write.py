@@ -8,7 +8,7 @@ import pytest
 
 import txlog
 from txlog.commit.context import Context
-from txlog.data_files.parquet import dictionary_columns, leaf_columns
+from txlog.data_files.options import dictionary_columns, leaf_columns
 from txlog.errors import UnsupportedFeatureError
 from txlog.schema.types import LONG, PrimitiveType, StructField, StructType
 from txlog.store.open import open_store

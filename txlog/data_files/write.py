@@ -13,7 +13,13 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array, pc, pq
-from txlog.data_files.parquet import DEFAULT, WriterProperties, encoding_errors, leaf_columns
+from txlog.data_files.options import (
+    DEFAULT,
+    TARGET_FILE_BYTES,
+    WriterProperties,
+    encoding_errors,
+    leaf_columns,
+)
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.log.paths import decode_path, encode_path
@@ -27,7 +33,6 @@ from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
 
-TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 256 * 1024
 _PAGE_ROWS = 20_000  # As pyarrow has it.
 _ROW_GROUP_BYTES = 64 * 1024 * 1024

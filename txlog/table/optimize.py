@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.data_files.curves import Curve
-    from txlog.data_files.parquet import WriterProperties
+    from txlog.data_files.options import WriterProperties
     from txlog.expressions.sql import Where
     from txlog.table.handle import Handle
 

@@ -8,8 +8,7 @@ from txlog.commit.context import Context
 from txlog.commit.operation import Operation, Outcome
 from txlog.data_files.assignments import Updates
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import write_options
-from txlog.data_files.parquet import WriterProperties
+from txlog.data_files.options import WriterProperties, write_options
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot

@@ -13,8 +13,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import UserMetadata
 from txlog.commit.operation import skip_recorded
 from txlog.data_files.incoming import SchemaMode
-from txlog.data_files.options import as_names, as_schema, write_options
-from txlog.data_files.parquet import WriterProperties
+from txlog.data_files.options import WriterProperties, as_names, as_schema, write_options
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata

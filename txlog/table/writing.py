@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.data_files.assignments import Updates
     from txlog.data_files.incoming import SchemaMode
-    from txlog.data_files.parquet import WriterProperties
+    from txlog.data_files.options import WriterProperties
     from txlog.expressions.sql import Where
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
