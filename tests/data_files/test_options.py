@@ -56,6 +56,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "transaction": change,
     "write": lambda table: txlog.write(table.uri, ROWS, "append", writer_properties=GZIP),
     "compact": lambda table: table.optimize.compact(writer_properties=GZIP),
+    "z_order": lambda table: table.optimize.z_order("id", writer_properties=GZIP),
     "fragments": lambda table: table.commit(
         txlog.Operation.Append(txlog.write_fragments(ROWS, table, writer_properties=GZIP))
     ),

@@ -241,7 +241,9 @@ class _Writer:
         self._schema = layout.parquet_schema
         self._leaves = leaf_columns(self._schema)
         asked = layout.writer_properties.max_row_group_size
-        self._row_group_rows = asked or layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
+        self._row_group_rows = (
+            asked or layout.properties.get("txlog.rowGroupRows") or ROW_GROUP_ROWS
+        )
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
         self._adds: list[Add] = []

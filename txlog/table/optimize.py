@@ -84,6 +84,7 @@ class TableOptimize:
         curve: Curve = "hilbert",
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         task_bytes: int | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -103,7 +104,7 @@ class TableOptimize:
             `hilbert`, which serves predicates better, or `z-order`: the columns' bits in turn.
         where
             Only the partitions of which this is true; a predicate over partition columns alone.
-        target_file_bytes, max_rows_per_file
+        target_file_bytes, max_rows_per_file, writer_properties
             As for `compact`.
         task_bytes
             Of how many bytes of files one task holds the rows in memory, where they are several
@@ -126,7 +127,7 @@ class TableOptimize:
             as_names(columns),
             as_expression(where),
             curve=curve,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
             task_bytes=task_bytes,
         )
         return self._table._run(operation, txn, user_metadata)
@@ -139,6 +140,7 @@ class TableOptimize:
         curve: Curve = "hilbert",
         target_file_bytes: int | None = None,
         max_rows_per_file: int | None = None,
+        writer_properties: WriterProperties | None = None,
         task_bytes: int | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
@@ -163,7 +165,7 @@ class TableOptimize:
             as_expression(where),
             curve=curve,
             full=full,
-            options=write_options(target_file_bytes, max_rows_per_file),
+            options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
             task_bytes=task_bytes,
         )
         return self._table._run(operation, txn, user_metadata)
