@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_an_error_of_the_table_exits_with_1(
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["show"], ["show", "x", "--version", "y"]])
+@pytest.mark.parametrize("arguments", [["nope"], ["show"], ["history", "x", "--limit", "y"]])
 def test_a_wrong_call_exits_with_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
@@ -374,3 +375,67 @@ def test_vacuum(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, *arguments, "--delete")["deleted"] is True
     assert as_json(capsys, *arguments)["files"] == []
     assert run(["vacuum", path, "--retention-hours", "0"]) == 1
+
+
+def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "pin", path) == []
+    done = as_json(capsys, "pin", path, "best", "--version", "1", "--reason", "it was good")
+    assert done["features_added"] == ["domainMetadata"]
+    assert as_json(capsys, "pin", path)[0]["reason"] == "it was good"
+    assert as_json(capsys, "count", path, "--version", "best")["rows"] == 4
+    assert as_json(capsys, "versions", path)[1]["pins"] == ["best"]
+    txlog.Table(path).maintenance.checkpoint()
+    for file in Path(path).rglob("*.json"):
+        os.utime(file, (1, 1))
+    listed = as_json(capsys, "expire", path, "--retention-hours", "0")
+    assert [Path(name).name for name in listed["files"]] == ["00000000000000000002.json"]
+    assert as_json(capsys, "expire", path, "--retention-hours", "0", "--delete")["deleted"]
+    assert run(["count", path, "--version", "2"]) == 1
+    capsys.readouterr()
+    other = f"{path}-clone"
+    assert as_json(capsys, "clone", path, other, "--version", "best")["version"] == 0
+    assert as_json(capsys, "count", other)["rows"] == 4
+    assert run(["clone", path, other, "--shallow"]) == 1
+    capsys.readouterr()
+    assert as_json(capsys, "clone", path, other, "--shallow", "--replace")["version"] == 1
+    assert as_json(capsys, "restore", path, "--version", "best")["version"] == 5
+    assert as_json(capsys, "pin", path, "best", "--move", "--version", "5")["version"] == 6
+    assert as_json(capsys, "pin", path, "best", "--delete")["version"] == 7
+
+
+def test_optimize_trash_and_generate(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert as_json(capsys, "optimize", path, "--z-order", "a")["version"] == 3
+    assert as_json(capsys, "optimize", path)["version"] is None
+    assert run(["optimize", path, "--cluster"]) == 1
+    assert run(["optimize", path, "--cluster", "--z-order", "a"]) == 2
+    capsys.readouterr()
+    for file in Path(path).rglob("*.parquet"):
+        os.utime(file, (1, 1))
+    arguments = ("vacuum", path, "--retention-hours", "0", "--no-enforce", "--delete", "--trash")
+    gone = as_json(capsys, *arguments)["files"]
+    assert gone
+    assert as_json(capsys, "trash", path)["files"] == len(gone)
+    as_json(capsys, *arguments)
+    assert as_json(capsys, "trash", path, "--empty") == {"files": len(gone), "deleted": True}
+    assert as_json(capsys, "generate", path)["manifests"] == 2
+
+
+def test_long_work_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from txlog.cli import output
+
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(output, "_PATIENCE_S", 0.01)
+    with output.working("Copying files"):
+        time.sleep(0.3)
+    assert "Copying files" in terminal.getvalue()
+    quick = Terminal()
+    monkeypatch.setattr("sys.stderr", quick)
+    monkeypatch.setattr(output, "_PATIENCE_S", 5)
+    with output.working("Copying files"):
+        pass
+    assert "Copying" not in quick.getvalue()

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
+from txlog.cli.maintain import maintenance, version_of
 from txlog.cli.output import (
     error_text,
     metrics_text,
@@ -47,9 +48,12 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
+app.add_typer(maintenance)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
-Version = Annotated[int | None, typer.Option("--version", help="This version, not the latest.")]
+Version = Annotated[
+    str | None, typer.Option("--version", help="This version, or its pin, not the latest.")
+]
 Moment = Annotated[
     str | None, typer.Option("--timestamp", help="The latest version at this time (ISO 8601).")
 ]
@@ -87,11 +91,11 @@ def common(
     """ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration."""
 
 
-def _open(table: str, version: int | None, timestamp: str | None) -> Table:
+def _open(table: str, version: str | None, timestamp: str | None) -> Table:
     """Open a table at a version or a time, or at its latest version."""
     if version is not None and timestamp is not None:
         raise typer.BadParameter("give one of the two, not both", param_hint=_ONE_OF_TWO)
-    return Table(table, version=version, timestamp=timestamp)
+    return Table(table, version=version_of(version), timestamp=timestamp)
 
 
 def _iso(time_ms: int) -> str:
@@ -305,16 +309,6 @@ def verify(
 
 
 @app.command()
-def compact(
-    table: Where,
-    where: Annotated[str | None, typer.Option(help="Only partitions of which it is true.")] = None,
-    json: Json = False,
-) -> None:
-    """Rewrite small files, and files with many deleted rows, into fewer."""
-    print_outcome(Table(table).optimize.compact(where), json)
-
-
-@app.command()
 def update(
     table: Where,
     set_: Annotated[
@@ -391,35 +385,7 @@ def restore(
         raise typer.BadParameter(
             "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO
         )
-    print_outcome(Table(table).restore(version, timestamp), json)
-
-
-@app.command()
-def vacuum(
-    table: Where,
-    retention_hours: Annotated[
-        float | None, typer.Option(help="Default: the table's own retention, or 7 days.")
-    ] = None,
-    delete_files: Annotated[
-        bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")
-    ] = False,
-    no_enforce: Annotated[
-        bool, typer.Option("--no-enforce", help="Allow a retention below the table's.")
-    ] = False,
-    lite: Annotated[bool, typer.Option(help="Only files that the log says were removed.")] = False,
-    json: Json = False,
-) -> None:
-    """List or delete files that no version within the retention needs."""
-    decided = Table(table).vacuum(retention_hours, not delete_files, not no_enforce, lite=lite)
-    gone = [row for row in decided.to_pylist() if row["decision"] == "delete"]
-    if json:
-        print_json({"deleted": delete_files, "files": [row["file"] for row in gone]})
-        return
-    for row in gone:
-        print_text(row["file"])
-    size = sum(row["bytes"] for row in gone)
-    done = "deleted" if delete_files else "would delete (pass --delete)"
-    print_text(f"{done}: {len(gone)} files, {size} bytes; {decided.num_rows - len(gone)} are kept")
+    print_outcome(Table(table).restore(version_of(version), timestamp), json)
 
 
 @app.command()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
+_PATIENCE_S = 2.0
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
@@ -40,6 +42,28 @@ def print_json(value: Any) -> None:
 def print_text(text: str) -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Say on a terminal what is being done, if it takes more than two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Timer
+
+    from rich.console import Console
+
+    status = Console(stderr=True).status(text)
+    timer = Timer(_PATIENCE_S, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
 
 
 def print_table(

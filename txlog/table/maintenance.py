@@ -68,6 +68,28 @@ class TableMaintenance:
         table = self._table
         return expire(table._context, table._latest(), hours=retention_hours, dry_run=dry_run)
 
+    def generate(self, mode: str = "symlink_format_manifest") -> int:
+        """Write lists of this version's files, for engines that read such lists and no log.
+
+        They are in `_symlink_format_manifest`, one for each partition, and stay as they are when
+        the table changes.
+
+        Returns
+        -------
+        int
+            How many lists there are.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A list of files does not tell the rows, because of deletion vectors, column mapping, or
+            columns in files of their own.
+        """
+        from txlog.verbs.generate import generate
+
+        table = self._table
+        return generate(table._context, table._snapshot, mode)
+
     def put_back(self) -> pa.Table:
         """Undo `vacuum(trash=True)`: move the files in the trash to where they were.
 

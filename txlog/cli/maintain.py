@@ -1,0 +1,230 @@
+"""The commands that keep a table small, fast and whole; they are beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from txlog.cli.output import print_json, print_outcome, print_table, print_text, working
+from txlog.table.table import Table
+
+maintenance = typer.Typer()
+
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Partitions = Annotated[str | None, typer.Option(help="Only partitions of which it is true.")]
+Retention = Annotated[float | None, typer.Option(help="Hours. Default: the table's own retention.")]
+Delete = Annotated[
+    bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")
+]
+Version = Annotated[str | None, typer.Option("--version", help="This version, or its pin.")]
+
+
+def version_of(text: str | None) -> int | str | None:
+    """Return the version that a text means: a number, or the name of a pin."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+@maintenance.command()
+def compact(table: Where, where: Partitions = None, json: Json = False) -> None:
+    """Rewrite small files, and files with many deleted rows, into fewer."""
+    with working("Writing files"):
+        done = Table(table).optimize.compact(where)
+    print_outcome(done, json)
+
+
+@maintenance.command()
+def optimize(
+    table: Where,
+    where: Partitions = None,
+    z_order: Annotated[
+        list[str] | None, typer.Option(help="Order rows by this column; several times for more.")
+    ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Order new rows by the clustering columns.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --cluster: all rows.")] = False,
+    target_file_bytes: Annotated[
+        int | None, typer.Option(help="Default: delta.targetFileSize, or 128 MiB.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Rewrite small files into fewer, or all of them in an order that lets scans skip files."""
+    if (z_order and cluster) or (full and not cluster):
+        raise typer.BadParameter("give --z-order, or --cluster, or --cluster --full")
+    verbs = Table(table).optimize
+    size = target_file_bytes
+    with working("Writing files"):
+        if z_order:
+            done = verbs.z_order(z_order, where, target_file_bytes=size)
+        elif cluster:
+            done = verbs.cluster(where, full=full, target_file_bytes=size)
+        else:
+            done = verbs.compact(where, target_file_bytes=size)
+    print_outcome(done, json)
+
+
+@maintenance.command()
+def vacuum(
+    table: Where,
+    retention_hours: Retention = None,
+    delete_files: Delete = False,
+    no_enforce: Annotated[
+        bool, typer.Option("--no-enforce", help="Allow a retention below the table's.")
+    ] = False,
+    lite: Annotated[
+        bool, typer.Option("--lite", help="Only files that the log says were removed.")
+    ] = False,
+    trash: Annotated[
+        bool, typer.Option("--trash", help="With --delete: move them to _txlog_trash.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List or delete files that no version within the retention needs."""
+    with working("Looking for files that are not needed"):
+        decided = Table(table).vacuum(
+            retention_hours, not delete_files, not no_enforce, lite=lite, trash=trash
+        )
+    _print_decided(decided, delete_files, json)
+
+
+@maintenance.command()
+def expire(
+    table: Where,
+    retention_hours: Retention = None,
+    delete_files: Delete = False,
+    json: Json = False,
+) -> None:
+    """List or delete files of the log that no version within the retention, and no pin, needs."""
+    with working("Looking for files of the log that are not needed"):
+        decided = Table(table).maintenance.expire(retention_hours, not delete_files)
+    _print_decided(decided, delete_files, json)
+
+
+def _print_decided(decided: pa.Table, deleted: bool, json: bool) -> None:
+    gone = [row for row in decided.to_pylist() if row["decision"] == "delete"]
+    if json:
+        print_json({"deleted": deleted, "files": [row["file"] for row in gone]})
+        return
+    for row in gone:
+        print_text(row["file"])
+    size = sum(row["bytes"] for row in gone)
+    done = "deleted" if deleted else "would delete (pass --delete)"
+    print_text(f"{done}: {len(gone)} files, {size} bytes; {decided.num_rows - len(gone)} are kept")
+
+
+@maintenance.command()
+def trash(
+    table: Where,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Delete the files for good instead.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Put back the files that a vacuum moved to the trash."""
+    found = Table(table).maintenance
+    if empty:
+        count, what = found.empty_trash(), "deleted for good"
+    else:
+        decided = found.put_back()
+        count, what = decided["decision"].to_pylist().count("restore"), "put back"
+    if json:
+        print_json({"files": count, "deleted": empty})
+    else:
+        print_text(f"{what}: {count} files")
+
+
+@maintenance.command()
+def pin(
+    table: Where,
+    name: Annotated[str | None, typer.Argument(help="Its name. Default: list all.")] = None,
+    version: Annotated[int | None, typer.Option(help="Default: the latest.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why the version is kept.")] = None,
+    move: Annotated[bool, typer.Option("--move", help="Move the pin, which is there.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Take the pin away.")] = False,
+    json: Json = False,
+) -> None:
+    """Name a version, so that vacuum and expire keep it; or list the names."""
+    pins = Table(table).pins
+    if name is None:
+        rows = [
+            {
+                "name": one.name,
+                "version": one.version,
+                "reason": one.reason,
+                "created": None if one.created_ms is None else _time(one.created_ms),
+            }
+            for one in pins.list().values()
+        ]
+        _print_rows(f"Pins of {table}", rows, json)
+    elif delete:
+        print_outcome(pins.delete(name), json)
+    else:
+        print_outcome((pins.update if move else pins.create)(name, version, reason), json)
+
+
+@maintenance.command()
+def versions(table: Where, json: Json = False) -> None:
+    """List the versions that can still be opened."""
+    rows = [
+        {
+            "version": entry["version"],
+            "time (UTC)": None if entry["timestamp"] is None else _time(entry["timestamp"]),
+            "pins": entry["pins"],
+        }
+        for entry in Table(table).versions()
+    ]
+    _print_rows(f"Versions of {table}", rows, json)
+
+
+@maintenance.command()
+def clone(
+    table: Where,
+    target: Annotated[str, typer.Argument(help="The folder of the clone, or its URI.")],
+    shallow: Annotated[
+        bool, typer.Option("--shallow", help="Copy no data, but refer to this table's files.")
+    ] = False,
+    version: Version = None,
+    timestamp: Annotated[str | None, typer.Option(help="The version at this time.")] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Make a new version of a table that is there.")
+    ] = False,
+    register: Annotated[
+        bool, typer.Option("--register", help="Have vacuums keep what a shallow clone needs.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make another table that is what a version of this one is."""
+    with working("Copying files"):
+        made = Table(table).clone(
+            target, shallow, version_of(version), timestamp, replace=replace, register=register
+        )
+    assert made.outcome is not None
+    print_outcome(made.outcome, json)
+
+
+@maintenance.command()
+def generate(table: Where, json: Json = False) -> None:
+    """Write lists of the files, one for each partition, for engines that read no log."""
+    count = Table(table).maintenance.generate()
+    if json:
+        print_json({"manifests": count})
+    else:
+        print_text(f"wrote {count} manifests to _symlink_format_manifest")
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _print_rows(title: str, rows: Iterable[dict[str, Any]], json: bool) -> None:
+    held = list(rows)
+    if json:
+        print_json(held)
+    else:
+        names = list(held[0]) if held else ["nothing"]
+        print_table(title, names, [list(row.values()) for row in held])

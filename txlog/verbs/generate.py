@@ -1,0 +1,84 @@
+"""Manifests: lists of a version's files, for engines that read such lists and no log.
+
+Source: Delta's documentation of `symlink_format_manifest`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from txlog.commit.context import Context
+from txlog.commit.operation import require_table_writable
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FIELDS_TAG
+from txlog.scan.files import uris_of
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.partition import partition_folder
+
+FOLDER = "_symlink_format_manifest"
+
+
+def generate(context: Context, snapshot: Snapshot, mode: str) -> int:
+    """Write the manifests of a version, one for each partition; return how many they are.
+
+    Those of partitions that are no more are deleted.
+
+    Raises
+    ------
+    InvalidInputError
+        The mode is unknown.
+    UnsupportedFeatureError
+        A list of files does not tell the rows: some are deleted by vectors, or columns have other
+        names in files, or are in files of their own. Or a partition has no folder.
+    """
+    if mode.lower() != "symlink_format_manifest":
+        raise InvalidInputError(
+            argument="mode",
+            reason=f"{mode!r} is unknown",
+            remedy="The one mode is symlink_format_manifest",
+        )
+    require_table_writable(snapshot, removes_rows=False)
+    context.store.require_writable()
+    live = load_files(context.store, snapshot).live
+    _require_plain(snapshot, live)
+    lists: dict[str, list[str]] = {} if snapshot.partition_columns else {"": []}
+    partitions = live["partition_values"].to_pylist(maps_as_pydicts="lossy")
+    for uri, values in zip(uris_of(context.store, live["path"]), partitions, strict=True):
+        of_columns = {name: (values or {}).get(name) for name in snapshot.partition_columns}
+        folder = partition_folder(of_columns)
+        if of_columns and not folder:
+            raise UnsupportedFeatureError(
+                path=snapshot.root,
+                features=("partition folders",),
+                reason=f"no folder can be named after the partition {of_columns}",
+                remedy="Readers of manifests cannot read this table",
+            )
+        lists.setdefault(folder, []).append(f"file://{uri}" if uri.startswith("/") else uri)
+    written = set()
+    for folder, uris in lists.items():
+        name = f"{folder}/manifest" if folder else "manifest"
+        text = "".join(f"{uri}\n" for uri in sorted(uris))
+        context.store.replace(f"{FOLDER}/{name}", text.encode())
+        written.add(name)
+    held = {info.name for info in context.store.list_tree(FOLDER)}
+    context.store.delete([f"{FOLDER}/{name}" for name in sorted(held - written)])
+    return len(written)
+
+
+def _require_plain(snapshot: Snapshot, live: pa.Table) -> None:
+    reason = ""
+    if live["dv_id"].null_count < len(live):
+        reason = "rows of its files are deleted by deletion vectors"
+    elif tag_texts(live, FIELDS_TAG).null_count < len(live):
+        reason = "columns are in files of their own"
+    elif snapshot.mapping_mode != "none":
+        reason = "columns have other names in its files"
+    if reason:
+        raise UnsupportedFeatureError(
+            path=snapshot.root,
+            features=("symlink_format_manifest",),
+            reason=f"a list of the table's files does not tell its rows: {reason}",
+            remedy="optimize.compact(max_deleted_fraction=0, max_column_files=0) writes files anew",
+        )
