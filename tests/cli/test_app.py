@@ -398,9 +398,9 @@ def test_pins_expire_and_clones(path: str, capsys: pytest.CaptureFixture[str]) -
     assert run(["clone", path, other, "--shallow"]) == 1
     capsys.readouterr()
     assert as_json(capsys, "clone", path, other, "--shallow", "--replace")["version"] == 1
-    assert as_json(capsys, "restore", path, "--version", "best")["version"] == 5
-    assert as_json(capsys, "pin", path, "best", "--move", "--version", "5")["version"] == 6
-    assert as_json(capsys, "pin", path, "best", "--delete")["version"] == 7
+    assert as_json(capsys, "restore", path, "--version", "best")["version"] == 4
+    assert as_json(capsys, "pin", path, "best", "--move", "--version", "4")["version"] == 5
+    assert as_json(capsys, "pin", path, "best", "--delete")["version"] == 6
 
 
 def test_optimize_trash_and_generate(path: str, capsys: pytest.CaptureFixture[str]) -> None:
