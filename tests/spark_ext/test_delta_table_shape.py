@@ -118,11 +118,6 @@ def table(tmp_path: Path) -> DeltaTable:
     ("method", "arguments"),
     [
         ("generate", ("symlink_format_manifest",)),
-        ("upgradeTableProtocol", (4, 8)),
-        ("dropFeatureSupport", ("deletionVectors", True)),
-        ("clone", ("/p",)),
-        ("cloneAtVersion", (0, "/p")),
-        ("cloneAtTimestamp", ("2020-01-01", "/p")),
     ],
 )
 def test_what_is_missing_is_named(table: DeltaTable, method: str, arguments: Any) -> None:
@@ -148,7 +143,8 @@ def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
     ("method", "arguments", "named"),
     [
         ("delete", (5,), "condition"),
-        ("update", ("a = 1", {"a": 2}), "set['a']"),
+        ("update", ("a = 1", {"a": 2}), "set"),
+        ("update", ("a = 1", {1: "a"}), "set"),
         ("update", ("a = 1", None), "set"),
         ("update", (7, {"a": "2"}), "condition"),
         ("merge", (None, "a = b"), "df"),
@@ -163,16 +159,32 @@ def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
 def test_wrong_arguments_are_named(
     table: DeltaTable, method: str, arguments: Any, named: str
 ) -> None:
-    with pytest.raises(InvalidInputError) as caught:
+    with pytest.raises(TypeError) as caught:
         getattr(table, method)(*arguments)
+    assert isinstance(caught.value, InvalidInputError)  # Which is a ValueError.
     assert caught.value.argument == named
 
 
-def test_protocols_that_are_high_enough_stay(table: DeltaTable) -> None:
-    table.upgradeTableProtocol(1, 2)
-    assert table.table.refresh().version == 0
-    table.addFeatureSupport("txlog.fragments")
-    assert "txlog.fragments" in (table.table.protocol.writer_features or ())
+def test_features_and_versions_of_the_protocol(table: DeltaTable) -> None:
+    table.addFeatureSupport("v2Checkpoint")
+    assert "v2Checkpoint" in (table.table.protocol.writer_features or ())
+    table.dropFeatureSupport("v2Checkpoint", True)
+    assert "v2Checkpoint" not in (table.table.protocol.writer_features or ())
+    before = table.table.protocol
+    table.upgradeTableProtocol(before.min_reader_version, before.min_writer_version)
+    with pytest.raises(InvalidInputError):
+        table.upgradeTableProtocol(1, 1)
+
+
+def test_clones(table: DeltaTable, tmp_path: Path) -> None:
+    table.table.append(pa.table({"a": [2]}))
+    deep = table.clone(str(tmp_path / "deep"), properties={"owner": "me"})
+    old = table.cloneAtVersion(0, f"delta.`{tmp_path / 'old'}`", isShallow=True)
+    assert (deep.table.count(), old.table.count()) == (2, 1)
+    assert deep.table.properties["owner"] == "me"
+    with pytest.raises(txlog.AlreadyExistsError):
+        table.clone(str(tmp_path / "deep"))
+    assert table.clone(str(tmp_path / "deep"), replace=True).table.version == 1
 
 
 def test_options_of_hadoop_are_refused_and_not_shown(table: DeltaTable) -> None:

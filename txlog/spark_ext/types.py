@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, InvalidTypeError, LogCorruptError, UnsupportedFeatureError
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
@@ -142,7 +142,7 @@ def moment_text(spark: SparkSession, moment: str) -> str:
         Spark makes no timestamp of it.
     """
     if not isinstance(moment, str):
-        raise InvalidInputError(
+        raise InvalidTypeError(
             argument="timestamp", reason=f"text was expected, not {type(moment).__name__}"
         )
     query = "SELECT unix_millis(try_cast(:moment AS TIMESTAMP)) AS ms"

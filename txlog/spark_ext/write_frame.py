@@ -32,7 +32,7 @@ from txlog.commit.app_versions import AnyAppVersion, AppVersion, require_app_ver
 from txlog.commit.operation import Outcome, skip_recorded
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import as_names, write_options
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import Expression
 from txlog.spark_ext.engine import before_commit
@@ -148,9 +148,9 @@ def write(
 def require_batch(df: DataFrame) -> None:
     """Raise unless something is a frame of Spark, and no stream."""
     if getattr(df, "isStreaming", None) is None or not hasattr(df, "mapInArrow"):
-        raise InvalidInputError(
+        raise InvalidTypeError(
             argument="df",
-            reason=f"a DataFrame of Spark was expected, not {type(df).__name__}",
+            reason=f"it must be DataFrame of Spark, not {type(df).__name__}",
             remedy="Other data goes to txlog.write",
         )
     if df.isStreaming:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,13 +22,14 @@ def of_type(kind: type[Value], value: Any, argument: str) -> Value:
 
     Raises
     ------
-    InvalidInputError
-        Names the argument.
+    InvalidTypeError
+        Names the argument. As with delta-spark, it is a `TypeError` and a `ValueError`.
     """
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise InvalidInputError(
-            argument=argument, reason=f"{kind.__name__} was expected, not {type(value).__name__}"
-        )
+        reason = f"{argument} must be a {kind.__name__}, not {type(value).__name__}"
+        if value is None:
+            reason = f"{argument} cannot be None"
+        raise InvalidTypeError(argument=argument, reason=reason)
     return value
 
 
@@ -89,29 +90,32 @@ def expression_in(value: Any, argument: str) -> Any:
 
     Raises
     ------
-    InvalidInputError
+    InvalidTypeError
         It is something else.
     """
     from pyspark.sql import Column
 
     if value is not None and not isinstance(value, str | Column):
-        raise InvalidInputError(
+        raise InvalidTypeError(
             argument=argument,
-            reason=f"text or a Column was expected, not {type(value).__name__}",
+            reason=f"{argument} must be a Spark SQL Column or a string, not {type(value).__name__}",
         )
     return value
 
 
 def updates_in(updates: Any, argument: str) -> Mapping[str, Any]:
-    """Return the columns that get values, checked."""
+    """Return the columns that get values, checked; errors as for `of_type`."""
+    from pyspark.sql import Column
+
     given = of_type(dict, updates, argument)
-    if not given:
-        raise InvalidInputError(argument=argument, reason="no column is given a value")
-    for name, value in given.items():
-        of_type(str, name, argument)
-        if expression_in(value, f"{argument}[{name!r}]") is None:
-            raise InvalidInputError(
-                argument=f"{argument}[{name!r}]", reason="text or a Column was expected, not None"
+    for what, parts, kinds in (("Keys", given, str), ("Values", given.values(), str | Column)):
+        odd = [part for part in parts if not isinstance(part, kinds)]
+        if odd:
+            raise InvalidTypeError(
+                argument=argument,
+                reason=f"{what} of dict in {argument} must contain only "
+                f"{'names of columns' if what == 'Keys' else 'Columns or SQL text'}, not "
+                f"{type(odd[0]).__name__}",
             )
     return given
 

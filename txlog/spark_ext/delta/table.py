@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 _PARQUET = re.compile(r"parquet\.`([^`]+)`", re.IGNORECASE)
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _NOTHING = pa.schema([("path", pa.string())])
-_COPY = "copy the rows: spark.read.format('txlog').load(path), written to the other path"
 
 
 class DeltaTable:
@@ -251,7 +250,8 @@ class DeltaTable:
         EngineError
             Spark cannot compute a value, or one does not fit its column. Nothing was committed.
         """
-        self._update(expression_in(condition, "condition"), updates_in(set, "set"))
+        updates = updates_in(set, "set")
+        self._update(expression_in(condition, "condition"), updates)
 
     def _update(self, condition: str | Column | None, updates: Mapping[str, Any]) -> Outcome:
         operation = SparkUpdate(
@@ -332,22 +332,10 @@ class DeltaTable:
         return as_frame(self._spark, [restore_row(self._table, outcome)], RESTORE)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
-        """Do nothing if the protocol is at least that; else raise.
-
-        Raises
-        ------
-        UnsupportedFeatureError
-            The protocol is lower: features are added by name.
-        """
+        """Raise the versions of the protocol; errors as for `Table.alter.upgrade_protocol`."""
         of_type(int, readerVersion, "readerVersion")
         of_type(int, writerVersion, "writerVersion")
-        held = self._table.refresh().protocol
-        if held.min_reader_version < readerVersion or held.min_writer_version < writerVersion:
-            raise missing(
-                f"upgradeTableProtocol from ({held.min_reader_version}, "
-                f"{held.min_writer_version}) to ({readerVersion}, {writerVersion})",
-                "addFeatureSupport with the name of what the table needs",
-            )
+        self._table.alter.upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
         """List a table feature in the protocol; errors as for `Table.alter.add_features`."""
@@ -357,9 +345,13 @@ class DeltaTable:
         self,
         featureName: str,
         truncateHistory: bool | None = None,
-    ) -> NoReturn:
-        """Raise: txlog takes no feature out of a protocol."""
-        raise missing("dropFeatureSupport", f"a table without the feature; {_COPY}")
+    ) -> None:
+        """Drop a table feature; errors as for `Table.alter.drop_feature`."""
+        name = of_type(str, featureName, "featureName")
+        truncates = truncateHistory is not None and of_type(
+            bool, truncateHistory, "truncateHistory"
+        )
+        self._table.alter.drop_feature(name, truncates)
 
     def clone(
         self,
@@ -367,9 +359,9 @@ class DeltaTable:
         isShallow: bool = False,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
-    ) -> NoReturn:
-        """Raise: txlog does not clone tables."""
-        raise missing("clone", _COPY)
+    ) -> DeltaTable:
+        """Make another table at a path that is what this one is; as `Table.clone`."""
+        return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
         self,
@@ -378,9 +370,10 @@ class DeltaTable:
         isShallow: bool = False,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
-    ) -> NoReturn:
-        """Raise: txlog does not clone tables."""
-        raise missing("cloneAtVersion", f"{_COPY}, with the option versionAsOf")
+    ) -> DeltaTable:
+        """Make another table at a path that is what a version of this one was."""
+        held = of_type(int, version, "version")
+        return self._cloned(target, isShallow, replace, properties, version=held)
 
     def cloneAtTimestamp(
         self,
@@ -389,9 +382,32 @@ class DeltaTable:
         isShallow: bool = False,
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
-    ) -> NoReturn:
-        """Raise: txlog does not clone tables."""
-        raise missing("cloneAtTimestamp", f"{_COPY}, with the option timestampAsOf")
+    ) -> DeltaTable:
+        """Make another table at a path that is what this one was at a moment.
+
+        Text without a zone is in the session's time zone.
+        """
+        moment = moment_text(self._spark, timestamp)
+        return self._cloned(target, isShallow, replace, properties, timestamp=moment)
+
+    def _cloned(
+        self,
+        target: str,
+        isShallow: bool,
+        replace: bool,
+        properties: Mapping[str, str] | None,
+        **moment: Any,
+    ) -> DeltaTable:
+        place = of_type(str, target, "target")
+        made = self._table.refresh().clone(
+            path_in(place) or place,
+            of_type(bool, isShallow, "isShallow"),
+            replace=of_type(bool, replace, "replace"),
+            properties=None if properties is None else of_type(dict, properties, "properties"),
+            **moment,
+        )
+        opened = table(self._spark, made.uri, storage_options=self._storage_options)
+        return DeltaTable(self._spark, opened)
 
     @property
     def _storage_options(self) -> dict[str, Any]:
