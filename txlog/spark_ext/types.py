@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType as SparkStruct
 
-from txlog.errors import InvalidInputError, InvalidTypeError, LogCorruptError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    UnsupportedFeatureError,
+)
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
