@@ -1,7 +1,8 @@
 """Merges and updates on Spark, held to the core's answers and to plain Python."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.examples import examples
 from txlog import spark_ext
 from txlog.errors import EngineError, InvalidInputError, SchemaMismatchError
 from txlog.spark_ext import DeltaTable
+from txlog.spark_ext.small_sources import LOCAL_ROWS
 from txlog.table.merge import TableMerger
 
 if TYPE_CHECKING:
@@ -62,6 +64,14 @@ def clauses(draw: st.DrawFn) -> list[tuple[str, tuple[Any, ...]]]:
             if predicate is None:
                 break
     return found or [("when_not_matched_insert_all", (None,))]
+
+
+@contextmanager
+def few_rows(spark: "SparkSession", most: int) -> Iterator[None]:
+    """Leave merges of more rows to Spark's join."""
+    spark.conf.set(LOCAL_ROWS, str(most))
+    yield
+    spark.conf.unset(LOCAL_ROWS)
 
 
 def rows_of(rows: list[tuple[Any, ...]]) -> pa.Table:
@@ -118,7 +128,9 @@ def test_random_merges_do_what_the_core_does(
         )  # fmt: skip
     expected = outcome_of(txlog.Table(home / "core").merge(source, condition), calls)
     table = spark_ext.table(spark, home / "spark")
-    found = outcome_of(table.merge(spark.createDataFrame(source), condition), calls)
+    merger = table.merge(spark.createDataFrame(source), condition)
+    with few_rows(spark, data.draw(st.sampled_from([0, 0, 10_000]), label="few rows")):
+        found = outcome_of(merger, calls)
     assert found == expected
     core = txlog.Table(home / "core")
     assert (table.version, contents(table)) == (core.version, contents(core))
@@ -275,10 +287,41 @@ def test_files_are_ruled_out_and_other_writers_pass(
     monkeypatch.setattr(row_changes, "_computed", meanwhile)
     source = spark.range(5, 15)
     merge = table.alias("t").merge(source.alias("s"), "t.id = s.id AND t.id < 20")
-    merge.whenMatchedDelete().execute()
+    with few_rows(spark, 0):
+        merge.whenMatchedDelete().execute()
     assert len(asked) == 1  # It was not computed again.
     assert asked[0] <= 2
     assert sorted(by_id(table)) == [*range(5), *range(15, 100), 500]
+
+
+@pytest.mark.spec("SPK-25")
+def test_few_plain_rows_are_merged_by_the_core(
+    spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from txlog.spark_ext import row_changes
+
+    joined: list[bool] = []
+    whole = row_changes._computed
+    monkeypatch.setattr(row_changes, "_computed", lambda *got: joined.append(True) or whole(*got))
+    source = spark.range(98, 104).selectExpr("id", "0.25D AS x").alias("s")
+    merge = table.alias("t").merge(source, "t.id = s.id AND s.id > 98")
+    plain = merge.whenMatchedUpdate("s.id > 98", {"t.x": "s.x"}).whenNotMatchedInsert(
+        values={"id": "s.id", "x": "s.x"}
+    )
+    assert plain.execute().collect()[0].num_affected_rows == 6
+    assert joined == []
+    assert [by_id(table)[n]["x"] for n in (98, 99, 103)] == [None, 0.25, 0.25]
+    for other in (
+        merge.whenMatchedUpdate(set={"x": "s.x + 1"}),  # Spark adds otherwise.
+        merge.whenMatchedUpdate(set={"x": "s.id"}),  # Of another type.
+        merge.whenMatchedUpdate("abs(s.id) > 0", {"x": "s.x"}),
+        table.alias("t").merge(source, "t.id < s.id - 1000").whenMatchedDelete(),
+    ):
+        other.execute()
+        assert joined.pop()
+    with few_rows(spark, 5):
+        plain.execute()
+    assert joined == [True]
 
 
 def test_in_foreach_batch_exactly_once(spark: "SparkSession", tmp_path: Path) -> None:

@@ -179,6 +179,26 @@ def test_other_columns_and_properties(ours: Ours) -> None:
 
 
 @pytest.mark.spark
+def test_tables_are_made(ours: Ours, tmp_path: Path) -> None:
+    columns = (
+        "id INT NOT NULL COMMENT 'the id', st STRUCT<a: INT, b: STRING>, "
+        "twice INT GENERATED ALWAYS AS (id * 2) COMMENT 'computed'"
+    )
+    more = f"LOCATION '{tmp_path / 'v'}' COMMENT 'made' TBLPROPERTIES ('owner' = 'me')"
+    made_by = f"({columns}) USING delta PARTITIONED BY (id) {more}"
+    ours(f"CREATE TABLE IF NOT EXISTS statements_v {made_by}")
+    ours("INSERT INTO statements_v (id) VALUES (4)")
+    made = txlog.Table(tmp_path / "v")
+    assert made.to_arrow().to_pylist() == [{"id": 4, "st": None, "twice": 8}]
+    assert (made.partition_columns, made.metadata.description) == (["id"], "made")
+    assert made.schema.field("id").metadata[b"comment"] == b"the id"
+    assert ours("SHOW TBLPROPERTIES statements_v ('owner')") == [("owner", "me")]
+    ours("CREATE OR REPLACE TABLE statements_v (x BIGINT) USING txlog")
+    assert made.refresh().schema.names == ["x"]
+    ours("DROP TABLE statements_v")
+
+
+@pytest.mark.spark
 def test_what_is_spark_s_own_stays_so(ours: Ours) -> None:
     from pyspark.errors import AnalysisException
 

@@ -272,8 +272,16 @@ def delete_positions(
     plan = plan_scan(snapshot, files, columns=[])
     fragments = {fragment.id: fragment for fragment in plan.fragments}
     parts = [(fragments.get(number), wanted) for number, wanted in rows.items() if wanted]
-    deletes = list(context.engine.map(partial(_deletes_at, context.store, plan.reading), parts))
+    find = partial(_deletes_at, context.store, plan.reading)
+    known = [part for part in parts if _is_known(part[0])]  # No file is read for these.
+    unknown = [part for part in parts if not _is_known(part[0])]
+    deletes = [*map(find, known), *context.engine.map(find, unknown)]
     return apply_deletes(context, snapshot, plan, files, [], deletes, options, records=records)
+
+
+def _is_known(fragment: Fragment | None) -> bool:
+    """Return whether the log says all that is asked of a fragment's rows."""
+    return fragment is None or (fragment.deletion is None and fragment.physical_rows is not None)
 
 
 def _deletes_at(

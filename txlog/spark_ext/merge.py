@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users name it
 
 from txlog.commit.context import Context
+from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
@@ -30,8 +31,10 @@ from txlog.spark_ext.row_changes import (
     SparkChange,
     target_frame,
 )
+from txlog.spark_ext.small_sources import small_merge
 from txlog.spark_ext.types import frame_schema
 from txlog.spark_ext.write_frame import require_batch, transaction_of
+from txlog.table.handle import Handle
 from txlog.table.merge import TableMerger
 from txlog.table.table import Table
 from txlog.verbs.merge.clauses import (
@@ -312,6 +315,36 @@ def _own(
     return path if alone else None
 
 
+def merge_of(
+    table: Handle,
+    source: DataFrame,
+    predicate: Any,
+    clauses: Sequence[Clause],
+    *,
+    alias: str | None,
+    merges_schema: bool,
+    options: WriteOptions | None = None,
+) -> Operation:
+    """Return the merge of a frame: by Spark's join, or by the core if it has few rows."""
+    context = table._context
+    operation = SparkMerge(
+        context,
+        source,
+        predicate,
+        clauses,
+        alias=alias,
+        merges_schema=merges_schema,
+        options=options,
+    )
+    if merges_schema:
+        return operation
+    schema = table._latest().schema
+    small = small_merge(
+        context, source, predicate, clauses, alias=alias, schema=schema, options=options
+    )
+    return small or operation
+
+
 class SparkMerger(TableMerger):
     """A merge of a frame of Spark into a table, clause by clause; executors do all of it."""
 
@@ -319,8 +352,8 @@ class SparkMerger(TableMerger):
         """Commit the merge as one version; errors as for `TableMerger.execute`."""
         merge = self._merge
         source = merge["data"]
-        operation = SparkMerge(
-            self._table._context,
+        operation = merge_of(
+            self._table,
             source.alias(merge["source_alias"]),
             merge["predicate"],
             self._clauses,

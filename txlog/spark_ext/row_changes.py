@@ -294,9 +294,12 @@ def _computed(task: ChangeTask, frame: DataFrame) -> Written:
     for one in answers:
         if one.error is None:
             together.unite(one.result)
-    with discarding(partial(together.discard, task.store)):
+    try:
         for one in answers:
             one.value()
+    except BaseException:
+        together.discard(task.store)
+        raise
     return together
 
 

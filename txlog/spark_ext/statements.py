@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txlog.commit.operation import Outcome
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError
 from txlog.expressions.sql import quote_name
-from txlog.schema.json import parse_schema
-from txlog.schema.types import StructField, StructType
-from txlog.spark_ext.catalog import split_name, table_location
+from txlog.schema.types import StructType
+from txlog.spark_ext.catalog import split_name
+from txlog.spark_ext.definitions import NOTHING, Definitions, NotOursError
 from txlog.spark_ext.delta.frames import as_frame
 from txlog.spark_ext.delta.merge import DeltaMergeBuilder
 from txlog.spark_ext.delta.table import DeltaTable
-from txlog.spark_ext.merge import SparkTable, table
 from txlog.spark_ext.native import read
 from txlog.spark_ext.row_changes import stored
 from txlog.spark_ext.statement_text import (
@@ -41,12 +40,7 @@ if TYPE_CHECKING:
 _QUERIES = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _AFFECTED = pa.schema([("num_affected_rows", pa.int64())])
 _FILES = pa.schema([("path", pa.string())])
-_NOTHING = pa.schema([("path", pa.string())])
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
-
-
-class _NotOursError(Exception):
-    """The statement is about a table of Spark's own."""
 
 
 def sql(
@@ -56,9 +50,10 @@ def sql(
 
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. Run here are
     `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
-    `RESTORE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, and queries of such tables, with
-    `VERSION AS OF` and `TIMESTAMP AS OF` too. Expressions go to Spark as they are written. Every
-    other statement, and one about a table of another format, goes to `spark.sql` unchanged.
+    `RESTORE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`, `CREATE TABLE`
+    with columns, and queries of such tables, with `VERSION AS OF` and `TIMESTAMP AS OF` too.
+    Expressions go to Spark as they are written. Every other statement, and one about a table of
+    another format, goes to `spark.sql` unchanged.
 
     Parameters
     ----------
@@ -86,21 +81,18 @@ def sql(
         tokens = tokens_of(text)
     except SqlglotError:
         return spark.sql(text)
-    run = _Statement(spark, text, Reader(text, tokens), dict(storage_options or {}))
+    run = _Statement(spark, Reader(text, tokens), dict(storage_options or {}), text)
     try:
         return run.result()
-    except _NotOursError:
+    except NotOursError:
         return spark.sql(text)
 
 
 @dataclass
-class _Statement:
+class _Statement(Definitions):
     """One statement: each method runs one kind of them, after its first words."""
 
-    spark: SparkSession
     text: str
-    reader: Reader
-    storage_options: dict[str, Any]
 
     def result(self) -> DataFrame:
         reader = self.reader
@@ -119,26 +111,15 @@ class _Statement:
             (("DESCRIBE", "DETAIL"), self._detail),
             (("DESC", "DETAIL"), self._detail),
             (("ALTER", "TABLE"), self._alter),
+            (("CREATE",), self._create),
+            (("SHOW", "TBLPROPERTIES"), self._properties),
         ]
         for words, run in kinds:
             if reader.accepts(*words):
                 return run()
-        raise _NotOursError
+        raise NotOursError
 
     # Tables.
-
-    def _place(self, name: str) -> str | None:
-        """Return where a table is, or None if it is none of this format."""
-        try:
-            return table_location(self.spark, name)
-        except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
-            return None
-
-    def _opened(self, name: str) -> SparkTable:
-        place = self._place(name)
-        if place is None:
-            raise _NotOursError
-        return table(self.spark, place, storage_options=self.storage_options)
 
     def _target(self, *followers: str) -> DeltaTable:
         """Return the table that is next, under its alias or the last part of its name."""
@@ -263,7 +244,7 @@ class _Statement:
         rows = _as_stored(rows, opened.snapshot.schema)
         mode: Any = "overwrite" if overwrites else "append"
         write(rows, opened.uri, mode=mode, where=where, storage_options=self.storage_options)
-        return as_frame(self.spark, [], _NOTHING)
+        return as_frame(self.spark, [], NOTHING)
 
     # Upkeep.
 
@@ -321,76 +302,6 @@ class _Statement:
         target = self._table()
         self.reader.end()
         return target.detail()
-
-    # Other columns and properties.
-
-    def _alter(self) -> DataFrame:
-        reader = self.reader
-        alter = self._opened(reader.name()).refresh().alter
-        if reader.accepts("SET", "TBLPROPERTIES"):
-            alter.set_properties(reader.properties(valued=True))
-        elif reader.accepts("UNSET", "TBLPROPERTIES"):
-            exists = reader.accepts("IF", "EXISTS")
-            alter.unset_properties(list(reader.properties(valued=False)), if_exists=exists)
-        elif reader.accepts("ADD", "CONSTRAINT"):
-            name = reader.taken("a name").value
-            reader.expect("CHECK")
-            alter.add_constraint({name: ", ".join(reader.items())})
-        elif reader.accepts("DROP", "CONSTRAINT"):
-            exists = reader.accepts("IF", "EXISTS")
-            alter.drop_constraint(reader.taken("a name").value, raise_if_not_exists=not exists)
-        elif reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
-            items = reader.items(types=True) if reader.sees("(") else [reader.until()]
-            alter.add_columns([self._field(item) for item in items])
-        elif reader.accepts("DROP", "COLUMNS"):
-            alter.drop_columns(reader.items())
-        elif reader.accepts("DROP", "COLUMN"):
-            alter.drop_columns([reader.name()])
-        elif reader.accepts("RENAME", "COLUMN"):
-            old = reader.name()
-            reader.expect("TO")
-            alter.rename_column(old, reader.taken("a name").value)
-        elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
-            self._alter_column(alter)
-        else:
-            raise self._unknown_change()
-        reader.end()
-        return as_frame(self.spark, [], _NOTHING)
-
-    def _alter_column(self, alter: Any) -> None:
-        reader = self.reader
-        name = reader.name()
-        if reader.accepts("SET", "NOT", "NULL"):
-            alter.set_nullable(name, False)
-        elif reader.accepts("DROP", "NOT", "NULL"):
-            alter.set_nullable(name, True)
-        elif reader.accepts("COMMENT"):
-            alter.set_column_metadata(name, {"comment": reader.taken("text").value})
-        elif reader.accepts("TYPE"):
-            alter.widen_type(name, self._field(f"x {reader.until()}").type)
-        elif reader.accepts("FIRST"):
-            alter.move_column(name, first=True)
-        elif reader.accepts("AFTER"):
-            alter.move_column(name, after=reader.taken("a name").value)
-        else:
-            raise self._unknown_change()
-
-    def _unknown_change(self) -> InvalidInputError:
-        error = self.reader.unexpected("a change that txlog makes")
-        error.remedy = (
-            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, ADD, DROP, RENAME or ALTER "
-            "COLUMN; or use Table.alter"
-        )
-        return error
-
-    def _field(self, text: str) -> StructField:
-        """Return a column as SQL describes it: `st.b INT COMMENT '…'`."""
-        reader = Reader(text, tokens_of(text))
-        name = reader.name()
-        kind = text[reader.passed :]
-        schema = self.spark.createDataFrame([], f"x {kind}").schema
-        field = parse_schema(schema.json()).fields[0]
-        return StructField(name, field.type, field.nullable, field.metadata)
 
 
 def _with_clauses(

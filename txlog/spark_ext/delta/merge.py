@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog.spark_ext.delta.arguments import expression_in, transaction_in_session, updates_in
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.merge import SparkMerge
+from txlog.spark_ext.merge import merge_of
 from txlog.spark_ext.write_frame import transaction_of
 from txlog.verbs.merge.clauses import Action, Clause, Kind
 
@@ -135,8 +135,8 @@ class DeltaMergeBuilder:
         AnalysisException
             Spark cannot resolve an expression.
         """
-        operation = SparkMerge(
-            self._table._context,
+        operation = merge_of(
+            self._table,
             self._source,
             self._condition,
             self._clauses,

@@ -1,0 +1,179 @@
+"""Statements of SQL that define tables, or change their columns and properties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.schema.json import parse_schema
+from txlog.schema.types import StructField
+from txlog.spark_ext.catalog import split_name, table_location
+from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.frames import as_frame
+from txlog.spark_ext.delta.table import DeltaTable
+from txlog.spark_ext.merge import SparkTable, table
+from txlog.spark_ext.statement_text import Reader, tokens_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+NOTHING = pa.schema([("path", pa.string())])
+_PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
+
+
+class NotOursError(Exception):
+    """The statement is about a table of Spark's own, or Spark runs it as well."""
+
+
+@dataclass
+class Definitions:
+    """The statements by which tables are defined: each method runs one kind of them."""
+
+    spark: SparkSession
+    reader: Reader
+    storage_options: dict[str, Any]
+
+    def _place(self, name: str) -> str | None:
+        """Return where a table is, or None if it is none of this format."""
+        try:
+            return table_location(self.spark, name)
+        except (InvalidInputError, NotFoundError, UnsupportedFeatureError):
+            return None
+
+    def _opened(self, name: str) -> SparkTable:
+        place = self._place(name)
+        if place is None:
+            raise NotOursError
+        return table(self.spark, place, storage_options=self.storage_options)
+
+    def _create(self) -> DataFrame:
+        """Make a table whose format is `delta` or `txlog`, if its columns or a query are given."""
+        reader = self.reader
+        replaces = reader.accepts("OR", "REPLACE")
+        if not reader.accepts("TABLE"):
+            raise NotOursError
+        keeps = reader.accepts("IF", "NOT", "EXISTS")
+        name = reader.name()
+        columns = reader.items(types=True) if reader.sees("(") else []
+        if not reader.accepts("USING") or reader.name().lower() not in ("delta", "txlog"):
+            raise NotOursError
+        begin = DeltaTable.create
+        if replaces or keeps:
+            begin = DeltaTable.createOrReplace if replaces else DeltaTable.createIfNotExists
+        builder = begin(self.spark).tableName(name)
+        for column in columns:
+            builder = _with_column(builder, column)
+        while reader.token is not None:
+            if reader.accepts("PARTITIONED", "BY"):
+                builder = builder.partitionedBy([split_name(one)[0] for one in reader.items()])
+            elif reader.accepts("LOCATION"):
+                builder = builder.location(reader.taken("a path").value)
+            elif reader.accepts("COMMENT"):
+                builder = builder.comment(reader.taken("a text").value)
+            elif reader.accepts("TBLPROPERTIES"):
+                for key, value in reader.properties(valued=True).items():
+                    builder = builder.property(key, value)
+            else:
+                break
+        if not columns:  # A table that is there already, or a query: Spark's own ways.
+            raise NotOursError
+        reader.end()
+        builder.execute()
+        return as_frame(self.spark, [], NOTHING)
+
+    def _properties(self) -> DataFrame:
+        opened = self._opened(self.reader.name()).refresh()
+        key = None
+        if self.reader.accepts("("):
+            key = self.reader.taken("a property").value
+            self.reader.expect(")")
+        self.reader.end()
+        rows = [{"key": k, "value": v} for k, v in sorted(opened.properties.items())]
+        chosen = [row for row in rows if key in (None, row["key"])]
+        return as_frame(self.spark, chosen, _PROPERTIES)
+
+    def _alter(self) -> DataFrame:
+        reader = self.reader
+        alter = self._opened(reader.name()).refresh().alter
+        if reader.accepts("SET", "TBLPROPERTIES"):
+            alter.set_properties(reader.properties(valued=True))
+        elif reader.accepts("UNSET", "TBLPROPERTIES"):
+            exists = reader.accepts("IF", "EXISTS")
+            alter.unset_properties(list(reader.properties(valued=False)), if_exists=exists)
+        elif reader.accepts("ADD", "CONSTRAINT"):
+            name = reader.taken("a name").value
+            reader.expect("CHECK")
+            alter.add_constraint({name: ", ".join(reader.items())})
+        elif reader.accepts("DROP", "CONSTRAINT"):
+            exists = reader.accepts("IF", "EXISTS")
+            alter.drop_constraint(reader.taken("a name").value, raise_if_not_exists=not exists)
+        elif reader.accepts("ADD", "COLUMNS") or reader.accepts("ADD", "COLUMN"):
+            items = reader.items(types=True) if reader.sees("(") else [reader.until()]
+            alter.add_columns([self._field(item) for item in items])
+        elif reader.accepts("DROP", "COLUMNS"):
+            alter.drop_columns(reader.items())
+        elif reader.accepts("DROP", "COLUMN"):
+            alter.drop_columns([reader.name()])
+        elif reader.accepts("RENAME", "COLUMN"):
+            old = reader.name()
+            reader.expect("TO")
+            alter.rename_column(old, reader.taken("a name").value)
+        elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
+            self._alter_column(alter)
+        else:
+            raise self._unknown_change()
+        reader.end()
+        return as_frame(self.spark, [], NOTHING)
+
+    def _alter_column(self, alter: Any) -> None:
+        reader = self.reader
+        name = reader.name()
+        if reader.accepts("SET", "NOT", "NULL"):
+            alter.set_nullable(name, False)
+        elif reader.accepts("DROP", "NOT", "NULL"):
+            alter.set_nullable(name, True)
+        elif reader.accepts("COMMENT"):
+            alter.set_column_metadata(name, {"comment": reader.taken("text").value})
+        elif reader.accepts("TYPE"):
+            alter.widen_type(name, self._field(f"x {reader.until()}").type)
+        elif reader.accepts("FIRST"):
+            alter.move_column(name, first=True)
+        elif reader.accepts("AFTER"):
+            alter.move_column(name, after=reader.taken("a name").value)
+        else:
+            raise self._unknown_change()
+
+    def _unknown_change(self) -> InvalidInputError:
+        error = self.reader.unexpected("a change that txlog makes")
+        error.remedy = (
+            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, ADD, DROP, RENAME or ALTER "
+            "COLUMN; or use Table.alter"
+        )
+        return error
+
+    def _field(self, text: str) -> StructField:
+        """Return a column as SQL describes it: `st.b INT COMMENT '…'`."""
+        reader = Reader(text, tokens_of(text))
+        name = reader.name()
+        kind = text[reader.passed :]
+        schema = self.spark.createDataFrame([], f"x {kind}").schema
+        field = parse_schema(schema.json()).fields[0]
+        return StructField(name, field.type, field.nullable, field.metadata)
+
+
+def _with_column(
+    builder: DeltaTableBuilder[DeltaTable], text: str
+) -> DeltaTableBuilder[DeltaTable]:
+    """Add a column as SQL describes it: a name, a type, and what else is said of it."""
+    reader = Reader(text, tokens_of(text))
+    name = split_name(reader.name())[0]
+    kind = reader.until(("GENERATED",), types=True)
+    generated = None
+    if reader.accepts("GENERATED", "ALWAYS", "AS"):
+        generated = ", ".join(reader.items())
+        kind += "" if reader.token is None else " " + reader.until()
+    reader.end()
+    return builder.addColumn(name, kind, generatedAlwaysAs=generated)

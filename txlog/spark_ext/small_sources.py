@@ -1,0 +1,186 @@
+"""Merges of few rows: the core does them, as it rules out files by the keys of the source.
+
+A job of Spark that joins reads the keys of all files. The rows of a small source are collected
+instead, and its keys go to the executors with their work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from txlog.commit.context import Context
+from txlog.data_files.constraints import is_generated
+from txlog.data_files.options import WriteOptions
+from txlog.errors import InvalidInputError
+from txlog.expressions.bind import columns_of
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Column, Expression, Literal
+from txlog.schema.types import DecimalType, PrimitiveType, StructType
+from txlog.spark_ext.conditions import is_alike
+from txlog.spark_ext.types import frame_schema
+from txlog.verbs.merge.clauses import Clause, columns_of_same_name, own_path
+from txlog.verbs.merge.condition import Sides, conjuncts, merge_condition
+from txlog.verbs.merge.merge import Merge
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+LOCAL_ROWS = "spark.txlog.merge.localRows"
+DEFAULT_LOCAL_ROWS = 10_000
+
+_UNKNOWN = "_txlog_no_alias"
+
+
+def small_merge(
+    context: Context,
+    source: DataFrame,
+    predicate: Any,
+    clauses: Sequence[Clause],
+    *,
+    alias: str | None,
+    schema: StructType,
+    options: WriteOptions | None = None,
+) -> Merge | None:
+    """Return the merge for the core to do, or None if Spark is to do it.
+
+    It is the core's if the source has few rows of plain columns, and every expression is text that
+    means the same to both: columns, and constants of the same kind, without functions.
+
+    Parameters
+    ----------
+    schema
+        The table's.
+    """
+    most = int(source.sparkSession.conf.get(LOCAL_ROWS, str(DEFAULT_LOCAL_ROWS)) or 0)
+    if most <= 0 or not clauses:
+        return None
+    columns = frame_schema(source.schema)
+    if not all(_is_flat(field.type) for field in columns.fields):  # A row could be of any size.
+        return None
+    sides = _sides(source, columns, alias, schema, [predicate, *_texts(clauses)])
+    if sides is None or not _is_plain_condition(predicate, sides):
+        return None
+    if not all(_is_plain_clause(clause, sides) for clause in clauses):
+        return None
+    rows = source.limit(most + 1).toArrow()
+    if rows.num_rows > most:
+        return None
+    return Merge(
+        context,
+        rows,
+        predicate,
+        clauses,
+        source_alias=sides.source_alias,
+        target_alias=sides.target_alias,
+        options=options,
+    )
+
+
+def _is_flat(kind: Any) -> bool:
+    return isinstance(kind, DecimalType) or (
+        isinstance(kind, PrimitiveType) and kind.name not in ("binary", "variant", "void")
+    )
+
+
+def _texts(clauses: Sequence[Clause]) -> list[Any]:
+    found: list[Any] = []
+    for clause in clauses:
+        found += [] if clause.predicate is None else [clause.predicate]
+        found += [] if clause.updates is None else list(clause.updates.values())
+    return found
+
+
+def _sides(
+    source: DataFrame,
+    columns: StructType,
+    alias: str | None,
+    schema: StructType,
+    texts: Sequence[Any],
+) -> Sides | None:
+    """Return both sides by the names that expressions have for them; None: they are no plain text.
+
+    A frame does not tell its alias, but Spark tells whether a name is one.
+    """
+    from pyspark.errors import AnalysisException
+
+    own = alias or f"{_UNKNOWN}_target"
+    qualified: set[tuple[str, str]] = set()
+    for text in texts:
+        if not isinstance(text, str) or "\\" in text or '"' in text:
+            return None
+        try:
+            paths = columns_of(parse_sql(text))
+        except InvalidInputError:
+            return None
+        if any(len(path) > 2 for path in paths):
+            return None
+        qualified |= {(path[0].lower(), path[1]) for path in paths if len(path) == 2}
+    others = {first for first, _ in qualified if first != own.lower()}
+    if len(others) > 1:
+        return None
+    named = next(iter(others), _UNKNOWN)
+    try:
+        source.select(*(f"{first}.`{name}`" for first, name in qualified if first == named)).schema  # noqa: B018
+        return Sides(schema, columns, own, named)
+    except (AnalysisException, InvalidInputError):
+        return None
+
+
+def _parsed(text: str, sides: Sides) -> Expression | None:
+    """Return an expression over the flat schema of both sides, or None if it does not fit."""
+    try:
+        return sides.resolved(parse_sql(text))
+    except InvalidInputError:
+        return None
+
+
+def _is_plain_condition(text: str, sides: Sides) -> bool:
+    resolved = _parsed(text, sides)
+    if resolved is None or not is_alike(resolved, sides.schema):
+        return False
+    # Without keys, each row is held against each.
+    return bool(merge_condition(text, sides).keys) and bool(conjuncts(resolved))
+
+
+def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
+    if clause.predicate is not None:
+        resolved = _parsed(clause.predicate, sides)
+        if resolved is None or not is_alike(resolved, sides.schema):
+            return False
+    if clause.action == "delete":
+        return True
+    schema, source = sides.target, sides.source
+    if clause.updates is None:
+        try:
+            names = columns_of_same_name(clause, schema, source, merges_schema=False)
+        except InvalidInputError:
+            return False
+        return all(_same(schema, name, source, theirs) for name, theirs in names.items())
+    return all(_is_plain_value(name, text, sides) for name, text in clause.updates.items())
+
+
+def _is_plain_value(name: str, text: str, sides: Sides) -> bool:
+    path = own_path(name, sides.target_alias)
+    field = sides.target.get(path[0])
+    value = _parsed(text, sides)
+    if field is None or len(path) > 1 or is_generated(field):
+        return False
+    match value:
+        case Column((flat,)):
+            given = sides.schema.get(flat)
+            return given is not None and given.type == field.type and _is_flat(field.type)
+        case Literal(bool(), None):
+            return field.type == PrimitiveType("boolean")
+        case Literal(int(), None):
+            return field.type in (PrimitiveType("integer"), PrimitiveType("long"))
+        case Literal(str(), None):
+            return field.type == PrimitiveType("string")
+    return False
+
+
+def _same(schema: StructType, name: str, source: StructType, theirs: str) -> bool:
+    ours, others = schema.get(name), source.get(theirs)
+    if ours is None or others is None:
+        return False
+    return ours.type == others.type and _is_flat(ours.type) and not is_generated(ours)
