@@ -126,11 +126,9 @@ def test_what_is_missing_is_named(table: DeltaTable, method: str, arguments: Any
     assert table.table.refresh().version == 0
 
 
-def test_what_is_missing_of_the_builders_is_named(table: DeltaTable) -> None:
+def test_what_is_missing_of_the_builders_is_named() -> None:
     session: Any = None
     builder = DeltaTableBuilder(session, "create", DeltaTable)
-    with pytest.raises(UnsupportedFeatureError, match=r"executeZOrderBy .*Instead: .*sort"):
-        table.optimize().executeZOrderBy("a")
     with pytest.raises(UnsupportedFeatureError, match="clusterBy is not in txlog"):
         builder.clusterBy("a")
     with pytest.raises(UnsupportedFeatureError, match="generating the values of column a"):
