@@ -245,7 +245,12 @@ def test_a_table_that_needs_unknown_features_is_refused(make: Make, log: Path) -
     rewritten(
         log,
         "protocol",
-        lambda body: body.update(readerFeatures=["zebra"], writerFeatures=["zebra"]),
+        lambda body: body.update(
+            minReaderVersion=3,
+            minWriterVersion=7,
+            readerFeatures=["zebra"],
+            writerFeatures=["zebra"],
+        ),
     )
     with pytest.raises(UnsupportedFeatureError, match="zebra") as caught:
         txlog.Table(table.uri)

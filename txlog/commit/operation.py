@@ -79,6 +79,15 @@ class Done:
         interval: int = self.snapshot.properties.get("delta.checkpointInterval")
         return version % interval == 0
 
+    @property
+    def wants_log_files(self) -> bool:
+        """Whether properties ask for a checksum or a compaction of the log after the commit."""
+        if self.outcome.version != self.snapshot.version:
+            return False
+        properties = self.snapshot.properties
+        names = ("txlog.writeChecksums", "txlog.logCompactionInterval")
+        return any(properties.get(name) for name in names)
+
 
 class Operation(ABC):
     """One change of a table, decided anew for each version that it is tried on.

@@ -148,6 +148,8 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "txlog.deletionVectors": (_on_use, None),
     "txlog.pageRows": (_positive, None),
     "txlog.rowGroupRows": (_positive, None),
+    "txlog.logCompactionInterval": (_positive, None),
+    "txlog.writeChecksums": (_flag, False),
 }
 
 

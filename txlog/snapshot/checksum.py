@@ -194,7 +194,7 @@ def read_checksum(store: Store, version: int) -> VersionChecksum | None:
     LogCorruptError
         The file is not exactly one JSON object, or a field is missing or of a wrong type.
     """
-    path = _path(version)
+    path = checksum_path(version)
     try:
         data = store.read(path)
     except NotFoundError:
@@ -213,7 +213,7 @@ def verify_checksum(store: Store, snapshot: Snapshot, files: FileState) -> Check
     files
         The files of the snapshot (`load_files`).
     """
-    path = _path(snapshot.version)
+    path = checksum_path(snapshot.version)
     try:
         checksum = read_checksum(store, snapshot.version)
     except LogCorruptError as error:
@@ -407,5 +407,6 @@ def _listed(texts: tuple[str, ...]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def _path(version: int) -> str:
+def checksum_path(version: int) -> str:
+    """Return the path of a version's checksum, relative to the table's root."""
     return log_path(f"{version:020d}.crc")

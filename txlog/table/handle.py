@@ -105,7 +105,7 @@ class Handle:
         """Move to the version after an operation, and write a checkpoint when one is due."""
         self._move(done.snapshot)
         self._outcome = done.outcome
-        if done.is_checkpoint_due:
+        if done.is_checkpoint_due or done.wants_log_files:
             from txlog.verbs.checkpoint import checkpoint_if_due
 
             checkpoint_if_due(self._context, done)

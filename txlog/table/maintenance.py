@@ -136,6 +136,39 @@ class TableMaintenance:
 
         return self._table._run(ForgetClone(self._table._context, uri), txn, user_metadata)
 
+    def write_checksum(self) -> None:
+        """Write the version checksum (`.crc`) of this version, unless there is one.
+
+        Checkpoints that are not large write one too, and with the property `txlog.writeChecksums`
+        every commit does.
+        """
+        from txlog.verbs.log_files import write_checksum
+
+        version = self._table._open
+        write_checksum(self._table._context.store, version.snapshot, version.files().live)
+
+    def compact_log(self, start_version: int, end_version: int | None = None) -> str:
+        """Write one file that stands for the commits of several versions; return its path.
+
+        Readers then read one file instead of many. No version changes, and the commits stay. With
+        the property `txlog.logCompactionInterval` commits do this, every so many versions.
+
+        Parameters
+        ----------
+        end_version
+            The last one. Default: the version of this table.
+
+        Raises
+        ------
+        InvalidInputError
+            These are not two or more versions of the table.
+        """
+        from txlog.verbs.log_files import compact_log
+
+        context, snapshot = self._table._context, self._table._snapshot
+        end = snapshot.version if end_version is None else end_version
+        return compact_log(context, snapshot, start_version, end)
+
     def verify_checksum(self) -> ChecksumReport:
         """Hold this version against its checksum (`.crc`), if its writer left one.
 

@@ -40,7 +40,7 @@ from txlog.checkpoint.write import (
 )
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import LogCorruptError, NotFoundError, StoreError, TxlogWarning
+from txlog.errors import LogCorruptError, NotFoundError, StoreError, TxlogError, TxlogWarning
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
@@ -88,9 +88,21 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
         found = fold_states(
             context.store, snapshot, lambda states: encoded(row_group_states(states))
         )
-    else:
-        found = encoded([load_files(context.store, snapshot)])
-    write_checkpoint(context.store, snapshot.version, found)
+        write_checkpoint(context.store, snapshot.version, found)
+        return
+    files = load_files(context.store, snapshot)
+    write_checkpoint(context.store, snapshot.version, encoded([files]))
+    _write_checksum(context.store, snapshot, files)
+
+
+def _write_checksum(store: Store, snapshot: Snapshot, files: FileState) -> None:
+    """Write the version's checksum: all that it states is known by now."""
+    from txlog.verbs.log_files import write_checksum
+
+    try:
+        write_checksum(store, snapshot, files.live)
+    except StoreError as error:
+        warnings.warn(f"no version checksum was written: {error}", TxlogWarning, stacklevel=3)
 
 
 def _require_not_expired(
@@ -301,6 +313,7 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
     The log is cleaned up then, as the properties say. What fails is a `TxlogWarning`: the commit
     stands without it.
     """
+    _write_log_files(context, done)
     if not done.is_checkpoint_due:
         return
     try:
@@ -313,6 +326,23 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
         )
     else:
         _clean_up(context, done.snapshot)
+
+
+def _write_log_files(context: Context, done: Done) -> None:
+    """Write a version checksum and a log compaction if properties ask for them."""
+    if not done.wants_log_files:
+        return
+    from txlog.verbs.log_files import write_if_wanted
+
+    try:
+        write_if_wanted(context, done)
+    except TxlogError as error:
+        warnings.warn(
+            f"version {done.outcome.version} is committed, but a checksum or a compaction of its "
+            f"log could not be written: {error}",
+            TxlogWarning,
+            stacklevel=5,
+        )
 
 
 def _clean_up(context: Context, snapshot: Snapshot) -> None:
