@@ -24,6 +24,8 @@ BRINGS = {
     "polars": ("polars",),
     "cli": ("typer", "rich"),
     "cloud": ("obstore",),
+    "sql": ("sqlalchemy",),
+    "dynamodb": ("boto3",),
     "s3": ("s3fs",),
     "gcs": ("gcsfs",),
     "azure": ("adlfs",),
@@ -123,6 +125,19 @@ def test_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def is_java_on_the_path() -> bool:
     return any((Path(folder) / "java").exists() for folder in ("/usr/bin", "/bin"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "coordinator"), [("sql", "sqlite:///{}/log.db"), ("dynamodb", "dynamodb://delta_log")]
+)
+def test_commit_coordinators(extra: str, coordinator: str, tmp_path: Path) -> None:
+    options = {"txlog.coordinator": coordinator.format(tmp_path)}
+    if has("sql") and extra == "sql":
+        table = txlog.write(tmp_path / "t", pa.table({"n": [1]}), storage_options=options)
+        assert table.append(pa.table({"n": [2]})).version == 1
+    elif not has(extra):
+        with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
+            txlog.write(tmp_path / "t", pa.table({"n": [1]}), storage_options=options)
 
 
 @pytest.mark.parametrize("extra", SCHEMES)

@@ -26,9 +26,11 @@ def open_store(
     uri
         A plain path is made absolute in the working folder of this moment; `~` at its start is the
         user's home, and all else is literal (`%` too). A `file:` URI is percent-decoded.
-        `memory://` is this process's memory; other schemes go to fsspec.
+        `memory://` is this process's memory; `s3://`, `gs://`, `az://` and the like go to obstore,
+        if it is installed, and all others to fsspec.
     storage_options
-        Handed to fsspec, but for those that begin with `txlog.`.
+        How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. Those that
+        begin with `txlog.` are ours: `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`.
 
     Raises
     ------
@@ -57,12 +59,29 @@ def open_store(
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
-        return LocalStore(_absolute(plain), options)
+        return _coordinated(LocalStore(_absolute(plain), options))
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
     if scheme == "memory":
         return MemoryStore("memory://" + text[len("memory://") :].strip("/"), options)
-    return _remote(text.rstrip("/") if not text.endswith("://") else text, options)
+    return _coordinated(_remote(text.rstrip("/") if not text.endswith("://") else text, options))
+
+
+def _coordinated(store: Store) -> Store:
+    """Return a store whose commits a coordinator decides, if the options name one."""
+    is_s3 = store.root[:2].lower() == "s3"
+    if "txlog.coordinator" not in store.options and not is_s3:
+        return store
+    from txlog.store.coordinators import coordinator_of
+
+    coordinator = coordinator_of(store.options, is_s3=is_s3)
+    if coordinator is None:
+        return store
+    from txlog.store.coordinated import CoordinatedStore
+
+    if isinstance(store, FsspecStore):
+        store = FsspecStore(store.root, store.options, is_coordinated=True)
+    return CoordinatedStore(store, coordinator)
 
 
 def _remote(root: str, options: Mapping[str, Any]) -> Store:

@@ -1,0 +1,325 @@
+"""Commit coordinators: key-value stores with an atomic insert, in SQL or DynamoDB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from txlog.effects import REAL
+from txlog.errors import InvalidInputError, StoreError, TxlogError, UnsupportedFeatureError
+from txlog.store.cloud_options import without_options
+
+COORDINATOR = "txlog.coordinator"
+_LOG = "_delta_log/"
+_TABLE = "delta_log"
+_KEPT_S = 24 * 60 * 60  # How long the others keep an entry that was copied.
+
+
+class CommitEntry(NamedTuple):
+    """What a coordinator holds of a file."""
+
+    file_name: str  # Relative to `_delta_log`.
+    temp_path: str  # Where its bytes are staged, relative to `_delta_log`.
+    complete: bool  # Whether they were copied to its name.
+
+
+class CommitCoordinator(Protocol):
+    """A key-value store with an atomic insert. It pickles, and its `repr` shows no secrets.
+
+    Every method raises `StoreError` if it failed. `table` is the root of a table, as it is opened.
+    """
+
+    def get(self, table: str, file_name: str) -> CommitEntry | None:
+        """Return the entry of a file, if there is one; never an old state of it."""
+        ...
+
+    def latest(self, table: str) -> CommitEntry | None:
+        """Return the entry with the highest file name; never an old state of it."""
+        ...
+
+    def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
+        """Insert an entry, atomically; return false if the file has one."""
+        ...
+
+    def complete(self, table: str, file_name: str) -> None:
+        """Note that a file was copied to its name."""
+        ...
+
+
+@dataclass(frozen=True)
+class SqlCoordinator:
+    """A coordinator in any database that SQLAlchemy connects to.
+
+    Its table `delta_log` is made at the first use.
+    """
+
+    url: str = field(repr=False)
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.url,)
+
+    def _table(self) -> tuple[Any, Any]:
+        if not self._made:
+            try:
+                import sqlalchemy as sql
+            except ImportError as error:
+                raise _missing("sqlalchemy", "sql", error) from error
+            from sqlalchemy.pool import NullPool
+
+            try:
+                # No connection is kept: none crosses a fork, a thread or a time-out.
+                engine = sql.create_engine(self.url, poolclass=NullPool)
+            except Exception as error:
+                raise InvalidInputError(
+                    argument="storage_options",
+                    field=COORDINATOR,
+                    reason=f"no database: {_said(error, self.url)}",
+                    remedy="Write it as SQLAlchemy does, such as postgresql+psycopg://host/name",
+                ) from None
+            table = sql.Table(
+                _TABLE,
+                sql.MetaData(),
+                sql.Column("tablePath", sql.String(600), primary_key=True),
+                sql.Column("fileName", sql.String(100), primary_key=True),
+                sql.Column("tempPath", sql.String(200), nullable=False),
+                sql.Column("complete", sql.Boolean, nullable=False),
+            )
+            with suppress(Exception):  # Another one makes it; if nobody can, the first use tells.
+                table.create(engine, checkfirst=True)
+            self._made["table"] = engine, table
+        found: tuple[Any, Any] = self._made["table"]
+        return found
+
+    def _run(self, statement: Any) -> Any:
+        engine, _ = self._table()
+        try:
+            with engine.begin() as connection:
+                result = connection.execute(statement)
+                return result.first() if result.returns_rows else None
+        except Exception as error:
+            if type(error).__name__ == "IntegrityError":
+                raise FileExistsError from error
+            raise _failed(f"{type(error).__name__}: {_said(error, self.url)}") from error
+
+    def get(self, table: str, file_name: str) -> CommitEntry | None:
+        """Return the entry of a file, if there is one."""
+        _, rows = self._table()
+        columns = rows.c.fileName, rows.c.tempPath, rows.c.complete
+        found = self._run(
+            rows.select()
+            .with_only_columns(*columns)
+            .where(rows.c.tablePath == table, rows.c.fileName == file_name)
+        )
+        return None if found is None else CommitEntry(*found)
+
+    def latest(self, table: str) -> CommitEntry | None:
+        """Return the entry with the highest file name."""
+        _, rows = self._table()
+        columns = rows.c.fileName, rows.c.tempPath, rows.c.complete
+        found = self._run(
+            rows.select()
+            .with_only_columns(*columns)
+            .where(rows.c.tablePath == table)
+            .order_by(rows.c.fileName.desc())
+            .limit(1)
+        )
+        return None if found is None else CommitEntry(*found)
+
+    def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
+        """Insert an entry, atomically; return false if the file has one."""
+        _, rows = self._table()
+        try:
+            self._run(
+                rows.insert().values(
+                    tablePath=table,
+                    fileName=entry.file_name,
+                    tempPath=entry.temp_path,
+                    complete=entry.complete,
+                )
+            )
+        except FileExistsError:
+            return False
+        return True
+
+    def complete(self, table: str, file_name: str) -> None:
+        """Note that a file was copied to its name."""
+        _, rows = self._table()
+        self._run(
+            rows.update()
+            .where(rows.c.tablePath == table, rows.c.fileName == file_name)
+            .values(complete=True)
+        )
+
+
+@dataclass(frozen=True)
+class DynamoCoordinator:
+    """A coordinator in DynamoDB, with the entries of delta-spark and of older delta-rs.
+
+    Its table is made at the first use, if it is not there.
+    """
+
+    table_name: str = field(repr=False)
+    client_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    _made: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.table_name, self.client_options)
+
+    def _client(self) -> Any:
+        process = os.getpid()
+        if process not in self._made:
+            try:
+                import boto3
+            except ImportError as error:
+                raise _missing("boto3", "dynamodb", error) from error
+            self._made[process] = boto3.client("dynamodb", **self.client_options)
+        return self._made[process]
+
+    def _run(self, operation: str, **given: Any) -> Any:
+        for is_first in (True, False):
+            try:
+                return getattr(self._client(), operation)(TableName=self.table_name, **given)
+            except TxlogError:
+                raise
+            except Exception as error:
+                code = getattr(error, "response", {}).get("Error", {}).get("Code")
+                if code == "ConditionalCheckFailedException":
+                    raise FileExistsError from error
+                if code == "ResourceNotFoundException" and is_first:
+                    self._make_table()
+                    continue
+                reason = without_options(f"{type(error).__name__}: {error}", self.client_options)
+                raise _failed(reason) from error
+        raise AssertionError
+
+    def _make_table(self) -> None:
+        keys = {"tablePath": "HASH", "fileName": "RANGE"}
+        with suppress(Exception):  # Another one makes it; if nobody can, the next use tells.
+            self._client().create_table(
+                TableName=self.table_name,
+                AttributeDefinitions=[
+                    {"AttributeName": name, "AttributeType": "S"} for name in keys
+                ],
+                KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        with suppress(Exception):
+            self._client().get_waiter("table_exists").wait(TableName=self.table_name)
+
+    def get(self, table: str, file_name: str) -> CommitEntry | None:
+        """Return the entry of a file, if there is one."""
+        answer = self._run("get_item", Key=_key(table, file_name), ConsistentRead=True)
+        return _entry(answer["Item"]) if "Item" in answer else None
+
+    def latest(self, table: str) -> CommitEntry | None:
+        """Return the entry with the highest file name."""
+        answer = self._run(
+            "query",
+            KeyConditionExpression="tablePath = :table",
+            ExpressionAttributeValues={":table": {"S": table}},
+            ScanIndexForward=False,
+            ConsistentRead=True,
+            Limit=1,
+        )
+        return _entry(answer["Items"][0]) if answer["Items"] else None
+
+    def put_if_absent(self, table: str, entry: CommitEntry) -> bool:
+        """Insert an entry, atomically; return false if the file has one."""
+        item = {
+            **_key(table, entry.file_name),
+            "tempPath": {"S": entry.temp_path},
+            "complete": {"S": str(entry.complete).lower()},
+        }
+        try:
+            self._run("put_item", Item=item, ConditionExpression="attribute_not_exists(fileName)")
+        except FileExistsError:
+            return False
+        return True
+
+    def complete(self, table: str, file_name: str) -> None:
+        """Note that a file was copied to its name, and when others may forget that."""
+        until = REAL.now_ms() // 1000 + _KEPT_S
+        with suppress(FileExistsError):  # Somebody else has copied it, too.
+            self._run(
+                "update_item",
+                Key=_key(table, file_name),
+                UpdateExpression="SET complete = :yes, expireTime = :until",
+                ConditionExpression="complete = :no",
+                ExpressionAttributeValues={
+                    ":yes": {"S": "true"}, ":no": {"S": "false"}, ":until": {"N": str(until)},
+                },
+            )  # fmt: skip
+
+
+def _key(table: str, file_name: str) -> dict[str, Any]:
+    return {"tablePath": {"S": table}, "fileName": {"S": file_name}}
+
+
+def _entry(item: Mapping[str, Any]) -> CommitEntry:
+    complete = item["complete"].get("S") == "true"
+    return CommitEntry(item["fileName"]["S"], item["tempPath"]["S"], complete)
+
+
+def _said(error: Exception, url: str) -> str:
+    """Return the first line of a database's message, without what is secret in its URL."""
+    password = url.partition("@")[0].rpartition(":")[2] if "@" in url else ""
+    return without_options(str(error).partition("\n")[0], {"url": url, "password": password})
+
+
+def _failed(reason: str) -> StoreError:
+    return StoreError(
+        operation="coordinate",
+        path=_LOG,
+        reason=f"the commit coordinator failed: {reason}",
+        remedy="Check the database of the coordinator, and try again",
+    )
+
+
+def _missing(package: str, extra: str, error: ImportError) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        path=_LOG,
+        features=("commit coordinator",),
+        reason=f"a package for the commit coordinator is missing: {package}: {error}",
+        remedy=f"Install it: pip install 'pyspark-txlog[{extra}]'",
+    )
+
+
+def coordinator_of(options: Mapping[str, Any], *, is_s3: bool) -> CommitCoordinator | None:
+    """Return the coordinator that storage options or, for S3, the environment name; else None.
+
+    `txlog.coordinator` is a `CommitCoordinator`, a URL of SQLAlchemy or `dynamodb://TABLE`.
+    `AWS_S3_LOCKING_PROVIDER=dynamodb` and `DELTA_DYNAMO_TABLE_NAME` are what deltalake calls it.
+    """
+    given = {str(name).upper(): value for name, value in options.items()}
+
+    def found(name: str) -> str | None:
+        value = given.get(name, os.environ.get(name) if is_s3 else None)
+        return None if value is None else str(value)
+
+    named = options.get(COORDINATOR)
+    if named is not None and not isinstance(named, str):
+        return named  # type: ignore[no-any-return]
+    table: str | None = None
+    if named is not None and named.startswith("dynamodb://"):
+        table = named.removeprefix("dynamodb://").strip("/") or _TABLE
+    elif named is not None:
+        return SqlCoordinator(named)
+    elif is_s3 and (found("AWS_S3_LOCKING_PROVIDER") or "").lower() == "dynamodb":
+        table = found("DELTA_DYNAMO_TABLE_NAME") or _TABLE
+    if table is None:
+        return None
+    names = {
+        "endpoint_url": "AWS_ENDPOINT_URL", "region_name": "AWS_REGION",
+        "aws_access_key_id": "AWS_ACCESS_KEY_ID",
+        "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY", "aws_session_token": "AWS_SESSION_TOKEN",
+    }  # fmt: skip
+    clients = {
+        ours: value
+        for ours, theirs in names.items()
+        if (value := found(f"{theirs}_DYNAMODB") or found(theirs)) is not None
+    }
+    return DynamoCoordinator(table, clients)
