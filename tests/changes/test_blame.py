@@ -24,6 +24,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(30), deadline=None)
 @given(STEPS, st.booleans())
+@pytest.mark.spec("FED-23")
 def test_each_row_has_the_version_that_wrote_it(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], vectors: bool
 ) -> None:
@@ -63,6 +64,7 @@ def test_each_row_has_the_version_that_wrote_it(
         assert abs((row["_commit_timestamp"] - moment).total_seconds()) < 0.001
 
 
+@pytest.mark.spec("FED-23")
 def test_without_row_tracking_the_file_tells(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", SCHEMA)
     table.append(rows_of(range(3), 0.0))
@@ -82,6 +84,7 @@ def test_without_row_tracking_the_file_tells(tmp_path: Path) -> None:
     assert rows.filter(pa.compute.equal(rows["id"], 3))["_user"].to_pylist() == ["ann"]
 
 
+@pytest.mark.spec("FED-23")
 def test_what_was_cleaned_up_is_null(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", SCHEMA)
     table.append(rows_of(range(3), 0.0))

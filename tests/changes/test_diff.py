@@ -86,6 +86,7 @@ def parts(diff: Diff) -> dict[str, Counter[tuple[Any, ...]]]:
     st.integers(0, 99),
     st.integers(0, 99),
 )
+@pytest.mark.spec("FED-20", "FED-21")
 def test_a_diff_is_the_difference_of_the_rows(
     tmp_path_factory: pytest.TempPathFactory,
     properties: dict[str, str],
@@ -160,6 +161,7 @@ def assert_ids(path: Path, table: txlog.Table, start: int, end: int) -> None:
     assert found.get("update_postimage", Counter()) == Counter(new[k] for k in changed)
 
 
+@pytest.mark.spec("FED-22")
 def test_files_that_both_have_are_not_opened(tmp_path: Path) -> None:
     table = txlog.Table.create(tmp_path / "t", SCHEMA)
     for start in range(0, 50, 10):

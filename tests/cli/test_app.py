@@ -439,3 +439,37 @@ def test_long_work_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     with output.working("Copying files"):
         pass
     assert "Copying" not in quick.getvalue()
+
+
+def test_diff_and_blame(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = as_json(capsys, "diff", path, "0", "--on", "a")
+    assert sorted((row["_change_type"], row["a"]) for row in rows) == [("delete", 2), ("insert", 4)]
+    assert as_json(capsys, "diff", path, "2", "0", "--count") == {
+        "insert": 1, "delete": 1, "update": 0,
+    }  # fmt: skip
+    assert as_json(capsys, "diff", path, "0", "--where", "a > 3", "--column", "a") == [
+        {"a": 4, "_change_type": "insert"}
+    ]
+    assert run(["diff", path, "0", "--count"]) == 0
+    assert "insert" in capsys.readouterr().out
+    (row,) = as_json(capsys, "blame", path, "--where", "a = 4")
+    assert (row["_commit_version"], row["_operation"]) == (1, "WRITE")
+    assert run(["blame", path, "--limit", "2"]) == 0
+    assert run(["diff", path, "9"]) == 1
+
+
+def test_doctor_and_repair(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(capsys, "doctor", path)
+    assert found["ok"]
+    assert [one["code"] for one in found["findings"]] == ["deleted-rows"]
+    (gone,) = txlog.Table(path).file_uris(where="a = 4")
+    Path(gone).unlink()
+    assert run(["doctor", path]) == 1
+    assert "error file-missing" in capsys.readouterr().out
+    found = as_json(capsys, "repair", path, "--missing-files")
+    assert (found["written"], found["repairs"][0]["decision"]) == (False, "do")
+    assert run(["repair", path]) == 0
+    assert "pass --write" in capsys.readouterr().out
+    assert as_json(capsys, "repair", path, "--missing-files", "--write")["written"]
+    assert txlog.Table(path).to_arrow()["a"].to_pylist() == [1, 3]
+    assert run(["doctor", path]) == 0

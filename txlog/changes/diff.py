@@ -6,7 +6,7 @@ not have in common, of any table. Files that both have are not opened. Rules: sp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -368,7 +368,11 @@ def changed_between(
         before, after = (live_fragments(one, load_files(store, one).live) for one in (first, last))
     else:
         gone, came = _touched(store, first, last, with_ids)
-        before, after = as_fragments(gone), as_fragments(came)
+        old, new = file_keys(gone), file_keys(came)
+        before, after = (
+            as_fragments(rows.filter(pc.invert(pc.is_in(own, value_set=flat(other)))))
+            for rows, own, other in ((gone, old, new), (came, new, old))
+        )
     return [
         ChangeFile(last.version, 0, change_type, fragment, among)
         for was, now in _pairs(before, after)
@@ -377,23 +381,26 @@ def changed_between(
 
 
 def _pairs(
-    before: Iterable[Fragment], after: Iterable[Fragment]
+    before: Sequence[Fragment], after: Sequence[Fragment]
 ) -> Iterator[tuple[Fragment | None, Fragment | None]]:
     """Yield what became of each file; those that stayed as they were are left out."""
-
-    def of(fragment: Fragment) -> tuple[Any, ...]:
-        keys = canonical_keys(arrow_array([file.path for file in fragment.files], pa.string()))
-        return tuple(keys.to_pylist())
-
-    old: Mapping[Any, Fragment] = {of(fragment): fragment for fragment in before}
-    for fragment in after:
-        was = old.pop(of(fragment), None)  # type: ignore[attr-defined]
+    old = dict(zip(_keys_of(before), before, strict=True))
+    for key, fragment in zip(_keys_of(after), after, strict=True):
+        was = old.pop(key, None)
         if was is None:
             yield None, fragment
         elif was.deletion != fragment.deletion:
             yield was, fragment
     for fragment in old.values():
         yield fragment, None
+
+
+def _keys_of(fragments: Sequence[Fragment]) -> Iterator[tuple[str, ...]]:
+    """Yield what tells the files of fragments from others."""
+    paths = [file.path for fragment in fragments for file in fragment.files]
+    keys = iter(canonical_keys(arrow_array(paths, pa.string())).to_pylist())
+    for fragment in fragments:
+        yield tuple(next(keys) for _ in fragment.files)
 
 
 def _touched(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,12 +11,14 @@ import typer
 from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
+from txlog.cli.examine import examine
 from txlog.cli.maintain import maintenance, version_of
 from txlog.cli.output import (
     error_text,
     metrics_text,
     print_json,
     print_outcome,
+    print_rows,
     print_table,
     print_text,
 )
@@ -49,6 +50,7 @@ app = typer.Typer(
 
 app.add_typer(alter, name="alter")
 app.add_typer(maintenance)
+app.add_typer(examine)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
 Version = Annotated[
@@ -183,7 +185,7 @@ def schema(
         }
         for field in found.schema
     ]
-    _print_rows(f"Columns of {table}", rows, json)
+    print_rows(f"Columns of {table}", rows, json)
 
 
 @app.command()
@@ -207,7 +209,7 @@ def files(
         }
         for row in rows
     ]
-    _print_rows(f"Files of {table}", _without_partition(shown, listed), json=False)
+    print_rows(f"Files of {table}", _without_partition(shown, listed), json=False)
 
 
 @app.command()
@@ -241,7 +243,7 @@ def fragments(
         }
         for row in rows
     ]
-    _print_rows(f"Fragments of {table}", _without_partition(shown, listed), json=False)
+    print_rows(f"Fragments of {table}", _without_partition(shown, listed), json=False)
 
 
 def _without_partition(rows: list[dict[str, Any]], table: Table) -> list[dict[str, Any]]:
@@ -284,7 +286,7 @@ def capabilities(
         }
         for verb, capability in found.items()
     ]
-    _print_rows(f"Capabilities of {table}", rows, json, whole=("verb",))
+    print_rows(f"Capabilities of {table}", rows, json, whole=("verb",))
 
 
 @app.command()
@@ -411,13 +413,3 @@ def demo(
     from txlog.cli.demo import run_demo
 
     raise typer.Exit(0 if run_demo(path, excerpt=excerpt) else 1)
-
-
-def _print_rows(
-    title: str, rows: list[dict[str, Any]], json: bool, *, whole: Sequence[str] = ()
-) -> None:
-    if json:
-        print_json(rows)
-    else:
-        names = list(rows[0]) if rows else ["nothing"]
-        print_table(title, names, [list(row.values()) for row in rows], whole=whole)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from txlog.cli.output import print_json, print_outcome, print_table, print_text, working
+from txlog.cli.output import print_json, print_outcome, print_rows, print_text, working
 from txlog.table.table import Table
 
 maintenance = typer.Typer()
@@ -160,7 +159,7 @@ def pin(
             }
             for one in pins.list().values()
         ]
-        _print_rows(f"Pins of {table}", rows, json)
+        print_rows(f"Pins of {table}", rows, json)
     elif delete:
         print_outcome(pins.delete(name), json)
     else:
@@ -178,7 +177,7 @@ def versions(table: Where, json: Json = False) -> None:
         }
         for entry in Table(table).versions()
     ]
-    _print_rows(f"Versions of {table}", rows, json)
+    print_rows(f"Versions of {table}", rows, json)
 
 
 @maintenance.command()
@@ -219,12 +218,3 @@ def generate(table: Where, json: Json = False) -> None:
 
 def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def _print_rows(title: str, rows: Iterable[dict[str, Any]], json: bool) -> None:
-    held = list(rows)
-    if json:
-        print_json(held)
-    else:
-        names = list(held[0]) if held else ["nothing"]
-        print_table(title, names, [list(row.values()) for row in held])

@@ -108,6 +108,17 @@ def print_table(
     console().print(grid)
 
 
+def print_rows(
+    title: str, rows: list[dict[str, Any]], json: bool, *, whole: Sequence[str] = ()
+) -> None:
+    """Print rows by their names, as JSON or as a table."""
+    if json:
+        print_json(rows)
+    else:
+        names = list(rows[0]) if rows else ["nothing"]
+        print_table(title, names, [list(row.values()) for row in rows], whole=whole)
+
+
 def metrics_text(metrics: Mapping[str, Any]) -> str:
     """Return the metrics of an operation as text: one a line, without those that are zero."""
     return "\n".join(

@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.actions.table import Metadata, Protocol
+    from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.sql import Where
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
     from txlog.table.fragment import TableFragment, TableFragments
     from txlog.verbs.capabilities import Capability
+    from txlog.verbs.doctor import Diagnosis
 
 
 class About(Handle):
@@ -47,6 +49,71 @@ class About(Handle):
         from txlog.schema.arrow import arrow_schema
 
         return arrow_schema(self._snapshot.schema)
+
+    def doctor(self, sample: int | None = 32) -> Diagnosis:
+        """Examine this version: what is wrong or slow, what that costs, and what mends it.
+
+        It looks for gaps and damage in the log, checkpoints and checksums that do not fit, data,
+        deletion and sidecar files that are gone or cut off, statistics that disagree with files,
+        files that nothing needs, small files, skew, features without use, and times out of order.
+        All commits are read and the table's folder is listed; nothing is written.
+
+        Parameters
+        ----------
+        sample
+            How many data files are opened to hold their statistics against them; None: all.
+
+        Returns
+        -------
+        Diagnosis
+            Iterate over its findings, print it, or call its `to_arrow()`.
+        """
+        from txlog.verbs.doctor import examine
+
+        return examine(self._context, self._snapshot, sample=sample)
+
+    def repair(
+        self,
+        dry_run: bool = True,
+        missing_files: bool = False,
+        *,
+        user_metadata: UserMetadata | None = None,
+    ) -> pa.Table:
+        """Mend what `doctor` finds in the log; by default, only say what would be done.
+
+        A checkpoint is written where `_last_checkpoint` names none that is there, and a version
+        checksum that does not fit is deleted. Other files are never touched.
+
+        Parameters
+        ----------
+        dry_run
+            Write nothing.
+        missing_files
+            Also take files out of the table whose data or deletion vectors are gone, in a commit
+            `FSCK`. Their rows are given up, so first look whether a copy or `restore` has them.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for each repair: `action`, `path`, `rows` that go, `decision` (`do` or `skip`) and
+            `reason`.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            txlog may not write the table, or it is append-only and rows would go.
+        """
+        from txlog.verbs.repair import repair
+
+        done = repair(
+            self._context,
+            self._latest(),
+            dry_run=dry_run,
+            lost_files=missing_files,
+            user_metadata=user_metadata,
+        )
+        self._move(done.snapshot)
+        return done.decided
 
     @property
     def metadata(self) -> Metadata:

@@ -14,27 +14,36 @@ import pyarrow as pa
 from txlog.actions.columns import empty_rows, flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
-from txlog.arrow import arrow_array, pc
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import And, Column, Expression, IsNull
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.scan.columns import is_legacy
+from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
-from txlog.scan.plan import ReadPlan, plan_files, plan_scan
+from txlog.scan.plan import ReadPlan, plan_files, plan_scan, read_plan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.collect import StatsCollector, footer_extents, has_bounds, leaf_types, stats_leaves
-from txlog.stats.files import num_records, physical_path
+from txlog.stats.collect import (
+    Extent,
+    StatsCollector,
+    footer_extents,
+    has_bounds,
+    leaf_types,
+    stats_leaves,
+)
+from txlog.stats.files import file_bounds, num_records, physical_path
 from txlog.stats.read import bound_type, child_of, struct_count
+from txlog.stats.skip import ColumnBounds
 from txlog.store.base import Store
 from txlog.verbs.compact import require_partition_columns
 
@@ -272,3 +281,61 @@ def _structs_lack(structs: pa.Array, path: Path, kind: DataType) -> pa.Array:
     low = child_of(structs, ("minValues", *path), bound_type(kind))
     has_values = pc.fill_null(pc.less(nulls, struct_count(structs, ("numRecords",))), True)
     return pc.or_(pc.is_null(nulls), pc.and_(pc.is_null(low), has_values))
+
+
+# Holding statistics against the files ------------------------------------------------------------
+
+
+def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
+    """Return in what the statistics of a file contradict its footer; empty if in nothing."""
+    (fragment,) = as_fragments(row)
+    plan = read_plan(snapshot, columns=[])
+    try:
+        footer = FragmentReader(store, plan, replace(fragment, physical_rows=None)).footer()
+        if fragment.deletion is not None:
+            load_deletions(store, fragment)
+    except NotFoundError:
+        return ""  # The files that are gone are a finding of their own.
+    except TxlogError as error:
+        return str(getattr(error, "reason", error))
+    stated = num_records(row)[0].as_py()
+    if stated is not None and stated != footer.num_rows:
+        return f"it has {footer.num_rows} rows, not {stated}"
+    if fragment.deletion is not None or is_legacy(footer.metadata) or snapshot.mapping_mode == "id":
+        return ""
+    stored = StructType(
+        tuple(one for one in snapshot.schema.fields if one.name not in snapshot.partition_columns)
+    )
+    kinds = leaf_types(in_files(stored, snapshot.mapping_mode))
+    paths = {
+        path: physical_path(snapshot.schema, path, snapshot.mapping_mode)
+        for path in leaf_types(stored)
+    }
+    extents = footer_extents(footer, {own: kinds[own] for own in paths.values() if own in kinds})
+    asked = [path for path, own in paths.items() if own in extents]
+    if not asked:
+        return ""
+    where = And(tuple(IsNull(Column(path)) for path in asked))
+    bounds = file_bounds(
+        row, snapshot.schema, snapshot.partition_columns, where, mapping_mode=snapshot.mapping_mode
+    )
+    faults = (
+        _beyond(".".join(path), bounds.columns[path], extents[paths[path]])
+        for path in asked
+        if path in bounds.columns
+    )
+    return next((fault for fault in faults if fault), "")
+
+
+def _beyond(name: str, stated: ColumnBounds, extent: Extent) -> str:
+    low, high, nulls = (getattr(stated, side)[0] for side in ("low", "high", "nulls"))
+    if nulls.is_valid and (nulls.as_py() == 0) != (extent.nulls == 0) and nulls.as_py() == 0:
+        return f"{name} has {extent.nulls} nulls, not 0"
+    for side, value, below in (("least", low, True), ("greatest", high, False)):
+        real = extent.low if below else extent.high
+        if not value.is_valid or real is None or isinstance(real, float):
+            continue
+        own = arrow_scalar(real, value.type)
+        if (pc.less(own, value) if below else pc.greater(own, value)).as_py():
+            return f"the {side} {name} is {real!r}, beyond the stated {value.as_py()!r}"
+    return ""

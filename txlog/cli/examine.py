@@ -1,0 +1,103 @@
+"""The commands that compare versions and examine a table: `diff`, `blame`, `doctor`, `repair`."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Annotated, Any
+
+import typer
+
+from txlog.cli.maintain import version_of
+from txlog.cli.output import print_json, print_rows, print_text
+from txlog.scan.scan import first_rows
+from txlog.table.table import Table
+
+examine = typer.Typer()
+
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Predicate = Annotated[str | None, typer.Option("--where", help="Only rows of which this is true.")]
+Columns = Annotated[
+    list[str] | None, typer.Option("--column", help="Only this column; may be repeated.")
+]
+Limit = Annotated[int, typer.Option(help="How many rows at most; -1: all.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@examine.command()
+def diff(
+    table: Where,
+    start: Annotated[str, typer.Argument(help="A version, or the name of a pin.")],
+    end: Annotated[str | None, typer.Argument(help="The same. Default: the latest.")] = None,
+    on: Annotated[
+        list[str] | None, typer.Option(help="A column that tells rows apart; may be repeated.")
+    ] = None,
+    column: Columns = None,
+    where: Predicate = None,
+    count: Annotated[bool, typer.Option("--count", help="Only how many rows changed.")] = False,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """Show the rows that came, went or changed between two versions."""
+    first, last = version_of(start), version_of(end)
+    assert first is not None
+    found = Table(table).diff(first, last, on=on, columns=column, where=where)
+    if count:
+        counts = found.count()
+        print_json(counts) if json else print_rows("", [counts], json=False)
+        return
+    _print_some(found.to_batches(), limit, json)
+
+
+@examine.command()
+def blame(
+    table: Where, column: Columns = None, where: Predicate = None, limit: Limit = 100,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show rows with the version, time, operation and user that wrote each."""
+    _print_some(Table(table).blame(column, where).to_batches(), limit, json)
+
+
+@examine.command()
+def doctor(
+    table: Where,
+    sample: Annotated[
+        int, typer.Option(help="How many data files are opened at most; -1: all.")
+    ] = 32,
+    json: Json = False,
+) -> None:
+    """Say what is wrong or slow in a table, and what mends it; exits with 1 if rows are at risk."""
+    found = Table(table).doctor(sample=None if sample < 0 else sample)
+    if json:
+        facts = {"version": found.version, "ok": found.ok, "files": found.files}
+        facts |= {"files_opened": found.files_opened, "findings": found.to_arrow().to_pylist()}
+        print_json(facts)
+    else:
+        print_text(str(found))
+    raise typer.Exit(0 if found.ok else 1)
+
+
+@examine.command()
+def repair(
+    table: Where,
+    write: Annotated[
+        bool, typer.Option("--write", help="Do it; otherwise it is only said what would be done.")
+    ] = False,
+    missing_files: Annotated[
+        bool, typer.Option("--missing-files", help="Also give up the rows of files that are gone.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Mend the log of a table: checkpoint, checksum, and on demand the entries of lost files."""
+    rows = Table(table).repair(not write, missing_files).to_pylist()
+    if json:
+        print_json({"written": write, "repairs": rows})
+        return
+    print_rows("", rows, json=False)
+    if rows and not write:
+        print_text("nothing was written (pass --write)")
+
+
+def _print_some(batches: Any, limit: int, json: bool) -> None:
+    kept = batches if limit < 0 else first_rows(batches, limit)
+    rows = list(chain.from_iterable(batch.to_pylist() for batch in kept))
+    print_rows("", rows, json)

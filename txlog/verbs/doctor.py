@@ -1,0 +1,464 @@
+"""Examining a table: what is wrong or slow in it, what that costs, and what mends it.
+
+Nothing is written. Each check is a function over what was loaded once; together they read the log,
+list the table's folder, and look into a sample of its data files. Rules: spec/vacuum.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, numpy_array, pc, table_of_rows
+from txlog.checkpoint.hint import HINT_PATH, decode_hint
+from txlog.commit.context import Context
+from txlog.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FIELDS_TAG, deleted_counts
+from txlog.log.names import LogFile, log_path
+from txlog.log.paths import decode_path
+from txlog.log.segment import complete_checkpoints, incomplete_checkpoints, rebuildable
+from txlog.protocol.access import needed_features
+from txlog.reconcile.files import FileState
+from txlog.scan.deletions import deletion_place
+from txlog.scan.files import as_fragments
+from txlog.schema.types import TYPE_CHANGES
+from txlog.snapshot.checksum import verify_checksum
+from txlog.snapshot.commits import read_commit
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import list_log
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import stamped_from
+from txlog.stats.files import num_records
+from txlog.store.base import Store, is_there, map_many
+from txlog.store.open import locate
+from txlog.verbs.statistics import contradiction
+from txlog.verbs.vacuum import vacuum
+
+Severity = Literal["error", "warning", "advice"]
+
+SMALL_BYTES = 16 << 20
+MANY_FILES = 16
+SAMPLE = 32  # Data files that are looked into, unless all are asked for.
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a table, or makes it slow.
+
+    `severity` is `error` if rows cannot be read or are read wrong, `warning` if something is lost
+    or may get lost, `advice` if work is slower than it need be. `cost` says what it means, and
+    `remedy` what mends it.
+    """
+
+    code: str
+    severity: Severity
+    path: str | None  # Of the first file that it is about.
+    count: int  # How many files, versions or the like.
+    reason: str
+    cost: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.severity} {self.code}: {self.reason}. {self.cost}. {self.remedy}."
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `Table.doctor` found, the worst first. `str` of it is for people."""
+
+    version: int
+    findings: tuple[Finding, ...]
+    files: int  # Live data files.
+    files_opened: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no errors and no warnings."""
+        return all(finding.severity == "advice" for finding in self.findings)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the findings, a row each."""
+        kinds = {"count": pa.int64()}
+        names = [one.name for one in fields(Finding)]
+        schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
+        return table_of_rows([dict(vars(one)) for one in self.findings], schema)
+
+    def __str__(self) -> str:
+        looked = f"{self.files_opened} of {self.files} data files were looked into"
+        lines = [str(one) for one in self.findings] or ["Nothing was found."]
+        return "\n".join([f"Version {self.version}; {looked}.", *lines])
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A table as it was loaded to be examined."""
+
+    context: Context
+    snapshot: Snapshot
+    log: list[LogFile]
+    files: FileState
+    listed: pa.Table | None  # As `DECISIONS`: the files below the root; None: not to be listed.
+    sample: int | None
+
+    @property
+    def store(self) -> Store:
+        return self.context.store
+
+    @property
+    def live(self) -> pa.Table:
+        return self.files.live
+
+
+Check = Callable[[_Case], Iterator[Finding]]
+
+
+def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE) -> Diagnosis:
+    """Return what is wrong with a version of a table; arguments as for `Table.doctor`."""
+    log = sorted(list_log(context.store, catalog=snapshot.catalog))
+    try:
+        files = load_files(context.store, snapshot)
+    except LogCorruptError as error:
+        damaged = Finding(
+            "log-damaged", "error", error.path, 1, error.reason,
+            f"Version {snapshot.version} cannot be read", error.remedy or "Restore it from a copy",
+        )  # fmt: skip
+        return Diagnosis(snapshot.version, (damaged,), 0, 0)
+    try:
+        listed = vacuum(
+            context, snapshot, hours=None, dry_run=True, enforce=True, lite=False
+        ).decided
+    except TxlogError:
+        listed = None
+    case = _Case(context, snapshot, log, files, listed, sample)
+    found = [finding for check in CHECKS for finding in check(case)]
+    order = ("error", "warning", "advice")
+    found.sort(key=lambda finding: order.index(finding.severity))
+    opened = len(_sampled(case))
+    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, opened)
+
+
+# The log -----------------------------------------------------------------------------------------
+
+
+def _gaps(case: _Case) -> Iterator[Finding]:
+    commits = [file.version for file in case.log if file.kind == "commit"]
+    known = set(rebuildable(case.log))
+    lost = sorted(set(range(min(commits, default=0), case.snapshot.version + 1)) - known)
+    if lost:
+        yield Finding(
+            "log-gap", "warning", log_path(f"{lost[0]:020d}.json"), len(lost),
+            f"versions {_listed(lost)} cannot be made of the files that are in the log",
+            "They cannot be opened, and streams and change feeds that need them stop there",
+            "Restore the commits from a copy; later versions do not need them",
+        )  # fmt: skip
+
+
+def _damaged(case: _Case) -> Iterator[Finding]:
+    """Read every commit: one that a checkpoint stands for may be torn without anybody noticing."""
+    commits = [file for file in case.log if file.kind == "commit"]
+    errors = map_many(case.store, partial(_error_of, case.store), commits)
+    for file, error in zip(commits, errors, strict=True):
+        if error is not None:
+            yield Finding(
+                "commit-damaged", "warning", file.path, 1, error,
+                f"Version {file.version} is passed over or cannot be opened",
+                "Restore the file from a copy; below a checkpoint, maintenance.expire() removes it",
+            )  # fmt: skip
+
+
+def _error_of(store: Store, file: LogFile) -> str | None:
+    try:
+        read_commit(store, file)
+    except LogCorruptError as error:
+        return f"{file.name}: {error.reason}"
+    return None
+
+
+def checkpoint_faults(store: Store, log: list[LogFile]) -> Iterator[Finding]:
+    """Yield what is wrong with checkpoints and `_last_checkpoint`: a new one mends it."""
+    for file in incomplete_checkpoints(log):
+        yield Finding(
+            "checkpoint-incomplete", "warning", file.path, 1,
+            f"parts of the checkpoint of version {file.version} are missing",
+            "It is passed over, so that opening reads more of the log",
+            "repair() writes a new checkpoint",
+        )  # fmt: skip
+    try:
+        data = store.read(HINT_PATH)
+    except NotFoundError:
+        data = None
+    whole = complete_checkpoints(log)
+    hint = None if data is None else decode_hint(data)
+    wrong = hint is None or hint.version not in whole
+    if wrong and (data is not None or whole):
+        yield Finding(
+            "checkpoint-hint", "warning", HINT_PATH, 1,
+            "it is not there" if data is None else "it names no checkpoint that is there",
+            "Opening lists and reads more of the log than it needs to",
+            "repair() writes a new checkpoint and points at it",
+        )  # fmt: skip
+
+
+def _length(case: _Case) -> Iterator[Finding]:
+    yield from checkpoint_faults(case.store, case.log)
+    whole = complete_checkpoints(case.log)
+    interval = int(case.snapshot.properties.get("delta.checkpointInterval"))
+    since = case.snapshot.version - max(
+        (v for v in whole if v <= case.snapshot.version), default=-1
+    )
+    if since > max(2 * interval, 100):
+        yield Finding(
+            "log-long", "advice", None, since,
+            f"{since} commits came since the last checkpoint",
+            "Each opening reads all of them", "maintenance.checkpoint() writes a checkpoint",
+        )  # fmt: skip
+
+
+def _checksum(case: _Case) -> Iterator[Finding]:
+    report = verify_checksum(case.store, case.snapshot, case.files)
+    if not report.ok:
+        yield Finding(
+            "checksum", "warning", report.path, len(report.problems),
+            "; ".join(map(str, report.problems[:_SHOWN])),
+            "Engines that trust version checksums may read another table",
+            "Look for the writer at fault, then repair() takes the checksum away",
+        )  # fmt: skip
+
+
+def _times(case: _Case) -> Iterator[Finding]:
+    stamped = stamped_from(case.snapshot)
+    commits = [
+        file
+        for file in case.log
+        if file.kind == "commit" and (stamped is None or file.version < stamped)
+    ]
+    wrong = [
+        after.version
+        for before, after in pairwise(commits)
+        if 0 < after.modified_ms < before.modified_ms
+    ]
+    if wrong:
+        yield Finding(
+            "times", "warning", log_path(f"{wrong[0]:020d}.json"), len(wrong),
+            f"the commits of versions {_listed(wrong)} are older than those before them",
+            "Time travel by timestamp takes other moments for them, and copies change them again",
+            'set_properties({"delta.enableInCommitTimestamps": "true"}) keeps times in the commits',
+        )  # fmt: skip
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def missing_files(
+    store: Store, rows: pa.Table, listed: pa.Table | None
+) -> tuple[pa.Table, pa.Table]:
+    """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
+    known = set() if listed is None else set(listed["file"].to_pylist())
+    there: dict[str, bool] = {}
+
+    def gone(home: Store, name: str) -> bool:
+        if home is store and name in known:
+            return False
+        key = f"{home.root}\0{name}"
+        if key not in there:
+            there[key] = is_there(home, name)
+        return not there[key]
+
+    data, vectors = [], []
+    for path, fragment in zip(rows["path"].to_pylist(), as_fragments(rows), strict=True):
+        data.append(gone(*locate(store, decode_path(path))))
+        place = None
+        if fragment.deletion is not None:
+            place = deletion_place(store, fragment.deletion.descriptor, path=path)
+        vectors.append(place is not None and gone(*place))
+    return rows.filter(arrow_array(data, pa.bool_())), rows.filter(arrow_array(vectors, pa.bool_()))
+
+
+def _missing(case: _Case) -> Iterator[Finding]:
+    data, vectors = missing_files(case.store, case.live, case.listed)
+    for code, what, rows in (
+        ("file-missing", "data", data),
+        ("vector-missing", "deletion", vectors),
+    ):
+        if rows.num_rows:
+            paths = rows["path"].to_pylist()
+            yield Finding(
+                code, "error", paths[0], len(paths),
+                f"{what} files are gone of {_listed(paths)}",
+                f"Their {_counted(rows)} rows cannot be read, and scans that need them fail",
+                "restore() a version whose files are there, get them from a copy, or take them out "
+                "of the table with repair(missing_files=True)",
+            )  # fmt: skip
+    for sidecar in case.snapshot.sidecars:
+        home, name = locate(case.store, decode_path(sidecar.path))
+        bare = "/" not in sidecar.path
+        if not is_there(home, log_path(f"_sidecars/{name}") if bare else name):
+            yield Finding(
+                "sidecar-missing", "error", sidecar.path, 1, "a sidecar of the checkpoint is gone",
+                "Versions that begin at this checkpoint cannot be read",
+                "Restore it from a copy, or delete the checkpoint if the commits before are there",
+            )  # fmt: skip
+
+
+def _sizes(case: _Case) -> Iterator[Finding]:
+    if case.listed is None:
+        return
+    places = pc.index_in(case.live["path"], value_set=flat(case.listed["file"]))
+    real = flat(case.listed["bytes"]).take(flat(places))
+    wrong = case.live.filter(pc.fill_null(pc.not_equal(real, flat(case.live["size"])), False))
+    if wrong.num_rows:
+        paths = wrong["path"].to_pylist()
+        yield Finding(
+            "file-size", "error", paths[0], len(paths),
+            f"files are not as large as the log says: {_listed(paths)}",
+            "They were cut off or replaced; readers fail, or read other rows",
+            "Get them from a copy, or restore() a version without them",
+        )  # fmt: skip
+
+
+def _orphans(case: _Case) -> Iterator[Finding]:
+    if case.listed is None:
+        return
+    gone = case.listed.filter(pc.equal(case.listed["decision"], "delete"))
+    if gone.num_rows:
+        size = int(pc.sum(gone["bytes"]).as_py() or 0)
+        yield Finding(
+            "orphans", "advice", gone["file"][0].as_py(), gone.num_rows,
+            f"no version within the retention needs {gone.num_rows} files",
+            f"They take {size:,} bytes", "vacuum(dry_run=False) deletes them",
+        )  # fmt: skip
+
+
+def _layout(case: _Case) -> Iterator[Finding]:
+    rows = case.live
+    sizes = numpy_array(pc.fill_null(flat(rows["size"]), 0))
+    small = int(np.count_nonzero(sizes < SMALL_BYTES))
+    if small >= MANY_FILES and 2 * small > len(sizes):
+        yield Finding(
+            "small-files", "advice", None, small,
+            f"{small} of {len(sizes)} files are smaller than {SMALL_BYTES >> 20} MiB",
+            "Each costs requests, and a line of the log and of every plan",
+            "optimize.compact() makes fewer of them",
+        )  # fmt: skip
+    deleted = numpy_array(pc.fill_null(flat(deleted_counts(rows)), 0))
+    counts = numpy_array(pc.fill_null(flat(num_records(rows)), 0))
+    heavy = int(np.count_nonzero((counts > 0) & (deleted * 4 > counts)))
+    if heavy:
+        yield Finding(
+            "deleted-rows", "advice", None, heavy,
+            f"more than a quarter of the rows of {heavy} files are deleted",
+            "Scans read them all the same", "optimize.compact() leaves them out",
+        )  # fmt: skip
+    if case.snapshot.partition_columns and len(sizes):
+        values = flat(rows["partition_values"]).to_pylist()
+        texts = arrow_array([repr(sorted(pairs or ())) for pairs in values]).dictionary_encode()
+        by_part = np.bincount(numpy_array(texts.indices), sizes)
+        large = float(by_part.max(initial=0))
+        if len(by_part) >= 4 and large > 8 * np.median(by_part) and large > 16 * SMALL_BYTES:
+            yield Finding(
+                "skew", "advice", texts.dictionary[int(by_part.argmax())].as_py(), 1,
+                "one partition is more than eight times as large as most",
+                "Work that is shared out by partitions waits for it",
+                "Partition by other columns, or cluster instead",
+            )  # fmt: skip
+
+
+# Statistics --------------------------------------------------------------------------------------
+
+
+def _sampled(case: _Case) -> pa.Table:
+    """Return the files that are looked into: spread over the table, the same each time."""
+    rows = case.live.filter(pc.invert(pc.is_valid(tag_texts(case.live, FIELDS_TAG))))
+    if case.sample is None or rows.num_rows <= case.sample:
+        return rows
+    places = np.linspace(0, rows.num_rows - 1, case.sample).astype(np.int64)
+    return rows.take(arrow_array(np.unique(places)))
+
+
+def _statistics(case: _Case) -> Iterator[Finding]:
+    silent = case.live.filter(pc.is_null(num_records(case.live)))
+    if silent.num_rows:
+        yield Finding(
+            "statistics-missing", "advice", silent["path"][0].as_py(), silent.num_rows,
+            f"{silent.num_rows} files have no statistics",
+            "Scans cannot leave them out, and counts must open them",
+            "optimize.compute_statistics() computes them",
+        )  # fmt: skip
+    rows = _sampled(case)
+    looked = list(
+        case.context.engine.map(
+            partial(contradiction, case.store, case.snapshot),
+            [rows.slice(place, 1) for place in range(rows.num_rows)],
+        )
+    )
+    wrong = [
+        (path, text) for path, text in zip(rows["path"].to_pylist(), looked, strict=True) if text
+    ]
+    if wrong:
+        yield Finding(
+            "statistics-wrong", "error", wrong[0][0], len(wrong),
+            "statistics do not agree with the files: "
+            + "; ".join(f"{path}: {text}" for path, text in wrong[:_SHOWN]),
+            "Scans with a predicate may leave rows out, and counts are wrong",
+            "optimize.compute_statistics(recompute=True) computes them from the files",
+        )  # fmt: skip
+
+
+# Features ----------------------------------------------------------------------------------------
+
+_TOLD = ("deletionVectors", "columnMapping", "timestampNtz", "typeWidening", "v2Checkpoint",
+         "changeDataFeed", "inCommitTimestamp", "rowTracking")  # fmt: skip
+
+
+def _features(case: _Case) -> Iterator[Finding]:
+    snapshot = case.snapshot
+    named = {*(snapshot.protocol.reader_features or ()), *(snapshot.protocol.writer_features or ())}
+    used = set(needed_features(snapshot.schema, snapshot.properties))
+    if case.live["dv_id"].null_count < case.live.num_rows:
+        used.add("deletionVectors")
+    if TYPE_CHANGES in (snapshot.metadata.schema_string or ""):
+        used.add("typeWidening")
+    if snapshot.sidecars or any(
+        file.part == 0 and file.uuid for file in case.log if hasattr(file, "uuid")
+    ):
+        used.add("v2Checkpoint")
+    idle = sorted((named & {*_TOLD}) - used)
+    if idle:
+        yield Finding(
+            "features-unused", "advice", None, len(idle),
+            f"the table lists {', '.join(idle)}, and uses none of it",
+            "Engines without them can not read the table, or not write it, without need",
+            f"alter.drop_feature({idle[0]!r}) drops one",
+        )  # fmt: skip
+
+
+def _listed(items: Iterable[object]) -> str:
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def _counted(rows: pa.Table) -> str:
+    counts = num_records(rows)
+    return "unknown number of" if counts.null_count else f"{pc.sum(counts).as_py() or 0:,}"
+
+
+CHECKS: tuple[Check, ...] = (
+    _gaps, _damaged, _length, _checksum, _times, _missing, _sizes, _orphans, _layout,
+    _statistics, _features,
+)  # fmt: skip

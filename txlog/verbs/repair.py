@@ -1,0 +1,154 @@
+"""Repairing a table: files of the log are written anew, and entries of lost files taken out.
+
+It deletes no file that anything needs, and by default it writes nothing. Rules: spec/vacuum.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.arrow import pc, table_of_rows
+from txlog.commit.context import Context
+from txlog.commit.intent import Intent, UserMetadata
+from txlog.commit.operation import Operation, execute, require_table_writable
+from txlog.data_files.deletions import removes_of
+from txlog.errors import UnsupportedFeatureError
+from txlog.fragments.ids import tag_texts
+from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.reconcile.files import file_keys
+from txlog.scan.files import as_fragments
+from txlog.snapshot.checksum import verify_checksum
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import list_log
+from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.checkpoint import checkpoint
+from txlog.verbs.doctor import checkpoint_faults, missing_files
+
+REPAIRS = pa.schema(
+    [
+        pa.field("action", pa.string(), False),
+        pa.field("path", pa.string(), False),
+        pa.field("rows", pa.int64()),
+        pa.field("decision", pa.string(), False),
+        pa.field("reason", pa.string(), False),
+    ]
+)
+"""A row for each repair: what is done to which file, how many rows go (null: unknown), `do` or
+`skip`, and why."""
+
+_REMOVE, _CHECKPOINT, _CHECKSUM = "remove entry", "write checkpoint", "delete checksum"
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair decided, and the version of the table after it."""
+
+    decided: pa.Table  # As `REPAIRS`.
+    snapshot: Snapshot
+
+
+class RemoveLostFiles(Operation):
+    """Take files out of a table whose data or deletion vectors are gone (delta's FSCK)."""
+
+    name = "FSCK"
+    removes_rows = True
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the removes of the files that are gone now; None if all are there.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            A fragment has further files, of columns: what is left of it would be wrong.
+        """
+        lost = _lost(self.context, base)
+        if not lost.num_rows:
+            return None
+        live = load_files(self.context.store, base).live
+        if base.supports(FEATURE) and pc.any(pc.is_valid(tag_texts(live, FIELDS_TAG))).as_py():
+            raise UnsupportedFeatureError(
+                path=lost["path"][0].as_py(),
+                features=(FEATURE,),
+                reason="files are gone of a table whose rows have columns in files of their own",
+                remedy="Restore a version whose files are all there",
+            )
+        return Intent(
+            operation=self.name,
+            kind="delete",
+            read_version=base.version,
+            removes=tuple(removes_of(lost, self.context.effects.now_ms())),
+            metrics={"numRemovedFiles": lost.num_rows},
+        )
+
+
+def _lost(context: Context, snapshot: Snapshot) -> pa.Table:
+    live = load_files(context.store, snapshot).live
+    data, vectors = missing_files(context.store, live, None)
+    known = flat(file_keys(data))
+    return pa.concat_tables(
+        [data, vectors.filter(pc.invert(pc.is_in(file_keys(vectors), value_set=known)))]
+    )
+
+
+def repair(
+    context: Context,
+    snapshot: Snapshot,
+    *,
+    dry_run: bool,
+    lost_files: bool,
+    user_metadata: UserMetadata | None = None,
+) -> Repaired:
+    """Decide what is repaired, and do it unless it is a dry run; arguments as `Table.repair`."""
+    require_table_writable(snapshot, removes_rows=lost_files)
+    rows = list(_decisions(context, snapshot, lost_files))
+    decided = table_of_rows(rows, REPAIRS)
+    if dry_run:
+        return Repaired(decided, snapshot)
+    actions = {row["action"] for row in rows if row["decision"] == "do"}
+    wrong = snapshot
+    if _REMOVE in actions:
+        snapshot = execute(RemoveLostFiles(context), snapshot, user_metadata=user_metadata).snapshot
+    if _CHECKPOINT in actions:
+        checkpoint(context, snapshot)
+    if _CHECKSUM in actions:
+        report = verify_checksum(context.store, wrong, load_files(context.store, wrong))
+        if not report.ok:
+            context.store.delete([report.path])
+    return Repaired(decided, snapshot)
+
+
+def _decisions(
+    context: Context, snapshot: Snapshot, lost_files: bool
+) -> Iterator[dict[str, object]]:
+    lost = _lost(context, snapshot)
+    for path, fragment in zip(lost["path"].to_pylist(), as_fragments(lost), strict=True):
+        yield {
+            "action": _REMOVE,
+            "path": path,
+            "rows": fragment.num_rows,
+            "decision": "do" if lost_files else "skip",
+            "reason": "its data or its deletion vector is gone"
+            + ("" if lost_files else "; its rows are given up only with missing_files=True"),
+        }
+    log = list_log(context.store, catalog=snapshot.catalog)
+    for finding in checkpoint_faults(context.store, log):
+        yield {
+            "action": _CHECKPOINT,
+            "path": finding.path or "",
+            "rows": 0,
+            "decision": "do",
+            "reason": finding.reason,
+        }
+    report = verify_checksum(context.store, snapshot, load_files(context.store, snapshot))
+    if not report.ok:
+        yield {
+            "action": _CHECKSUM,
+            "path": report.path,
+            "rows": 0,
+            "decision": "do",
+            "reason": "; ".join(map(str, report.problems)),
+        }
