@@ -114,18 +114,6 @@ def table(tmp_path: Path) -> DeltaTable:
     return DeltaTable(session, txlog.write(tmp_path / "t", pa.table({"a": [1]})))
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments"),
-    [
-        ("generate", ("symlink_format_manifest",)),
-    ],
-)
-def test_what_is_missing_is_named(table: DeltaTable, method: str, arguments: Any) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=rf"{method}.* is not in txlog\. Instead: \w"):
-        getattr(table, method)(*arguments)
-    assert table.table.refresh().version == 0
-
-
 def test_what_is_missing_of_the_builders_is_named() -> None:
     session: Any = None
     builder = DeltaTableBuilder(session, "create", DeltaTable)
@@ -147,6 +135,7 @@ def test_what_is_missing_of_the_builders_is_named() -> None:
         ("update", (7, {"a": "2"}), "condition"),
         ("merge", (None, "a = b"), "df"),
         ("alias", (None,), "aliasName"),
+        ("generate", (None,), "mode"),
         ("restoreToVersion", ("1",), "version"),
         ("restoreToVersion", (True,), "version"),
         ("restoreToTimestamp", (17,), "timestamp"),
@@ -172,6 +161,14 @@ def test_features_and_versions_of_the_protocol(table: DeltaTable) -> None:
     table.upgradeTableProtocol(before.min_reader_version, before.min_writer_version)
     with pytest.raises(InvalidInputError):
         table.upgradeTableProtocol(1, 1)
+
+
+def test_manifests(table: DeltaTable) -> None:
+    table.generate("symlink_format_manifest")
+    (manifest,) = Path(table.table.uri, "_symlink_format_manifest").glob("manifest")
+    assert len(manifest.read_text().splitlines()) == 1
+    with pytest.raises(InvalidInputError):
+        table.generate("other")
 
 
 def test_clones(table: DeltaTable, tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ def test_files_are_ruled_out_and_other_writers_pass(
 
 @pytest.mark.spec("SPK-25")
 def test_few_plain_rows_are_merged_by_the_core(
-    spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from txlog.spark_ext import row_changes
 
@@ -322,6 +322,11 @@ def test_few_plain_rows_are_merged_by_the_core(
     with few_rows(spark, 5):
         plain.execute()
     assert joined == [True]
+    keyed = txlog.write(tmp_path / "keyed", pa.table({"id": range(10), "s": ["a"] * 10}))
+    frame = spark.range(8, 12).selectExpr("id", "'b' AS s")
+    outcome = spark_ext.table(spark, keyed.uri).upsert(frame, on="id")
+    assert (outcome.metrics["numTargetRowsInserted"], joined) == (2, [True])
+    assert keyed.refresh().count("s = 'b'") == 4
 
 
 def test_in_foreach_batch_exactly_once(spark: "SparkSession", tmp_path: Path) -> None:

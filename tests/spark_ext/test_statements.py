@@ -143,7 +143,10 @@ def test_changes_of_rows(ours: Ours) -> None:
 @pytest.mark.spark
 def test_upkeep(ours: Ours) -> None:
     assert ours("OPTIMIZE statements_t")[0][1].numFilesAdded == 1
-    assert ours("OPTIMIZE @PATH ZORDER BY (id, x)")[0][1].numFilesAdded == 1
+    ordered = ours("OPTIMIZE @PATH ZORDER BY (id, x)")[0][1]
+    assert (ordered.numFilesAdded, ordered.zOrderStats.strategyName) == (1, "all")
+    ours("GENERATE symlink_format_manifest FOR TABLE statements_t")
+    assert Path(ours.table.uri, "_symlink_format_manifest", "manifest").exists()
     assert ours("VACUUM @PATH RETAIN 168 HOURS DRY RUN") == []
     assert ours("VACUUM statements_t") == [(ours.table.uri,)]
     history = ours("DESCRIBE HISTORY statements_t LIMIT 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +62,17 @@ _SOURCE = "_txlog_source"  # A column that is not null in rows of the source.
 
 
 def as_column(value: Any) -> SparkColumn:
-    """Return an expression of Spark: SQL text, a Column, or an expression of txlog."""
-    if isinstance(value, Expression):
-        value = to_sql(value)
+    """Return an expression of Spark: of SQL text, or a Column."""
     return F.expr(value) if isinstance(value, str) else value
+
+
+def _as_text(value: Any) -> Any:
+    """Return an expression of txlog as SQL text, and other values as they are."""
+    return to_sql(value) if isinstance(value, Expression) else value
 
 
 def text_of(value: Any) -> str:
     """Return what a commit says of an expression."""
-    if isinstance(value, Expression):
-        return to_sql(value)
     return value if isinstance(value, str) else str(value)[len("Column<'") : -2]
 
 
@@ -130,7 +132,7 @@ class SparkMerge(SparkChange):
     source
         The frame, under an alias if expressions name one.
     predicate, clauses
-        Conditions and values are SQL text of Spark's, its Columns, or expressions of txlog.
+        Conditions and values are SQL text of Spark's, or its Columns.
     alias
         What expressions call the table.
     merges_schema
@@ -327,6 +329,16 @@ def merge_of(
 ) -> Operation:
     """Return the merge of a frame: by Spark's join, or by the core if it has few rows."""
     context = table._context
+    predicate = _as_text(predicate)
+    clauses = [
+        replace(
+            clause,
+            predicate=_as_text(clause.predicate),
+            updates=clause.updates
+            and {name: _as_text(value) for name, value in clause.updates.items()},
+        )
+        for clause in clauses
+    ]
     operation = SparkMerge(
         context,
         source,

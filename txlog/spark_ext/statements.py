@@ -50,8 +50,9 @@ def sql(
 
     Tables are ``delta.`/path` ``, ``txlog.`/path` `` or names of Spark's catalog. Run here are
     `MERGE INTO`, `UPDATE`, `DELETE FROM`, `INSERT INTO` and `OVERWRITE`, `OPTIMIZE`, `VACUUM`,
-    `RESTORE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`, `CREATE TABLE`
-    with columns, and queries of such tables, with `VERSION AS OF` and `TIMESTAMP AS OF` too.
+    `RESTORE`, `GENERATE`, `DESCRIBE HISTORY` and `DETAIL`, `ALTER TABLE`, `SHOW TBLPROPERTIES`,
+    `CREATE TABLE` with columns, and queries of such tables, with `VERSION AS OF` and
+    `TIMESTAMP AS OF` too.
     Expressions go to Spark as they are written. Every other statement, and one about a table of
     another format, goes to `spark.sql` unchanged.
 
@@ -106,6 +107,7 @@ class _Statement(Definitions):
             (("OPTIMIZE",), self._optimize),
             (("VACUUM",), self._vacuum),
             (("RESTORE",), self._restore),
+            (("GENERATE",), self._generate),
             (("DESCRIBE", "HISTORY"), self._history),
             (("DESC", "HISTORY"), self._history),
             (("DESCRIBE", "DETAIL"), self._detail),
@@ -281,6 +283,14 @@ class _Statement(Definitions):
             going = found.filter(pa.compute.equal(found["decision"], "delete"))
             paths = going["file"].to_pylist()
         return as_frame(self.spark, [{"path": path} for path in paths], _FILES)
+
+    def _generate(self) -> DataFrame:
+        mode = self.reader.name()
+        self.reader.expect("FOR", "TABLE")
+        target = self._table()
+        self.reader.end()
+        target.generate(mode)
+        return as_frame(self.spark, [], NOTHING)
 
     def _restore(self) -> DataFrame:
         self.reader.accepts("TABLE")

@@ -122,7 +122,9 @@ class DeltaTableBuilder(Generic[Handle]):
 
         of_type(str, colName, "colName")
         of_type(bool, nullable, "nullable")
-        identity = generatedAlwaysAs is not None and not isinstance(generatedAlwaysAs, str)
+        identity = isinstance(generatedAlwaysAs, IdentityGenerator)
+        if generatedAlwaysAs is not None and not identity:
+            of_type(str, generatedAlwaysAs, "generatedAlwaysAs")
         if identity or generatedByDefaultAs is not None:
             raise missing(
                 f"generating the values of column {colName}",

@@ -74,6 +74,7 @@ _SIZES = pa.struct(
         ("totalSize", pa.int64()),
     ]
 )
+_Z_ORDER = pa.struct([("strategyName", pa.string()), ("numOutputCubes", pa.int64())])
 OPTIMIZE = pa.schema(
     [
         ("path", pa.string()),
@@ -86,6 +87,9 @@ OPTIMIZE = pa.schema(
                     ("filesAdded", _SIZES),
                     ("filesRemoved", _SIZES),
                     ("partitionsOptimized", pa.int64()),
+                    ("totalConsideredFiles", pa.int64()),
+                    ("totalFilesSkipped", pa.int64()),
+                    ("zOrderStats", _Z_ORDER),
                 ]
             ),
         ),
@@ -186,8 +190,14 @@ def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
     return {name: metrics.get(metric, 0) for name, metric in _RESTORED.items()}
 
 
-def optimize_row(table: Table, outcome: Outcome) -> dict[str, Any]:
-    """Return what a compaction did as a row of `OPTIMIZE`: of its commit, if it made one."""
+def optimize_row(table: Table, outcome: Outcome, *, all_files: bool = False) -> dict[str, Any]:
+    """Return what a compaction did as a row of `OPTIMIZE`: of its commit, if it made one.
+
+    Parameters
+    ----------
+    all_files
+        Whether all files were written anew, in the order of a curve.
+    """
     files = list_commits(table.store, table.snapshot)
     commits = read_commits(table.store, (f for f in files if f.version == outcome.version))
     rows = file_rows(commits)
@@ -202,6 +212,11 @@ def optimize_row(table: Table, outcome: Outcome) -> dict[str, Any]:
             "filesAdded": _sizes(added["size"]),
             "filesRemoved": _sizes(removed["size"]),
             "partitionsOptimized": len(partitions),
+            "totalConsideredFiles": removed.num_rows if all_files else None,
+            "totalFilesSkipped": 0 if all_files else None,
+            "zOrderStats": {"strategyName": "all", "numOutputCubes": len(partitions)}
+            if all_files
+            else None,
         },
     }
 

@@ -60,11 +60,13 @@ class DeltaOptimizeBuilder:
         """
         optimize = self._table.refresh().optimize
         names = names_in(cols, "cols")
-        return self._answer(optimize.z_order(names, self._where, curve="z-order"))
+        outcome = optimize.z_order(names, self._where, curve="z-order")
+        return self._answer(outcome, all_files=True)
 
     @property
     def _where(self) -> Expression | None:
         return And(self._filters) if len(self._filters) > 1 else next(iter(self._filters), None)
 
-    def _answer(self, outcome: Outcome) -> DataFrame:
-        return as_frame(self._spark, [optimize_row(self._table, outcome)], OPTIMIZE)
+    def _answer(self, outcome: Outcome, *, all_files: bool = False) -> DataFrame:
+        row = optimize_row(self._table, outcome, all_files=all_files)
+        return as_frame(self._spark, [row], OPTIMIZE)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from txlog.spark_ext.catalog import catalog_entry, path_in, require_in_log
 from txlog.spark_ext.conditions import as_predicate, rows_found
 from txlog.spark_ext.delta.arguments import (
     expression_in,
-    missing,
     of_type,
     session_of,
     storage_options_of,
@@ -292,9 +291,9 @@ class DeltaTable:
         )
         return as_frame(self._spark, [], _NOTHING)
 
-    def generate(self, mode: str) -> NoReturn:
-        """Raise: txlog writes no manifests of symbolic links."""
-        raise missing("generate", "let the other engine read the log, or Parquet files of a copy")
+    def generate(self, mode: str) -> None:
+        """Write manifests (`symlink_format_manifest`); as `Table.maintenance.generate`."""
+        self._table.refresh().maintenance.generate(of_type(str, mode, "mode"))
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return what the commits say of themselves, newest first, in Delta's columns."""
