@@ -18,9 +18,10 @@ from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Column, Expression, Literal
 from txlog.schema.types import DecimalType, PrimitiveType, StructType
 from txlog.spark_ext.conditions import is_alike
+from txlog.spark_ext.engine import before_commit
 from txlog.spark_ext.types import frame_schema
 from txlog.verbs.merge.clauses import Clause, columns_of_same_name, own_path
-from txlog.verbs.merge.condition import Sides, conjuncts, merge_condition
+from txlog.verbs.merge.condition import Sides, merge_condition
 from txlog.verbs.merge.merge import Merge
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def small_merge(
         return None
     if not all(_is_plain_clause(clause, sides) for clause in clauses):
         return None
-    rows = source.limit(most + 1).toArrow()
+    with before_commit():
+        rows = source.limit(most + 1).toArrow()
     if rows.num_rows > most:
         return None
     return Merge(
@@ -121,7 +123,9 @@ def _sides(
         return None
     named = next(iter(others), _UNKNOWN)
     try:
-        source.select(*(f"{first}.`{name}`" for first, name in qualified if first == named)).schema  # noqa: B018
+        names = [f"{first}.`{name}`" for first, name in qualified if first == named]
+        if names:
+            _ = source.select(*names).schema  # Which is where Spark looks names up.
         return Sides(schema, columns, own, named)
     except (AnalysisException, InvalidInputError):
         return None
@@ -139,8 +143,7 @@ def _is_plain_condition(text: str, sides: Sides) -> bool:
     resolved = _parsed(text, sides)
     if resolved is None or not is_alike(resolved, sides.schema):
         return False
-    # Without keys, each row is held against each.
-    return bool(merge_condition(text, sides).keys) and bool(conjuncts(resolved))
+    return bool(merge_condition(text, sides).keys)  # Without, each row is held against each.
 
 
 def _is_plain_clause(clause: Clause, sides: Sides) -> bool:
