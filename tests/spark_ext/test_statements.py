@@ -233,7 +233,8 @@ def test_over_spark_connect(remote: Callable[..., Any], tmp_path: Path) -> None:
         update = f"UPDATE delta.`{path}` SET n = n + 1 WHERE id > 7"
         count = sql(spark, update).collect()[0].num_affected_rows
         query = f"SELECT sum(b.n) AS n FROM delta.`{path}` VERSION AS OF 0 a, delta.`{path}` b"
-        return count, sql(spark, query).collect()[0].n
+        nothing = sql(spark, f"VACUUM delta.`{path}` DRY RUN").collect()
+        return count, sql(spark, query).collect()[0].n, nothing
 
     made = txlog.write(tmp_path / "t", pa.table({"id": range(10), "n": [0] * 10}))
-    assert remote(work, made.uri) == (2, 20)
+    assert remote(work, made.uri) == (2, 20, [])

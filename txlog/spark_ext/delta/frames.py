@@ -110,7 +110,8 @@ def as_frame(
     spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: pa.Schema
 ) -> DataFrame:
     """Return a few rows as a frame."""
-    return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=schema))
+    frame = spark.createDataFrame(pa.Table.from_pylist(list(rows) or [{}], schema=schema))
+    return frame if rows else frame.limit(0)  # Spark Connect takes no data without a row.
 
 
 def history_rows(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
