@@ -53,7 +53,13 @@ if TYPE_CHECKING:
     from txlog.table.fragment import TableFragment
     from txlog.table.table import Table
     from txlog.table.write import convert_to_delta, write, write_fragments
-    from txlog.variant.arrays import variant_to_json, variant_to_python
+    from txlog.variant.arrays import (
+        variant_from_json,
+        variant_from_python,
+        variant_to_json,
+        variant_to_python,
+        variant_type,
+    )
     from txlog.verbs.capabilities import Capability
     from txlog.verbs.fragments.operations import Operation
 
@@ -96,8 +102,11 @@ __all__ = [
     "col",
     "convert_to_delta",
     "lit",
+    "variant_from_json",
+    "variant_from_python",
     "variant_to_json",
     "variant_to_python",
+    "variant_type",
     "write",
     "write_fragments",
 ]
@@ -140,8 +149,11 @@ _HOMES = {
     "col": "expressions.tree",
     "convert_to_delta": "table.write",
     "lit": "expressions.tree",
+    "variant_from_json": "variant.arrays",
+    "variant_from_python": "variant.arrays",
     "variant_to_json": "variant.arrays",
     "variant_to_python": "variant.arrays",
+    "variant_type": "variant.arrays",
     "write": "table.write",
     "write_fragments": "table.write",
 }

@@ -119,3 +119,29 @@ def test_versions_are_asked_for_as_properties(tmp_path: Path) -> None:
     assert deltalake.DeltaTable(tmp_path).to_pandas().shape == (5, 1)
     with pytest.raises(txlog.InvalidInputError, match="expected one of 1, 2, 3"):
         txlog.write(tmp_path / "b", DATA, properties={"delta.minReaderVersion": "9"})
+
+
+def test_a_table_is_clustered(tmp_path: Path) -> None:
+    rows = pa.table({"x": [3, 1, 2], "s": pa.array([{"y": 1}] * 3), "b": [b"", b"", b""]})
+    table = txlog.write(tmp_path, rows)
+    outcome = table.alter.cluster_by("x", "s.y")
+    assert outcome.features_added == ("clustering", "domainMetadata")
+    domain = table.snapshot.controls.domains["delta.clustering"]
+    assert orjson.loads(domain.configuration)["clusteringColumns"] == [["x"], ["s", "y"]]
+    assert not table.alter.cluster_by("X", "s.y")
+    table.append(rows)
+    table.optimize.cluster()
+    table.delete("x = 1")
+    table.maintenance.checkpoint()
+    again = txlog.Table(tmp_path)
+    assert again.snapshot.controls.domains["delta.clustering"].configuration == domain.configuration
+    assert again.restore(1)  # The domain goes with the version.
+    assert table.refresh().alter.cluster_by()
+    emptied = table.snapshot.controls.domains["delta.clustering"]
+    assert orjson.loads(emptied.configuration)["clusteringColumns"] == []
+    for wrong in (["zz"], ["b"], ["x", "x"]):
+        with pytest.raises(txlog.InvalidInputError):
+            table.alter.cluster_by(*wrong)
+    parted = txlog.write(tmp_path / "p", rows, partition_by="x")
+    with pytest.raises(txlog.InvalidInputError, match="partitioned"):
+        parted.alter.cluster_by("s.y")

@@ -151,3 +151,13 @@ def upgrade_protocol(
         print_text(str(change.protocol_change(upgrade=(reader, writer))))
     else:
         print_outcome(change.upgrade_protocol(reader, writer), json)
+
+
+@alter.command("cluster-by")
+def cluster_by(
+    table: Where,
+    columns: Annotated[list[str] | None, typer.Argument(help="Up to four; none: none.")] = None,
+    json: Json = False,
+) -> None:
+    """Say which columns the table is clustered by."""
+    print_outcome(Table(table).alter.cluster_by(*(columns or [])), json)

@@ -32,6 +32,7 @@ from txlog.schema.types import (
 
 SchemaMode = Literal["merge", "overwrite"] | None
 
+VARIANT = PrimitiveType("variant")
 _UNNAMED_INDEX = "__index_level_"  # How pandas calls an index without a name in Arrow.
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
@@ -244,7 +245,7 @@ def is_storable(have: DataType, want: DataType) -> bool:
 
     Each value is checked when it is cast.
     """
-    if have in (want, VOID):
+    if have in (want, VOID) or want == VARIANT:
         return True
     match have, want:
         case StructType(inner), StructType(fields):
@@ -308,8 +309,13 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
     """Cast values to a column's type; errors as for `fitted`."""
     target = arrow_field(field).type
     try:
-        fit = cast_array(array, field.type, target)
-    except (pa.ArrowException, ValueError) as error:
+        if field.type == VARIANT:
+            from txlog.variant.arrays import as_variants
+
+            fit = as_variants(array)
+        else:
+            fit = cast_array(array, field.type, target)
+    except (pa.ArrowException, ValueError, InvalidInputError) as error:
         raise SchemaMismatchError(
             argument="data",
             field=field.name,

@@ -345,6 +345,9 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         readers.add("timestampNtz")
     if properties.get("delta.columnMapping.mode") != "none":
         readers.add("columnMapping")
+    shreds = properties.get("delta.enableVariantShredding")
+    if shreds or PrimitiveType("variant") in types_in(schema):
+        readers.update(("variantType", "variantShredding") if shreds else ("variantType",))
     if properties.get("delta.enableInCommitTimestamps"):
         writers.add("inCommitTimestamp")
     if any(field.metadata.get(CURRENT_DEFAULT) is not None for field in schema.fields):
@@ -428,8 +431,6 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
 def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
     active = {*_active(metadata, schema)}
-    if PrimitiveType("variant") in types_in(schema):
-        active.add("variantType")
     if active:
         names = ", ".join(sorted(active))
         raise InvalidInputError(

@@ -173,8 +173,13 @@ def _metadata(field: pa.Field) -> dict[str, str]:
     }
 
 
+VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of Arrow.
+
+
 def _field(field: pa.Field, path: str, voids: bool) -> StructField:
     kind = _type(field.type, path, voids)
+    if (field.metadata or {}).get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
+        kind = PrimitiveType("variant")
     return StructField(field.name, kind, field.nullable, _metadata(field))
 
 
@@ -205,6 +210,8 @@ def _type(kind: pa.DataType, path: str, voids: bool) -> DataType:
         element = _type(kind.value_type, f"{path}.element", voids)
         return ArrayType(element, kind.value_field.nullable)
     if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == VARIANT_EXTENSION:
+            return PrimitiveType("variant")
         return _type(kind.storage_type, path, voids)
     if pa.types.is_null(kind):
         raise InvalidInputError(

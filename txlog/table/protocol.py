@@ -39,6 +39,27 @@ class AlterProtocol:
 
         return self._table._run(AddFeatures(self._table._context, features), txn, user_metadata)
 
+    def cluster_by(
+        self,
+        *columns: str,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Say which columns `optimize.cluster` clusters the table by; without one, none.
+
+        Rows that are there stay where they are until then. Up to four columns, which need bounds
+        in statistics; fields of structs with dots. It lists the writer features `clustering` and
+        `domainMetadata`; every reader still reads the table.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table or has no bounds, or the table is partitioned.
+        """
+        from txlog.verbs.features import ClusterBy
+
+        return self._table._run(ClusterBy(self._table._context, columns), txn, user_metadata)
+
     def upgrade_protocol(
         self,
         reader: int,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array
+from txlog.arrow import arrow_array, pc
 from txlog.errors import InvalidInputError
+from txlog.schema.arrow import VARIANT_EXTENSION, arrow_type
+from txlog.schema.types import PrimitiveType
+from txlog.variant.builder import encode_variant
 from txlog.variant.encoding import Form, Kind, MalformedError, decode, decode_names
 from txlog.variant.json import JSON, date_text, uuid_text
 
@@ -77,6 +81,135 @@ def variant_to_json(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedA
     """
     texts = [arrow_array(_rows(chunk, JSON), pa.string()) for chunk in _chunks(array)]
     return pa.chunked_array(texts, pa.string()) if _is_chunked(array) else texts[0]
+
+
+STORAGE = arrow_type(PrimitiveType("variant"))
+
+
+class VariantType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types.
+    """Arrow's type of variants: structs of `value` and `metadata`."""
+
+    def __init__(self) -> None:
+        super().__init__(STORAGE, VARIANT_EXTENSION)
+
+    def __hash__(self) -> int:
+        return hash(VARIANT_EXTENSION)
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        """Return nothing: the type has no parameters."""
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> VariantType:
+        """Return the type."""
+        return cls()
+
+
+def variant_type() -> VariantType:
+    """Return the Arrow type of a variant column, for schemas of new tables."""
+    return VariantType()
+
+
+def variant_from_python(values: Iterable[Any]) -> pa.ExtensionArray:
+    """Return a column of variants that hold Python values; None is a null row.
+
+    Parameters
+    ----------
+    values
+        `bool`, `int`, `float`, `Decimal`, `str`, `bytes`, `date`, `datetime`, and lists and
+        dictionaries (of text keys) of them and of None.
+
+    Raises
+    ------
+    InvalidInputError
+        A variant cannot hold one of them; its row is named.
+    """
+    return pa.ExtensionArray.from_storage(VariantType(), _encoded(values))
+
+
+def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArray:
+    """Return a column of variants that hold what JSON texts say; None is a null row.
+
+    Numbers with a point become decimals if they have up to 38 digits, as in Spark; with an
+    exponent, doubles.
+
+    Raises
+    ------
+    InvalidInputError
+        A text is no JSON; its row is named.
+    """
+    array = texts if isinstance(texts, pa.Array) else arrow_array(list(texts), pa.string())
+    return pa.ExtensionArray.from_storage(VariantType(), as_variants(array))
+
+
+def as_variants(array: pa.Array) -> pa.StructArray:
+    """Return any column as variants: variants as they are, texts as JSON, other values as such.
+
+    Raises
+    ------
+    InvalidInputError
+        A text is no JSON, or a variant cannot hold a value; its row is named.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), STORAGE)
+    if pa.types.is_struct(kind) and {"value", "metadata"} == {field.name for field in kind}:
+        parts = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
+        if any(pc.any(pc.and_(pc.is_null(part), array.is_valid())).as_py() for part in parts):
+            raise _invalid("value or metadata is null")
+        whole = [pc.fill_null(part, b"") for part in parts]
+        return pa.StructArray.from_arrays(whole, fields=list(STORAGE), mask=array.is_null())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _encoded(array.to_pylist(), _parsed_json)
+    return _encoded(array.to_pylist(maps_as_pydicts="strict"))
+
+
+def _encoded(values: Iterable[Any], read: Callable[[Any], Any] = lambda one: one) -> pa.StructArray:
+    pairs: list[tuple[bytes, bytes] | None] = []
+    for row, value in enumerate(values):
+        try:
+            pairs.append(None if value is None else encode_variant(read(value)))
+        except (InvalidInputError, ValueError) as error:
+            reason = error.reason if isinstance(error, InvalidInputError) else str(error)
+            raise InvalidInputError(
+                argument="values", reason=f"row {row}: {reason}", remedy="Change or leave it out"
+            ) from error
+    parts = [
+        arrow_array([b"" if pair is None else pair[at] for pair in pairs], pa.binary())
+        for at in (1, 0)
+    ]
+    absent = arrow_array([pair is None for pair in pairs], pa.bool_())
+    return pa.StructArray.from_arrays(parts, fields=list(STORAGE), mask=absent)
+
+
+def _parsed_json(text: str) -> Any:
+    return json.loads(
+        text,
+        parse_float=_parsed_number,
+        parse_int=lambda digits: int(digits) if len(digits) <= _WIDE.prec else float(digits),
+        parse_constant=_no_constant,
+        object_pairs_hook=_distinct,
+    )
+
+
+def _parsed_number(text: str) -> Decimal | float:
+    exact = "e" not in text.lower() and len(text.strip("-").replace(".", "")) <= _WIDE.prec
+    return Decimal(text) if exact else float(text)
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def _rows(array: pa.Array, form: Form[T]) -> Iterator[T | None]:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import orjson
+
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
-from txlog.actions.table import Protocol
+from txlog.actions.table import DomainMetadata, Protocol
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.expressions.tree import col
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FEATURE
@@ -23,6 +26,7 @@ from txlog.protocol.access import (
     at_least,
     features_of,
     require_writable,
+    upgraded,
     with_features,
 )
 from txlog.protocol.features import FEATURES
@@ -31,7 +35,11 @@ from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import has_bounds, stats_leaves
+from txlog.stats.files import physical_path
 from txlog.store.base import Store
+
+CLUSTERING_DOMAIN = "delta.clustering"
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,63 @@ class AddFeatures(Operation):
             adds=adds,
             parameters={"featureName": sorted(added)},
         )
+
+
+_MOST_CLUSTERING = 4  # Columns, as in Spark.
+
+
+class ClusterBy(Operation):
+    """Say which columns `optimize` clusters the table by; without one, none."""
+
+    name = "CLUSTER BY"
+
+    def __init__(self, context: Context, columns: Sequence[str]) -> None:
+        super().__init__(context)
+        self._paths = [col(name).path for name in columns]
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the domain with the columns; None if it says so already.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is not in the table, is there twice, or has no statistics; or they are more
+            than four; or the table is partitioned.
+        """
+        leaves = stats_leaves(base.schema, base.properties)
+        known = {tuple(name.lower() for name in path): path for path in leaves}
+        paths = [known.get(tuple(name.lower() for name in path), path) for path in self._paths]
+        for path in paths:
+            if path not in leaves or not has_bounds(leaves[path]):
+                raise _not_clustering(
+                    ".".join(path),
+                    "the table has no such column with bounds in its statistics",
+                    "Choose another, or list it in delta.dataSkippingStatsColumns",
+                )
+        if paths and base.partition_columns:
+            raise _not_clustering(None, "the table is partitioned", "Cluster unpartitioned tables")
+        if len(paths) > _MOST_CLUSTERING or len(set(paths)) < len(paths):
+            reason = f"up to {_MOST_CLUSTERING} different columns are expected"
+            raise _not_clustering(None, reason, "Leave some out")
+        names = [list(physical_path(base.schema, path, base.mapping_mode)) for path in paths]
+        held = base.controls.domains.get(CLUSTERING_DOMAIN)
+        text = {"clusteringColumns": names, "domainName": CLUSTERING_DOMAIN}
+        domain = DomainMetadata(domain=CLUSTERING_DOMAIN, configuration=orjson.dumps(text).decode())
+        if held == domain or (not names and (held is None or held.removed)):
+            return None
+        protocol = upgraded(base.protocol, ["clustering", "domainMetadata"])
+        return Intent(
+            operation=self.name,
+            kind="metadata" if protocol == base.protocol else "protocol",
+            read_version=base.version,
+            protocol=None if protocol == base.protocol else protocol,
+            domains=(domain,),
+            parameters={"newClusteringColumns": ",".join(".".join(path) for path in paths)},
+        )
+
+
+def _not_clustering(field: str | None, reason: str, remedy: str) -> InvalidInputError:
+    return InvalidInputError(argument="columns", field=field, reason=reason, remedy=remedy)
 
 
 def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:

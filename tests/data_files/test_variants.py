@@ -1,0 +1,98 @@
+"""Variants are written: from JSON, from Python values, and from variants."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.examples import examples
+
+SCHEMA = pa.schema([("id", pa.int64()), pa.field("v", txlog.variant_type())])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+def held(table: txlog.Table) -> list[Any]:
+    return txlog.variant_to_python(txlog.Table(table.uri).to_arrow().sort_by("id")["v"])
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(VALUES, min_size=1, max_size=5))
+def test_values_come_back(values: list[Any]) -> None:
+    table = txlog.Table.create(f"memory://variants/{id(values)}", SCHEMA)
+    column = txlog.variant_from_python(values)
+    table.append(pa.table({"id": range(len(values)), "v": column}))
+    assert held(table) == values
+    table.delete("id = 0")
+    table.optimize.compact()
+    assert held(table) == values[1:]
+
+
+def test_texts_are_read_as_json(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, SCHEMA)
+    assert table.protocol.reader_features == ["variantType"]
+    texts = ['{"a": [1, 2.50, 1e3, null, "x"]}', None, "null", "123456789012345678901"]
+    table.append(pa.table({"id": range(4), "v": texts}))
+    found = txlog.variant_to_json(table.to_arrow().sort_by("id")["v"]).to_pylist()
+    assert found == ['{"a":[1,2.5,1000.0,null,"x"]}', None, "null", "123456789012345678901"]
+    for wrong, why in (("{nope", "row 1"), ('{"a":1,"a":2}', "twice"), ("NaN", "no JSON")):
+        with pytest.raises(txlog.SchemaMismatchError, match=why):
+            table.append(pa.table({"id": [8, 9], "v": ["1", wrong]}))
+    assert table.refresh().version == 1
+
+
+def test_other_values_and_verbs(tmp_path: Path) -> None:
+    properties = {"delta.enableVariantShredding": "true", "delta.enableChangeDataFeed": "true"}
+    table = txlog.Table.create(tmp_path, SCHEMA, properties=properties)
+    assert table.protocol.reader_features == ["variantShredding", "variantType"]
+    table.append(pa.table({"id": [1], "v": [{"k": [1, 2]}]}))
+    table.append(
+        pa.table({"id": [2], "v": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
+    )
+    table.append(pa.table({"id": [3], "v": [7]}))
+    table.append(table.to_arrow().set_column(0, "id", pa.array([4, 5, 6])))
+    assert held(table) == [{"k": [1, 2]}, {"a": 1}, 7] * 2
+    table.update({"id": "id + 10"}, "id = 6")
+    table.upsert(pa.table({"id": [1], "v": ["[]"]}), on="id")
+    assert held(table) == [[], {"a": 1}, 7, {"k": [1, 2]}, {"a": 1}, 7]
+    assert table.changes(1).to_arrow().num_rows >= 9
+    table.maintenance.checkpoint()
+    assert held(table)[0] == []
+    table.alter.drop_feature("variantShredding", truncate_history=True)
+    assert held(table)[0] == []
+    with pytest.raises(txlog.UnsupportedFeatureError, match="columns need it: v"):
+        table.alter.drop_feature("variantType")
+
+
+def test_files_are_as_the_protocol_says(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"v": txlog.variant_from_json(["[1]", None])}))
+    (path,) = tmp_path.glob("*.parquet")
+    leaves = pq.ParquetFile(path).schema
+    assert [leaves.column(at).path for at in range(2)] == ["v.value", "v.metadata"]
+    assert '"nullCount":{"v":1}' in str(table.snapshot.tail.rows["stats"][0].as_py())
+    with pytest.raises(txlog.InvalidInputError, match="cannot partition"):
+        txlog.Table.create(tmp_path / "p", SCHEMA, partition_by=["v"])
+
+
+@pytest.mark.spark
+def test_spark_reads_them(spark: Any, tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, SCHEMA)
+    texts = ['{"a":[1,2.5,null,"x"]}', None, "true", '"text"']
+    table.append(pa.table({"id": range(4), "v": texts}))
+    files = [str(path) for path in tmp_path.glob("*.parquet")]
+    frame = spark.read.schema("id long, v variant").parquet(*files)
+    found = frame.selectExpr("id", "to_json(v) AS j").orderBy("id").collect()
+    assert [row.j for row in found] == texts
