@@ -226,6 +226,15 @@ def test_a_catalogs_commits() -> None:
     assert txlog.CatalogCommits(latest_version=3).staged == ()
 
 
+def test_variants_are_written(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("v", txlog.variant_type())])
+    table = txlog.Table.create(tmp_path, schema)
+    table.append(pa.table({"v": txlog.variant_from_json(["[1]"])}))
+    table.append(pa.table({"v": txlog.variant_from_python([{"a": 2}])}))
+    texts = txlog.variant_to_json(table.to_arrow()["v"]).to_pylist()
+    assert sorted(texts) == ["[1]", '{"a":2}']
+
+
 def test_this_file_uses_every_verb() -> None:
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

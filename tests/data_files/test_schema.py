@@ -300,12 +300,6 @@ def test_intervals_of_months_are_refused_before_a_file_is_made(tmp_path: Path, k
     assert [path.name for path in tmp_path.iterdir()] == ["_delta_log"]
 
 
-def test_variants_cannot_be_made(tmp_path: Path) -> None:
-    schema = StructType((StructField("v", PrimitiveType("variant")), StructField("x", LONG)))
-    with pytest.raises(txlog.InvalidInputError, match="variantType"):
-        txlog.Table.create(tmp_path, schema)
-
-
 NESTED = pa.schema(
     [
         ("l", pa.list_(pa.int64())),
