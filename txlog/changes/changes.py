@@ -191,6 +191,7 @@ def plan_feed(
     first = last
     if starting_version < last.version:
         first = load_snapshot(store, version=starting_version, catalog=last.catalog)
+    _require_same_partitioning(store, commits[0], last)
     known = RemovedValues(store, last)
     files = [
         file
@@ -313,6 +314,18 @@ def _require_compatible(
             f"{last.version}: {'; '.join(faults)}",
             remedy="Ask for the changes before and after the change of columns separately",
         )
+
+
+def _require_same_partitioning(store: Store, commit: Commit, last: Snapshot) -> None:
+    """Refuse a first version that changes the partitioning: files that it removes are as before."""
+    if not commit.version or not any(isinstance(one, Metadata) for _, one in commit.controls):
+        return
+    try:
+        before = load_snapshot(store, version=commit.version - 1, catalog=last.catalog)
+    except (NotFoundError, LogCorruptError):
+        return  # It was cleaned up.
+    if before.physical_partition_columns != last.physical_partition_columns:
+        _require_compatible(before.protocol, before.metadata, commit.version, last)
 
 
 class RemovedValues:

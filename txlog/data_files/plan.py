@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -236,6 +236,13 @@ def _satisfying(
         yield batch
 
 
+def partitioned_by(metadata: Metadata, columns: Sequence[str] | None) -> Metadata:
+    """Return metadata with other partition columns; None leaves them."""
+    if columns is None:
+        return metadata
+    return metadata.model_copy(update={"partition_columns": list(columns)})
+
+
 class AddedFiles:
     """Data files, or the data that they are written from when a version asks for them first."""
 
@@ -247,11 +254,14 @@ class AddedFiles:
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
         replaced: Expression | None = None,
+        partition_by: Sequence[str] | None = None,
     ) -> None:
         """Take data to write.
 
         Parameters
         ----------
+        partition_by
+            The partition columns that the table gets. Default: those that it has.
         replaced
             Every row must satisfy it: the rows that it is true of are replaced.
         """
@@ -262,6 +272,7 @@ class AddedFiles:
         self._data = data
         self._options = options or WriteOptions()
         self._replaced = replaced
+        self.partition_by = partition_by
         self._owned = True
         self._require_fit: RequireFit | None = None
         self._written_for: Snapshot | None = None  # By this object; None: by others.
@@ -317,11 +328,11 @@ class AddedFiles:
         return self.schema
 
     def _write(self, base: Snapshot, schema: StructType, reader: pa.RecordBatchReader) -> None:
-        if self._replaced is None:
+        if self._replaced is None and self.partition_by is None:
             plan = plan_append(base, schema, self._options)
         else:
             plan = plan_write(
-                base.metadata,
+                partitioned_by(base.metadata, self.partition_by),
                 schema,
                 self._options,
                 mapping_mode=base.mapping_mode,

@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.commit.context import Context
-from txlog.errors import LogCorruptError, UnsupportedFeatureError
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LogCorruptError,
+    UnsupportedFeatureError,
+)
 from txlog.scan.engine import Engine, threads_for
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.open import open_store
@@ -131,6 +136,7 @@ class Table(About, Reading, Writing):
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         *,
+        mode: Literal["error", "ignore", "overwrite"] = "error",
         generated: Mapping[str, str] | None = None,
         name: str | None = None,
         description: str | None = None,
@@ -143,6 +149,10 @@ class Table(About, Reading, Writing):
 
         Parameters
         ----------
+        mode
+            What to do if the table is there: raise an `error`, return it (`ignore`), or `overwrite`
+            it: give it this schema, partitioning and properties, and take out all rows, in a new
+            version.
         generated
             Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
             Data may leave them out; values that it has must be the computed ones.
@@ -163,20 +173,33 @@ class Table(About, Reading, Writing):
             The schema, the partitioning or a property is wrong.
         """
         from txlog.data_files.options import as_names, as_schema, with_generated
-        from txlog.verbs.create import create
+        from txlog.verbs.create import create, existing
 
+        if mode not in ("error", "ignore", "overwrite"):
+            raise InvalidInputError(
+                argument="mode", reason=f"{mode!r} is none of 'error', 'ignore', 'overwrite'"
+            )
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
-        done = create(
-            context,
-            with_generated(as_schema(schema), generated),
-            partition_by=as_names(partition_by),
-            properties=properties,
-            name=name,
-            description=description,
-            txn=txn,
-            user_metadata=user_metadata,
-        )
+        definition: dict[str, Any] = {
+            "schema": with_generated(as_schema(schema), generated),
+            "partition_by": as_names(partition_by),
+            "properties": properties,
+            "name": name,
+            "description": description,
+        }
+        try:
+            done = create(context, **definition, txn=txn, user_metadata=user_metadata)
+        except AlreadyExistsError:
+            snapshot = existing(store)
+            if mode == "error" or snapshot is None:
+                raise
+            table = cls._of(context, snapshot)
+            if mode == "overwrite":
+                from txlog.verbs.replace import ReplaceTable
+
+                table._run(ReplaceTable(context, **definition), txn, user_metadata)
+            return table
         return cls._made(context, done)
 
     def clone(

@@ -62,7 +62,8 @@ def write(
         What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
         or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
     partition_by, properties, name, description
-        For a table that is made; an existing one must already be so.
+        For a table that is made; an existing one must already be so. With `mode="overwrite"` and
+        `schema_mode="overwrite"` it gets the partition columns.
     engine
         As for `Table`. The data itself is written by this process.
 
@@ -106,7 +107,8 @@ def write(
         return table
     if mode == "error":
         raise already_exists(context.store)
-    require_same(snapshot, partition_by, properties or {})
+    replaces = mode == "overwrite" and schema_mode == "overwrite"
+    require_same(snapshot, None if replaces else partition_by, properties or {})
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -118,7 +120,8 @@ def write(
     if mode == "append":
         table.append(data, **shared)
     else:
-        table.overwrite(data, where, partition_mode=partition_mode, **shared)
+        columns = partition_by if replaces else None
+        table.overwrite(data, where, partition_mode=partition_mode, partition_by=columns, **shared)
     return table
 
 

@@ -81,6 +81,7 @@ class Writing(Handle):
         where: Where = None,
         *,
         partition_mode: PartitionMode = "static",
+        partition_by: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = None,
         txn: AppVersion | None = None,
         target_file_bytes: int | None = None,
@@ -96,12 +97,14 @@ class Writing(Handle):
             Replace only the rows of which this is true; every new row must satisfy it.
         partition_mode
             `dynamic` replaces only the partitions that the data has rows of.
+        partition_by
+            The partition columns that the table gets, with `schema_mode="overwrite"`.
         schema_mode
             `overwrite` replaces the schema too, `merge` adds columns.
 
         The other arguments and the errors are those of `append`.
         """
-        from txlog.data_files.options import write_options
+        from txlog.data_files.options import as_names, write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.overwrite import Overwrite
 
@@ -111,6 +114,7 @@ class Writing(Handle):
             where=as_expression(where),
             partition_mode=partition_mode,
             schema_mode=schema_mode,
+            partition_by=None if partition_by is None else as_names(partition_by),
             options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
         )
         return self._run(operation, txn, user_metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from txlog.data_files.column_files import with_dropped
 from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import AddedFiles
+from txlog.data_files.plan import AddedFiles, partitioned_by
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
@@ -77,10 +78,25 @@ class Overwrite(Operation):
         partition_mode: PartitionMode = "static",
         schema_mode: SchemaMode = None,
         options: WriteOptions | None = None,
+        partition_by: Sequence[str] | None = None,
     ) -> Overwrite:
-        """Replace rows by the rows of data: anything that speaks Arrow."""
+        """Replace rows by the rows of data: anything that speaks Arrow.
+
+        `partition_by` gives the table other partition columns, together with another schema.
+        """
+        if partition_by is not None and schema_mode != "overwrite":
+            raise InvalidInputError(
+                argument="partition_by",
+                reason="the partitioning can be replaced only together with the schema",
+                remedy='Use schema_mode="overwrite", or leave it out',
+            )
         files = AddedFiles(
-            context, data=data, schema_mode=schema_mode, options=options, replaced=where
+            context,
+            data=data,
+            schema_mode=schema_mode,
+            options=options,
+            replaced=where,
+            partition_by=partition_by,
         )
         return cls(context, files, where=where, partition_mode=partition_mode, options=options)
 
@@ -111,11 +127,13 @@ class Overwrite(Operation):
             removes=deletes.removes,
             adds=(*deletes.adds, *self._files.adds),
             cdc=deletes.cdc,
-            metadata=_metadata(base, schema, self._files.schema_mode),
+            metadata=_metadata(base, schema, self._files),
             reads=Reads(everything=self._where is None, where=deletes.where),
             parameters={
                 "mode": "Overwrite",
-                "partitionBy": base.partition_columns,
+                "partitionBy": partitioned_by(
+                    base.metadata, self._files.partition_by
+                ).partition_columns,
                 "predicate": None if deletes.where is None else to_sql(deletes.where),
                 "partitionOverwriteMode": self._partition_mode if self._where is None else None,
             },
@@ -205,13 +223,14 @@ def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
     return respelled
 
 
-def _metadata(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> Metadata | None:
-    if schema_mode is None:
+def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata | None:
+    if files.schema_mode is None:
         return None
-    if schema_mode == "merge":
+    if files.schema_mode == "merge":
         return evolved(base, schema)
+    metadata = partitioned_by(base.metadata, files.partition_by)
     if schema == base.schema:
-        return None
+        return None if metadata == base.metadata else metadata
     require_supported_types(base, schema)
-    metadata = with_dropped(base.metadata, ())  # No file is left that has them.
+    metadata = with_dropped(metadata, ())  # No file is left that has them.
     return with_schema(metadata, schema)

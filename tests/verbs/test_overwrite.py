@@ -1,0 +1,95 @@
+"""Overwrites that change schema and partitioning together, and `Table.create` over a table."""
+
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.errors import AlreadyExistsError, InvalidInputError, UnsupportedFeatureError
+
+OLD = pa.table({"n": [1, 2, 3], "p": ["a", "a", "b"]})
+NEW = pa.table({"m": [1.5, 2.5], "q": ["x", "y"], "n": [7, 8]})
+
+
+def folders(table: txlog.Table) -> set[str]:
+    return {path.rpartition("/")[0] for path in table.files()["path"].to_pylist()}
+
+
+@pytest.mark.parametrize("columns", [["q"], ["n", "q"], [], "q"])
+@pytest.mark.parametrize("old", [["p"], []])
+def test_schema_and_partitioning_change_together(
+    tmp_path: Path, columns: list[str] | str, old: list[str]
+) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by=old, properties={"owner": "me"})
+    table.append(OLD)
+    table.overwrite(NEW, partition_by=columns, schema_mode="overwrite")
+    assert table.partition_columns == ([columns] if isinstance(columns, str) else columns)
+    assert table.to_arrow().sort_by("n") == NEW.cast(table.schema)
+    assert len(folders(table)) == (2 if columns else 1)
+    assert table.properties["owner"] == "me"
+    theirs = deltalake.DeltaTable(table.uri)
+    assert theirs.metadata().partition_columns == table.partition_columns
+    assert pa.table(theirs.to_pyarrow_table()).sort_by("n").to_pydict() == NEW.to_pydict()
+    assert txlog.Table(table.uri, version=1).to_arrow().num_rows == 6
+    table.append(NEW)
+    assert table.count() == 4
+    assert table.restore(0).version == 4
+    assert table.partition_columns == old
+    assert table.to_arrow(["n"]).num_rows == 3
+
+
+def test_the_same_columns_can_be_partitioned_otherwise(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p")
+    txlog.write(table.uri, OLD, "overwrite", partition_by="n", schema_mode="overwrite")
+    assert table.refresh().partition_columns == ["n"]
+    assert table.to_arrow().sort_by("n") == OLD
+    assert table.history(1)[0]["operationParameters"]["partitionBy"] == '["n"]'
+    txlog.write(table.uri, OLD, "overwrite", schema_mode="overwrite")
+    assert table.refresh().partition_columns == ["n"]  # Nothing is said of them.
+
+
+def test_the_change_feed_over_another_partitioning(tmp_path: Path) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p", properties=feed)
+    table.overwrite(OLD, partition_by="n", schema_mode="overwrite")
+    table.append(OLD)
+    for start in (0, 1):  # What version 1 took out is in folders of the other partitioning.
+        with pytest.raises(UnsupportedFeatureError, match="partitioned by other columns"):
+            table.changes(start)
+    assert table.changes(2).count() == 3
+    assert table.changes(0, 0).count() == 3
+
+
+def test_a_partitioning_that_cannot_be(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", OLD, partition_by="p")
+    for wrong, reason in (
+        ({"partition_by": "n"}, "only together with the schema"),
+        ({"partition_by": "n", "schema_mode": "merge"}, "only together with the schema"),
+        ({"partition_by": "none", "schema_mode": "overwrite"}, "no such column"),
+        ({"partition_by": ["n", "p"], "schema_mode": "overwrite"}, "all columns"),
+        ({"partition_by": "n", "schema_mode": "overwrite", "where": "n = 1"}, "all rows"),
+    ):
+        with pytest.raises(InvalidInputError, match=reason):
+            table.overwrite(OLD, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="partitioned by"):
+        txlog.write(table.uri, OLD, "overwrite", partition_by="n")
+    assert txlog.Table(table.uri).version == 0
+    assert len(list(Path(table.uri).rglob("*.parquet"))) == 2
+
+
+def test_create_over_a_table(tmp_path: Path) -> None:
+    made = txlog.Table.create(tmp_path / "t", OLD.schema, ["p"], mode="overwrite")
+    made.append(OLD)
+    same = txlog.Table.create(made.uri, NEW.schema, mode="ignore")
+    assert (same.version, same.count(), same.schema) == (1, 3, made.schema)
+    with pytest.raises(AlreadyExistsError):
+        txlog.Table.create(made.uri, NEW.schema)
+    with pytest.raises(InvalidInputError, match="none of"):
+        txlog.Table.create(made.uri, NEW.schema, mode="append")  # type: ignore[arg-type]
+    new = txlog.Table.create(made.uri, NEW.schema, ["q"], name="new", mode="overwrite")
+    assert (new.version, new.count(), new.schema) == (2, 0, NEW.schema)
+    assert (new.partition_columns, new.metadata.name) == (["q"], "new")
+    assert txlog.Table(made.uri, version=1).count() == 3
+    assert deltalake.DeltaTable(made.uri).metadata().partition_columns == ["q"]
