@@ -144,7 +144,7 @@ def test_names_are_those_of_the_table_where_columns_are_mapped(tmp_path: Path) -
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     for odd, reason in (
         ({"compression": "zip"}, "no compression"),
-        ({"max_row_group_size": 0}, "max_row_group_size is a whole number"),
+        ({"max_row_group_size": 0}, "max_row_group_size is a whole number from 1"),
         ({"write_batch_size": "1"}, "write_batch_size is a whole number"),
         ({"column_properties": {"id": {}}}, "ColumnProperties were expected"),
     ):

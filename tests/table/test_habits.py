@@ -120,6 +120,10 @@ def test_add_actions_are_those_of_deltalake(table: txlog.Table) -> None:
         else:
             assert ours["partition"].to_pylist() == told["partition"].to_pylist()
     assert ours["partition.q"].type == pa.date32()
+    few = txlog.write(
+        "memory://few-statistics", ROWS, properties={"delta.dataSkippingStatsColumns": "n,st.x"}
+    ).get_add_actions(True)
+    assert [name for name in few.column_names if "min" in name] == ["min.n", "min.st.x"]
     empty = txlog.Table.create("memory://no-adds", ROWS.schema).get_add_actions(True)
     assert empty.num_rows == 0
     assert "min.n" in empty.column_names

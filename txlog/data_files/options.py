@@ -115,7 +115,7 @@ class WriterProperties:
         `zstd`, `snappy`, `gzip`, `brotli`, `lz4` or `uncompressed`. Default: what the table's
         `delta.parquet.compression.codec` says.
     compression_level
-        As the compression understands it.
+        As the compression understands it, from 0.
     max_row_group_size
         Rows.
     data_page_size_limit, dictionary_page_size_limit
@@ -150,8 +150,11 @@ class WriterProperties:
                 raise _bad(f"{self.compression!r} is no compression", known)
         for one in fields(self)[1:7]:
             value = getattr(self, one.name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise _bad(f"{one.name} is a whole number above 0, not {value!r}", "Correct it")
+            least = 0 if one.name == "compression_level" else 1
+            if value is not None and (type(value) is not int or value < least):
+                raise _bad(
+                    f"{one.name} is a whole number from {least}, not {value!r}", "Correct it"
+                )
         for properties in (self.default_column_properties, *self.column_properties.values()):
             if not isinstance(properties, ColumnProperties):
                 raise InvalidTypeError(

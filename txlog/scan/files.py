@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import fold_files, has_large_checkpoint
 from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.collect import stats_leaves
 from txlog.stats.files import num_records, partition_texts, physical_rows
 from txlog.stats.structs import stats_type, typed_partition_values, typed_stats
 from txlog.store.base import Store
@@ -212,9 +214,10 @@ def add_actions(snapshot: Snapshot, files: pa.Table, *, flatten: bool) -> pa.Tab
         )
         columns.append(_renamed(values, pa.struct(arrow_schema(StructType(tuple(partitioned))))))
         names.append("partition")
+    indexed = stats_leaves(StructType(tuple(stored)), snapshot.properties)
+    known = _only(StructType(tuple(stored)), indexed)
     kinds = [
-        stats_type(StructType(tuple(stored)), indexed=-1, mapping_mode=mode)
-        for mode in (snapshot.mapping_mode, "none")
+        stats_type(known, indexed=-1, mapping_mode=mode) for mode in (snapshot.mapping_mode, "none")
     ]
     stats = _renamed(typed_stats(files, kinds[0]), kinds[1])
     for name, part in (("null_count", "nullCount"), ("min", "minValues"), ("max", "maxValues")):
@@ -242,6 +245,19 @@ def partitions_of(snapshot: Snapshot, files: pa.Table) -> list[dict[str, str | N
 
 
 _ADD_COLUMNS = ("path", "size_bytes", "modification_time", "num_records")
+
+
+def _only(schema: StructType, leaves: Collection[tuple[str, ...]], above: Any = ()) -> StructType:
+    """Return the columns of a schema that are leaves of some paths, or have some below."""
+    found = []
+    for column in schema.fields:
+        path = (*above, column.name)
+        if isinstance(column.type, StructType):
+            below = _only(column.type, leaves, path)
+            found += [replace(column, type=below)] if below.fields else []
+        elif path in leaves:
+            found.append(column)
+    return StructType(tuple(found))
 
 
 def _renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -209,7 +209,8 @@ class About(Handle):
 
         Columns: `path`, `size_bytes`, `modification_time` (milliseconds), `num_records`, and the
         structs `partition`, `null_count`, `min` and `max`, as deltalake has them. Statistics are
-        null where the log has none. `files` is faster, and tells more of each file.
+        null where the log has none; of columns that the table's properties give none, they are left
+        out. `files` is faster, and tells more of each file.
 
         Parameters
         ----------

@@ -154,6 +154,8 @@ class Merge(Operation):
             ),
             metrics={
                 "numSourceRows": source.num_rows,
+                "numTargetFilesScanned": len(fragments),
+                "numTargetFilesSkippedDuringScan": files.num_rows - len(fragments),
                 **merge_metrics(
                     inserted=inserts.count,
                     updated=sum(len(one.updated.positions) for one in changed),

@@ -1,0 +1,119 @@
+"""`txlog append` and `txlog merge`: rows of files and of other tables."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+from txlog.cli.app import run
+
+ROWS = pa.table(
+    {
+        "n": pa.array([1, 2, 3], pa.int32()),
+        "t": ["a", "b", None],
+        "at": pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("us", "UTC")),
+        "day": pa.array([date(2024, 1, 1)] * 3),
+        "price": pa.array([Decimal("1.50")] * 3, pa.decimal128(9, 2)),
+    }
+)
+NEW = pa.concat_tables([ROWS.slice(1, 1), ROWS.slice(0, 1)])
+NEW = NEW.set_column(0, "n", pa.array([2, 9], pa.int32())).set_column(1, "t", pa.array(["B", "z"]))
+
+
+def as_table(rows: pa.Table, path: Path) -> None:
+    txlog.write(path, rows)
+
+
+WRITERS: dict[str, Callable[[pa.Table, Path], Any]] = {
+    "new.parquet": pq.write_table,
+    "new.csv": lambda rows, path: pyarrow.csv.write_csv(rows, path),
+    "new.jsonl": lambda rows, path: path.write_text(
+        "\n".join(json.dumps(row, default=str) for row in rows.select(["n", "t"]).to_pylist())
+    ),
+    "new.feather": lambda rows, path: pyarrow.feather.write_feather(rows, path),
+    "new": as_table,
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> txlog.Table:
+    return txlog.write(tmp_path / "t", ROWS)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_append(table: txlog.Table, tmp_path: Path, name: str, capsys: Any) -> None:
+    WRITERS[name](NEW, tmp_path / name)
+    assert run(["append", table.uri, str(tmp_path / name), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 1
+    rows = table.refresh().to_arrow()
+    assert rows.num_rows == 5
+    if "json" not in name:
+        assert rows.filter(pa.compute.field("t").isin(["B", "z"])).to_pylist() == NEW.to_pylist()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_merge(table: txlog.Table, tmp_path: Path, name: str, capsys: Any) -> None:
+    WRITERS[name](NEW, tmp_path / name)
+    assert run(["merge", table.uri, str(tmp_path / name), "--on", "n", "--json"]) == 0
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert (metrics["numTargetRowsUpdated"], metrics["numTargetRowsInserted"]) == (1, 1)
+    rows = table.refresh().to_arrow(["n", "t"]).sort_by("n").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(1, "a"), (2, "B"), (3, None), (9, "z")]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--when-matched", "delete", "--when-not-matched", "ignore"], [1, 3]),
+        (["--when-matched", "ignore"], [1, 2, 3, 9]),
+        (["--when-not-matched-by-source", "delete"], [2, 9]),
+        (["--on", "target.t < source.t"], [1, 2, 2, 3, 9]),  # 'b' < 'B' is false.
+        (["--on", "`at`", "--on", "day", "--when-not-matched", "ignore"], [1, 2, 3]),
+    ],
+)
+def test_what_becomes_of_rows(
+    table: txlog.Table, tmp_path: Path, options: list[str], expected: list[int]
+) -> None:
+    pq.write_table(NEW, tmp_path / "new.parquet")
+    call = ["merge", table.uri, str(tmp_path / "new.parquet"), "--on", "n", *options]
+    assert run(call) == 0
+    assert sorted(table.refresh().to_arrow(["n"])["n"].to_pylist()) == expected
+
+
+def test_new_columns(table: txlog.Table, tmp_path: Path, capsys: Any) -> None:
+    wide = NEW.append_column("more", pa.array([1, 2]))
+    pq.write_table(wide, tmp_path / "wide.parquet")
+    for command in (["append"], ["merge", "--on", "n"]):
+        call = [command[0], table.uri, str(tmp_path / "wide.parquet"), *command[1:]]
+        if command[0] == "append":
+            assert run(call) == 1
+            assert "schema-mismatch" in capsys.readouterr().err
+        assert run([*call, "--merge-schema"]) == 0
+    more = table.refresh().to_arrow(["more"])["more"]
+    assert sorted(more.drop_null().to_pylist()) == [1, 1, 2]
+
+
+def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"no Parquet")
+    (tmp_path / "bad.csv").write_text("n,t\nx,y\n")
+    (tmp_path / "folder").mkdir()
+    for source, said in (
+        ("none.parquet", "no such file"),
+        ("bad.parquet", "cannot be read"),
+        ("bad.csv", "cannot be read"),
+        ("folder", "is no table"),
+        ("new.xlsx", "is no table"),
+    ):
+        assert run(["append", table.uri, str(tmp_path / source)]) == 1, source
+        assert said in capsys.readouterr().err
+    assert run(["merge", table.uri, str(tmp_path / "t")]) == 2  # Nothing says which rows match.
+    assert table.refresh().version == 0

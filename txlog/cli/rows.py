@@ -1,0 +1,147 @@
+"""`append` and `merge`: the commands that take rows from a file or from another table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+import typer
+
+from txlog.cli.output import print_outcome
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.table.table import Table
+
+_FORMATS = {
+    ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
+    ".arrow": "ipc", ".ipc": "ipc", ".feather": "feather", ".orc": "orc",
+}  # fmt: skip
+
+
+class Matched(StrEnum):
+    """What becomes of rows of the table that the source matches."""
+
+    UPDATE = "update"
+    DELETE = "delete"
+    IGNORE = "ignore"
+
+
+class NotMatched(StrEnum):
+    """What becomes of rows of the source that match none."""
+
+    INSERT = "insert"
+    IGNORE = "ignore"
+
+
+class NotInSource(StrEnum):
+    """What becomes of rows of the table that nothing matches."""
+
+    IGNORE = "ignore"
+    DELETE = "delete"
+
+
+Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
+Source = Annotated[
+    str, typer.Argument(help="A file (Parquet, CSV, JSON lines, Arrow, ORC), or another table.")
+]
+Merges = Annotated[bool, typer.Option("--merge-schema", help="Add columns that are new.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def append(table: Where, source: Source, merge_schema: Merges = False, json: Json = False) -> None:
+    """Add the rows of a file, or of another table, in one commit."""
+    target = Table(table)
+    mode: Literal["merge"] | None = "merge" if merge_schema else None
+    print_outcome(target.append(rows_of(source, target.schema), schema_mode=mode), json)
+
+
+def merge(
+    table: Where,
+    source: Source,
+    on: Annotated[
+        list[str],
+        typer.Option(help="A column that is equal, or a condition: target.a = source.b."),
+    ],
+    when_matched: Annotated[
+        Matched, typer.Option(help="For rows that the source matches.")
+    ] = Matched.UPDATE,
+    when_not_matched: Annotated[
+        NotMatched, typer.Option(help="For rows of the source that match none.")
+    ] = NotMatched.INSERT,
+    when_not_matched_by_source: Annotated[
+        NotInSource, typer.Option(help="For rows that nothing matches.")
+    ] = NotInSource.IGNORE,
+    merge_schema: Merges = False,
+    json: Json = False,
+) -> None:
+    """Update, delete and insert rows by those of a file or another table, in one commit.
+
+    Columns that the source lacks are left as they are, and null in new rows.
+    """
+    target = Table(table)
+    rows = rows_of(source, target.schema)
+    given = {name.lower() for name in rows.schema.names}
+    absent = [name for name in target.schema.names if name.lower() not in given]
+    merger = target.merge(
+        rows,
+        " AND ".join(f"({_condition(one)})" for one in on),
+        schema_mode="merge" if merge_schema else None,
+    )
+    if when_matched is Matched.UPDATE:
+        merger.when_matched_update_all(except_cols=absent)
+    elif when_matched is Matched.DELETE:
+        merger.when_matched_delete()
+    if when_not_matched is NotMatched.INSERT:
+        merger.when_not_matched_insert_all(except_cols=absent)
+    if when_not_matched_by_source is NotInSource.DELETE:
+        merger.when_not_matched_by_source_delete()
+    print_outcome(merger.execute(), json)
+
+
+def _condition(text: str) -> str:
+    if any(sign in text for sign in "=<>"):
+        return text
+    name = text if text.startswith("`") else f"`{text}`"
+    return f"target.{name} = source.{name}"
+
+
+def rows_of(source: str, target: pa.Schema) -> Any:
+    """Return the rows of a file, by its ending, or of a table.
+
+    The texts of CSV become values of the columns that they are for.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such file, nor such a table.
+    InvalidInputError
+        The file's format is not known by its ending, or it is damaged.
+    """
+    import pyarrow.csv
+    import pyarrow.dataset
+
+    ending = PurePath(source).suffix.lower()
+    if ending not in _FORMATS:
+        if Table.exists(source):
+            return Table(source).scan()
+        raise InvalidInputError(
+            argument="source",
+            reason=f"{source} is no table, and its ending is none of {', '.join(_FORMATS)}",
+            remedy="Name a file or a table",
+        )
+    kind: Any = _FORMATS[ending]
+    if kind == "csv":
+        # Of moments pyarrow guesses better: those of a type with a zone need one in the text.
+        types = {f.name: f.type for f in target if not pa.types.is_timestamp(f.type)}
+        plain = {name: one for name, one in types.items() if not pa.types.is_nested(one)}
+        options = pyarrow.csv.ConvertOptions(column_types=plain)
+        kind = pyarrow.dataset.CsvFileFormat(convert_options=options)
+    try:
+        return pyarrow.dataset.dataset(source, format=kind).scanner().to_reader()
+    except FileNotFoundError as error:
+        raise NotFoundError(path=source, reason="there is no such file") from error
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            argument="source", reason=f"{source} cannot be read: {error}"
+        ) from error
