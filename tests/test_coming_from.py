@@ -38,8 +38,12 @@ def names(folder: Path) -> dict[str, Any]:
     mapped = txlog.write(folder / "m", ROWS, properties={"delta.columnMapping.mode": "name"})
     (folder / "plain").mkdir()
     pq.write_table(ROWS, folder / "plain" / "a.parquet")
+    (folder / "by_value" / "x").mkdir(parents=True)
+    pq.write_table(ROWS.select(["n"]), folder / "by_value" / "x" / "a.parquet")
     return {
         "txlog": txlog,
+        "pa": pa,
+        "by_value": folder / "by_value",
         "folder": folder / "plain",
         "t": table,
         "wide": wide,

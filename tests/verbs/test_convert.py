@@ -53,6 +53,30 @@ def test_a_plain_folder(tmp_path: Path) -> None:
     assert txlog.convert_to_delta(tmp_path, mode="ignore").version == table.version
 
 
+def test_folders_that_are_values_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    put(folder, "2024/a b%20c/1.parquet", x=[1, 2])
+    put(folder, f"2025/{'__HIVE_DEFAULT_PARTITION__'}/2.parquet", x=[3])
+    shutil.copytree(folder, tmp_path / "theirs")
+    columns = {"year": pa.int32(), "p": pa.string()}
+    table = txlog.convert_to_delta(folder, columns, partition_strategy="directory")
+    assert table.partition_columns == ["year", "p"]
+    expected = [(1, 2024, "a b c"), (2, 2024, "a b c"), (3, 2025, None)]
+    assert sorted(tuple(row.values()) for row in table.to_arrow().to_pylist()) == expected
+    schema = deltalake.Schema.from_arrow(pa.schema(columns))
+    deltalake.convert_to_deltalake(
+        tmp_path / "theirs", partition_by=schema, partition_strategy="directory"
+    )
+    theirs = deltalake.DeltaTable(tmp_path / "theirs")
+    assert theirs.metadata().partition_columns == table.partition_columns
+    put(tmp_path / "deep", "2024/1.parquet", x=[1])
+    with pytest.raises(InvalidInputError, match="in 1 folders, and there are 2 columns"):
+        txlog.convert_to_delta(tmp_path / "deep", columns, partition_strategy="directory")
+    for given in ({"partition_strategy": "directory"}, {"partition_strategy": "other"}):
+        with pytest.raises(InvalidInputError, match="is not hive"):
+            txlog.convert_to_delta(tmp_path / "deep", **given)  # type: ignore[arg-type]
+
+
 KINDS = pa.schema([("day", pa.date32()), ("p", pa.string()), ("k", pa.int64())])
 
 

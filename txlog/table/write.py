@@ -190,6 +190,7 @@ def convert_to_delta(
     partition_by: pa.Schema | Mapping[str, pa.DataType] | None = None,
     mode: Literal["error", "ignore"] = "error",
     *,
+    partition_strategy: Literal["hive", "directory"] = "hive",
     name: str | None = None,
     description: str | None = None,
     properties: Mapping[str, str] | None = None,
@@ -209,6 +210,8 @@ def convert_to_delta(
     partition_by
         The partition columns with their types. Default: those that the folders name, as whole
         numbers, dates or text.
+    partition_strategy
+        `directory`: folders are the values of `partition_by` alone, as `2024/01`, in its order.
     mode
         `ignore` returns a table that is there already.
     collect_stats
@@ -233,6 +236,14 @@ def convert_to_delta(
         raise InvalidInputError(
             argument="mode", reason=f"{mode!r} is not error or ignore", remedy="Choose one of them"
         )
+    if partition_strategy not in ("hive", "directory") or (
+        partition_strategy == "directory" and partition_by is None
+    ):
+        raise InvalidInputError(
+            argument="partition_strategy",
+            reason=f"{partition_strategy!r} is not hive, or directory with partition_by",
+            remedy="Name the columns whose values the folders are",
+        )
     store = open_store(uri, storage_options)
     context = Context(store, engine=engine or threads_for(store))
     if mode == "ignore" and Table.exists(uri, storage_options):
@@ -244,6 +255,7 @@ def convert_to_delta(
     done = convert(
         context,
         partition_by=schema,
+        strategy=partition_strategy,
         properties=properties,
         name=name,
         description=description,

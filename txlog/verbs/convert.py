@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -36,6 +37,9 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
+PartitionStrategy = Literal["hive", "directory"]
+
+
 @dataclass(frozen=True)
 class FoundFile:
     """A Parquet file below the folder, and the partition that its folders tell."""
@@ -48,6 +52,7 @@ def convert(
     context: Context,
     *,
     partition_by: StructType | None,
+    strategy: PartitionStrategy = "hive",
     properties: Mapping[str, str] | None,
     name: str | None,
     description: str | None,
@@ -61,6 +66,8 @@ def convert(
     partition_by
         The partition columns with their types. Default: those that folders such as `day=1` name,
         as whole numbers, dates or text.
+    strategy
+        `directory`: folders are values of these columns alone, in their order.
 
     Raises
     ------
@@ -80,7 +87,10 @@ def convert(
     require_user_metadata(user_metadata)
     if existing(context.store) is not None:
         raise already_exists(context.store)
-    files = found_files(context.store.list_tree(""), context.store.root)
+    steps = None
+    if strategy == "directory":
+        steps = () if partition_by is None else partition_by.names()
+    files = found_files(context.store.list_tree(""), context.store.root, steps)
     partitions = _partition_columns(files, partition_by)
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
     schema = _schema(files, [schema for schema, _ in footers], partitions)
@@ -126,22 +136,34 @@ def _converting(intent: Intent, files: int) -> Intent:
     )
 
 
-def found_files(infos: Iterable[ObjectInfo], root: str) -> list[FoundFile]:
+def found_files(
+    infos: Iterable[ObjectInfo], root: str, columns: Sequence[str] | None = None
+) -> list[FoundFile]:
     """Return the Parquet files below a folder, with their partitions. Pure.
 
     Files and folders whose names begin with `_` or `.` are left out, but for partitions.
 
+    Parameters
+    ----------
+    columns
+        The partition columns whose values the folders are, in their order. Default: folders name
+        them, as `day=1`.
+
     Raises
     ------
+    InvalidInputError
+        A file is in fewer or more folders than there are columns.
     NotFoundError
         There is none.
     """
     found = []
     for info in infos:
         *folders, file = info.name.split("/")
-        hidden = file[0] in "_." or any(step[0] in "_." and "=" not in step for step in folders)
+        plain = [step for step in folders if "=" not in step and step != NULL_FOLDER]
+        hidden = any(step[0] in "_." for step in (*plain, file))
         if info.size and not hidden and file.endswith((".parquet", ".parq", ".pq")):
-            found.append(FoundFile(info, tuple(_pairs(folders))))
+            pairs = _pairs(folders) if columns is None else _in_order(columns, folders, info.name)
+            found.append(FoundFile(info, tuple(pairs)))
     if not found:
         raise NotFoundError(
             path=root,
@@ -157,6 +179,20 @@ def _pairs(folders: Sequence[str]) -> Iterable[tuple[str, str | None]]:
         if equals:
             value = unquote(text)
             yield unquote(column), None if value in (NULL_FOLDER, "") else value
+
+
+def _in_order(
+    columns: Sequence[str], folders: Sequence[str], file: str
+) -> Iterable[tuple[str, str | None]]:
+    if len(columns) != len(folders):
+        raise InvalidInputError(
+            argument="partition_by",
+            field=file,
+            reason=f"it is in {len(folders)} folders, and there are {len(columns)} columns",
+            remedy="Name one column for each level of folders",
+        )
+    values = map(unquote, folders)
+    return [(c, None if v == NULL_FOLDER else v) for c, v in zip(columns, values, strict=True)]
 
 
 def _partition_columns(files: Sequence[FoundFile], given: StructType | None) -> StructType:
