@@ -22,7 +22,7 @@ ORDER = (
     "actions", "log",
     "protocol", "expressions", "fragments", "stats", "parquet", "reconcile",
     "store", "checkpoint", "snapshot",
-    "scan", "changes", "stream", "commit", "data_files",
+    "scan", "lookup", "changes", "stream", "commit", "data_files",
     "verbs", "table", "spark_ext", "cli", "testing", "__main__",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]

@@ -473,3 +473,14 @@ def test_doctor_and_repair(path: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert as_json(capsys, "repair", path, "--missing-files", "--write")["written"]
     assert txlog.Table(path).to_arrow()["a"].to_pylist() == [1, 3]
     assert run(["doctor", path]) == 0
+
+
+def test_rows_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "t")
+    txlog.write(path, pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
+    assert run(["lookup", path, "3", "1", "9", "--on", "id", "--json"]) == 0
+    assert orjson.loads(capsys.readouterr().out) == [{"id": 3, "name": "c"}, {"id": 1, "name": "a"}]
+    assert run(["lookup", path, "b", "--on", "name", "--columns", "id"]) == 0
+    assert "2" in capsys.readouterr().out
+    assert run(["lookup", path, "x", "--on", "id"]) == 1
+    assert "they are no values of 'id' (int64)" in capsys.readouterr().err

@@ -74,6 +74,7 @@ forms = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.spec("LKP-5")
 @given(form=forms, seed=st.integers(0, 3), positions=st.sets(st.integers(0, ROWS - 1), max_size=40))
 @settings(max_examples=examples(120), deadline=None)
 def test_rows_by_pages_are_those_of_a_whole_read(
@@ -156,6 +157,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.spec("LKP-5")
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
     """The outcome is the right rows, None, or an error that is blamed on the file."""

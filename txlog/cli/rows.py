@@ -1,4 +1,4 @@
-"""`append` and `merge`: the commands that take rows from a file or from another table."""
+"""`append`, `merge` and `lookup`: the commands that take rows, or show them by key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
-from txlog.cli.output import print_outcome
+from txlog.cli.maintain import version_of
+from txlog.cli.output import print_json, print_outcome, print_table
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.table.table import Table
 
@@ -145,3 +146,29 @@ def rows_of(source: str, target: pa.Schema) -> Any:
         raise InvalidInputError(
             argument="source", reason=f"{source} cannot be read: {error}"
         ) from error
+
+
+def lookup(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")],
+    keys: Annotated[list[str], typer.Argument(help="Keys, in the order of the answer.")],
+    on: Annotated[str, typer.Option(help="The key column.")],
+    columns: Annotated[str | None, typer.Option(help="Columns to show, with commas.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Not the latest.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the rows that have a key, such as: txlog lookup flights UA B6 --on carrier."""
+    opened = Table(table, version=version_of(version))
+    kind = opened.schema.field(on).type if on in opened.schema.names else pa.string()
+    try:
+        asked = pa.array(keys, pa.string()).cast(kind)
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            argument="keys", reason=f"they are no values of {on!r} ({kind}): {error}"
+        ) from error
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    found = opened.lookup(asked, on=on, columns=names)
+    if json:
+        print_json(found.to_pylist())
+    else:
+        rows = [list(row.values()) for row in found.to_pylist()]
+        print_table(f"Rows of {table}", found.schema.names, rows)

@@ -54,6 +54,10 @@ class ReadMemo:
             self._footers = FooterCache()
         return self._footers
 
+    @footers.setter
+    def footers(self, footers: FooterCache) -> None:
+        self._footers = footers
+
     def __reduce__(self) -> tuple[type[ReadMemo], tuple[()]]:
         return ReadMemo, ()
 

@@ -9,8 +9,11 @@ if TYPE_CHECKING:
     from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Operation, Outcome
+    from txlog.expressions.tree import Expression
     from txlog.fragments.fragment import FragmentSequence
+    from txlog.lookup.lookup import LookupCache
     from txlog.reconcile.files import FileState
+    from txlog.scan.plan import ScanPlan
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
 
@@ -29,6 +32,7 @@ class OpenVersion:
         self._fragments: FragmentSequence | None = None
         self._whole: FragmentSequence | None = None
         self._made_ms: int | None = None
+        self._plans: dict[tuple[str, ...], ScanPlan] = {}
 
     def files(self) -> FileState:
         """Return the live files and tombstones; errors as `load_files`."""
@@ -55,6 +59,17 @@ class OpenVersion:
             self._whole = live_sequence(self.snapshot, self.files().live)
         return self._whole
 
+    def plan(self, columns: list[str], where: Expression | None = None) -> ScanPlan:
+        """Plan a scan that rules files out by a predicate; a plan without one is kept."""
+        from txlog.scan.plan import plan_scan
+
+        plan = self._plans.get(tuple(columns)) if where is None else None
+        if plan is None:
+            plan = plan_scan(self.snapshot, self.files().live, columns=columns, where=where)
+            if where is None:
+                self._plans[tuple(columns)] = plan
+        return plan
+
     def made_ms(self) -> int:
         """Return when the version was made, as time travel counts it."""
         if self._made_ms is None:
@@ -72,6 +87,7 @@ class Handle:
 
     _context: Context
     _outcome: Outcome | None
+    _lookup_cache: LookupCache | None = None
     _open: OpenVersion
 
     @property

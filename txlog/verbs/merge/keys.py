@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
-from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.expressions.tree import And, Column, Expression
 from txlog.expressions.types import is_number
+from txlog.lookup.keys import within
 from txlog.schema.arrow import arrow_type
 from txlog.verbs.merge.condition import Condition, Key, Sides, by_own_names
 from txlog.verbs.merge.source import MergeSource
 
 Indices = NDArray[np.int64]
 
-_RANGES = 64  # Of keys, by which files are ruled out.
-_FEW = 256  # Keys that are named one by one.
 _SPAN = 8  # So many numbers for each value may be between the least and the greatest.
 
 
@@ -196,25 +195,7 @@ def where_matched(keys: SourceKeys, condition: Condition, sides: Sides) -> Expre
         if own_kind is None or not (is_number(own_kind) or arrow_type(own_kind) == column.kind):
             continue  # A moment of a day is no constant of a date.
         own = by_own_names(target, sides)
-        parts.append(_within(own, column.distinct))
+        parts.append(within(own, column.distinct))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else And(tuple(parts))
-
-
-def _within(column: Expression, distinct: pa.Array) -> Expression:
-    if len(distinct) <= _FEW:
-        return In(column, tuple(Literal(value) for value in distinct.to_pylist()))
-    step = -(-len(distinct) // _RANGES)
-    ranges = [
-        And(
-            (
-                Comparison(">=", column, Literal(distinct[start].as_py())),
-                Comparison(
-                    "<=", column, Literal(distinct[min(start + step, len(distinct)) - 1].as_py())
-                ),
-            )
-        )
-        for start in range(0, len(distinct), step)
-    ]
-    return Or(tuple(ranges))

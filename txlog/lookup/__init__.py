@@ -1,0 +1,1 @@
+"""Rows by the values of key columns: runs map keys to positions, pages hold the rows."""

@@ -1,0 +1,368 @@
+"""Keys as numbers: which rows may have a key, and which do. Pure. Rules: spec/lookup.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.errors import InvalidInputError
+from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import DecimalType, PrimitiveType, StructField
+
+Encodings = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
+
+_SIGN = np.uint64(1 << 63)
+_GOLDEN = 0x9E3779B97F4A7C15
+_INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
+_OTHERS = ("string", "binary", "boolean")
+_FEW = 256  # Keys that a predicate names one by one;
+_RANGES = 64  # of more, it names so many ranges.
+
+
+def require_key_columns(columns: Sequence[StructField]) -> None:
+    """Refuse columns whose values are no keys.
+
+    Raises
+    ------
+    InvalidInputError
+        There are none, or a column is nested, or of a floating point type (NaN, -0.0).
+    """
+    if not columns:
+        raise InvalidInputError(argument="on", reason="no column is named")
+    for column in columns:
+        kind = column.type
+        known = isinstance(kind, DecimalType) or (
+            isinstance(kind, PrimitiveType) and kind.name in (*_INTEGERS, *_OTHERS)
+        )
+        if not known:
+            raise InvalidInputError(
+                argument="on",
+                reason=f"values of the column {column.name!r} ({kind}) cannot be keys",
+                remedy="Keys are whole numbers, decimals, dates, timestamps, text, bytes, booleans",
+            )
+
+
+def _is_ordered(column: StructField) -> bool:
+    kind = column.type
+    if isinstance(kind, DecimalType):
+        return kind.precision <= 18
+    return isinstance(kind, PrimitiveType) and kind.name in _INTEGERS
+
+
+def encode(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Encodings:
+    """Return a number for each row, equal for equal keys. What a null gives, means nothing.
+
+    Keys of one column of whole numbers, dates, timestamps or short decimals keep their order. Rule:
+    LKP-2.
+    """
+    if len(columns) == 1 and _is_ordered(columns[0]):
+        return _integers(arrays[0]) ^ _SIGN
+    hashes = [_hashed(column, array) for column, array in zip(columns, arrays, strict=True)]
+    combined = hashes[0]
+    for hashed in hashes[1:]:
+        combined = _mix(combined ^ hashed)
+    return combined
+
+
+def _seed(length: int) -> np.uint64:
+    return np.uint64(length * _GOLDEN & 0xFFFFFFFFFFFFFFFF)
+
+
+def _mix(values: Encodings) -> Encodings:
+    """Return the finaliser of splitmix64."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _integers(array: pa.Array) -> Encodings:
+    """Return the 64 bits of each value; a decimal's unscaled one."""
+    if pa.types.is_decimal(array.type):
+        words = _words(array, 16).reshape(-1, 2)
+        return words[:, 0].copy()
+    if pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())
+    numbers = pc.fill_null(array.cast(pa.int64()), 0)
+    found: Encodings = numpy_array(numbers).view(np.uint64)
+    return found
+
+
+def _words(array: pa.Array, width: int) -> Encodings:
+    """Return the bytes of values of a fixed width, eight at a time."""
+    data = array.buffers()[1]
+    start = array.offset * width
+    return np.frombuffer(data, np.uint64, count=len(array) * width // 8, offset=start)
+
+
+def _hashed(column: StructField, array: pa.Array) -> Encodings:
+    if _is_ordered(column):
+        return _mix(_seed(8) ^ _integers(array))
+    if pa.types.is_decimal(array.type):
+        words = _words(array, 16).reshape(-1, 2)
+        return _mix(_mix(_seed(16) ^ words[:, 0]) ^ words[:, 1])
+    if pa.types.is_boolean(array.type):
+        truths = numpy_array(pc.fill_null(array, False)).astype(np.uint64)
+        return _mix(_seed(1) ^ truths)
+    return _hashed_bytes(array)
+
+
+def _hashed_bytes(array: pa.Array) -> Encodings:
+    """Return a hash of each text or binary value, over eight of its bytes after the other."""
+    array = array.cast(pa.large_binary())
+    offsets = np.frombuffer(
+        array.buffers()[1], np.int64, count=len(array) + 1, offset=8 * array.offset
+    )
+    data = array.buffers()[2]
+    length = 0 if data is None else data.size
+    padded = np.zeros(length + 16, np.uint8)
+    if length:
+        padded[:length] = np.frombuffer(data, np.uint8)
+    # A view of eight bytes from each byte on.
+    view = np.ndarray((length + 8,), "<u8", buffer=padded, strides=(1,))
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    hashes = sizes.astype(np.uint64) * np.uint64(_GOLDEN)
+    active = np.flatnonzero(sizes > 0)
+    done = 0
+    while len(active):
+        words = view[starts[active] + done]
+        left = np.minimum(sizes[active] - done, 8).astype(np.uint64)
+        words = words & (np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - np.uint64(8) * left))
+        hashes[active] = _mix(hashes[active] ^ words)
+        done += 8
+        active = active[sizes[active] > done]
+    return hashes
+
+
+@dataclass(frozen=True)
+class KeyRun:
+    """The keys of a file's rows, in ascending order of their encodings.
+
+    Parameters
+    ----------
+    encodings
+        Ascending; rows with a null key are left out.
+    rows
+        The position of each; None where the i-th key is that of the row i.
+    """
+
+    encodings: Encodings
+    rows: NDArray[np.uint32] | None
+
+    @classmethod
+    def of(cls, encodings: Encodings, valid: NDArray[np.bool_] | None) -> KeyRun:
+        """Return the run of rows in their order; `valid` says which of them have a key."""
+        if valid is None and bool((encodings[1:] >= encodings[:-1]).all()):
+            return cls(encodings, None)
+        rows = np.arange(len(encodings)) if valid is None else np.flatnonzero(valid)
+        order = rows[np.argsort(encodings[rows], kind="stable")]
+        return cls(encodings[order], order.astype(np.uint32))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the run keeps."""
+        return self.encodings.nbytes + (0 if self.rows is None else self.rows.nbytes)
+
+    def find(self, wanted: Encodings) -> Numbers:
+        """Return the positions of rows that have one of some encodings, ascending."""
+        if (
+            not len(self.encodings)
+            or wanted[0] > self.encodings[-1]
+            or wanted[-1] < self.encodings[0]
+        ):
+            return np.empty(0, np.int64)
+        first, last = np.searchsorted(wanted, self.encodings[[0, -1]], "left")
+        inside = wanted[first : last + 1]
+        starts = np.searchsorted(self.encodings, inside, "left")
+        counts = np.searchsorted(self.encodings, inside, "right") - starts
+        total = int(counts.sum())
+        if not total:
+            return np.empty(0, np.int64)
+        places = np.arange(total) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return places if self.rows is None else np.sort(self.rows[places].astype(np.int64))
+
+
+@dataclass(frozen=True)
+class AskedKeys:
+    """The keys that a caller asks for.
+
+    Parameters
+    ----------
+    columns
+        The key columns.
+    arrays
+        For each column the value of each key.
+    distinct
+        For each column its distinct values, without null.
+    known
+        The distinct combinations as numbers, ascending; a key's code is its place among them.
+    codes
+        The code of each key; -1 for one with a null, which no row has.
+    """
+
+    columns: tuple[StructField, ...]
+    arrays: tuple[pa.Array, ...]
+    distinct: tuple[pa.Array, ...]
+    known: tuple[Numbers, ...]
+    codes: Numbers
+
+    @classmethod
+    def of(cls, columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> AskedKeys:
+        """Return keys, given by the values of each column."""
+        distinct = tuple(array.unique().drop_null() for array in arrays)
+        known: list[Numbers] = []
+        codes = np.zeros(len(arrays[0]), np.int64)
+        for array, values in zip(arrays, distinct, strict=True):
+            codes = _combined(codes, array, values)
+            known.append(np.unique(codes[codes >= 0]))
+            codes = _places(codes, known[-1])
+        return cls(tuple(columns), tuple(arrays), distinct, tuple(known), codes)
+
+    def codes_of(self, arrays: Sequence[pa.Array]) -> Numbers:
+        """Return for each row the code of its key; -1 if nobody asks for it."""
+        codes = np.zeros(len(arrays[0]), np.int64)
+        for array, values, known in zip(arrays, self.distinct, self.known, strict=True):
+            codes = _places(_combined(codes, array, values), known)
+        return codes
+
+    def encodings(self) -> Encodings:
+        """Return the distinct encodings of the keys, ascending."""
+        complete = self.codes >= 0
+        found = encode(self.columns, self.arrays)
+        return np.unique(found if complete.all() else found[complete])
+
+    def predicate(self) -> Expression:
+        """Return a predicate that is true of all rows with one of the keys, and maybe of others."""
+        parts = [
+            within(Column((column.name,)), values.take(pc.sort_indices(values)))
+            for column, values in zip(self.columns, self.distinct, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _combined(codes: Numbers, array: pa.Array, values: pa.Array) -> Numbers:
+    """Return codes together with the places of one more column's values; -1: not among them."""
+    if not len(values):
+        return np.full(len(array), -1, np.int64)
+    places = numpy_array(pc.fill_null(pc.index_in(array, value_set=values), -1)).astype(np.int64)
+    return np.where((codes >= 0) & (places >= 0), codes * len(values) + places, -1)
+
+
+def _places(numbers: Numbers, known: Numbers) -> Numbers:
+    if not len(known):
+        return np.full(len(numbers), -1, np.int64)
+    places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+    return np.where(known[places] == numbers, places, -1)
+
+
+def within(column: Expression, distinct: pa.Array) -> Expression:
+    """Return a predicate that is true of all rows in which a column has one of some values.
+
+    It names the values if they are few, and ranges that hold them if they are many.
+
+    Parameters
+    ----------
+    distinct
+        Ascending, without null.
+    """
+    if len(distinct) <= _FEW:
+        return In(column, tuple(Literal(value) for value in distinct.to_pylist()))
+    step = -(-len(distinct) // _RANGES)
+    ranges = [
+        And(
+            (
+                Comparison(">=", column, Literal(distinct[start].as_py())),
+                Comparison(
+                    "<=", column, Literal(distinct[min(start + step, len(distinct)) - 1].as_py())
+                ),
+            )
+        )
+        for start in range(0, len(distinct), step)
+    ]
+    return Or(tuple(ranges))
+
+
+def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:
+    """Return what a caller gave as keys: an array for each key column, in the column's type.
+
+    Raises
+    ------
+    InvalidInputError
+        They are no keys of these columns: another type, or another number of columns.
+    """
+    arrays = _by_column(columns, keys)
+    return tuple(_cast(column, array) for column, array in zip(columns, arrays, strict=True))
+
+
+def _by_column(columns: Sequence[StructField], keys: Any) -> list[Any]:
+    names = [column.name for column in columns]
+    if isinstance(keys, pa.Table | pa.RecordBatch):
+        missing = [name for name in names if name not in keys.schema.names]
+        if missing:
+            raise InvalidInputError(
+                argument="keys", reason=f"they have no column {missing[0]!r}, which is one of `on`"
+            )
+        return [keys.column(name) for name in names]
+    if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
+        raise InvalidInputError(
+            argument="keys",
+            reason=f"a {type(keys).__name__} is no list of keys",
+            remedy="Give a list, an Arrow array or, for several columns, a table or tuples",
+        )
+    if len(columns) == 1:
+        return [keys if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)]
+    rows = keys.to_pylist() if isinstance(keys, pa.Array | pa.ChunkedArray) else list(keys)
+    rows = [tuple(row.values()) if isinstance(row, dict) else row for row in rows]
+    for row in rows:
+        if row is not None and (not isinstance(row, tuple | list) or len(row) != len(columns)):
+            raise InvalidInputError(
+                argument="keys", reason=f"{row!r} is no tuple of {', '.join(names)}"
+            )
+    return [[None if row is None else row[place] for row in rows] for place in range(len(names))]
+
+
+def _cast(column: StructField, values: Any) -> pa.Array:
+    target = arrow_type(column.type)
+    try:
+        array = flat(
+            values if isinstance(values, pa.Array | pa.ChunkedArray) else arrow_array(values)
+        )
+        if not _may_be(array.type, target):
+            raise TypeError(f"the column has {target}, these are {array.type}")
+        return array.cast(target)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            argument="keys",
+            reason=f"they are no values of the column {column.name!r} ({column.type}): {error}",
+            remedy="Give values of the column's type",
+        ) from error
+
+
+def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
+    """Return whether values of a type are values of another one, if none is lost."""
+    types = pa.types
+    families = (
+        lambda kind: (
+            types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        ),
+        lambda kind: (
+            types.is_binary(kind)
+            or types.is_large_binary(kind)
+            or types.is_binary_view(kind)
+            or types.is_fixed_size_binary(kind)
+        ),
+        lambda kind: types.is_integer(kind) or types.is_decimal(kind),
+        types.is_boolean,
+        types.is_date,
+        lambda kind: types.is_timestamp(kind) and kind.tz is None,
+        lambda kind: types.is_timestamp(kind) and kind.tz is not None,
+    )
+    return bool(types.is_null(have)) or any(of(have) and of(want) for of in families)

@@ -1,0 +1,266 @@
+"""Look-ups: the rows of a version that have given keys.
+
+The positions of keys come from runs: the key columns of a data file, read once and kept in order.
+Data files never change, so a run serves every version that has its file. The snapshot alone decides
+which rows exist, and every row that a run names is compared with the keys themselves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_array, empty_table, numpy_array, pc
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.expressions.tree import Expression
+from txlog.fragments.deletion_vector import as_bitmap
+from txlog.fragments.fragment import Fragment
+from txlog.lookup.keys import (
+    AskedKeys,
+    Encodings,
+    KeyRun,
+    Numbers,
+    as_keys,
+    encode,
+    require_key_columns,
+)
+from txlog.scan.deletions import load_deletions
+from txlog.scan.engine import Engine
+from txlog.scan.pages import FooterCache
+from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.schema.types import StructField
+from txlog.store.base import Store
+
+Missing = Literal["skip", "null", "error"]
+PlanOf = Callable[[list[str], Expression | None], ScanPlan]
+"""Plans a scan of the version: columns to return, and a predicate that only rules files out."""
+
+KEY = "_key"
+"""The column that says which of the keys a row answers."""
+
+_RUN_BYTES = 512 << 20
+_SHOWN = 5  # Keys in an error.
+RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
+
+
+class LookupCache:
+    """What look-ups keep of data files, whatever the version: runs of keys, and footers.
+
+    Runs that were used least recently are dropped when they take more than `max_bytes`.
+    """
+
+    def __init__(self, max_bytes: int = _RUN_BYTES) -> None:
+        self.footers = FooterCache()
+        self._max_bytes = max_bytes
+        self._runs: OrderedDict[RunName, KeyRun] = OrderedDict()
+
+    def get(self, name: RunName) -> KeyRun | None:
+        """Return a run, or None if it is not kept."""
+        run = self._runs.get(name)
+        if run is not None:
+            self._runs[name] = self._runs.pop(name, run)
+        return run
+
+    def keep(self, name: RunName, run: KeyRun) -> None:
+        """Keep a run, if it is not larger than all that may be kept."""
+        if run.nbytes > self._max_bytes:
+            return
+        self._runs[name] = run
+        kept = sum(run.nbytes for run in list(self._runs.values()))
+        while kept > self._max_bytes and len(self._runs) > 1:
+            kept -= self._runs.popitem(last=False)[1].nbytes
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Look-ups in one version of a table by some key columns."""
+
+    store: Store
+    engine: Engine
+    plan_of: PlanOf
+    cache: LookupCache
+    key_columns: tuple[StructField, ...]
+
+    def __post_init__(self) -> None:
+        require_key_columns(self.key_columns)
+
+    @property
+    def _key_names(self) -> list[str]:
+        return [column.name for column in self.key_columns]
+
+    def rows(self, keys: object, columns: Sequence[str], missing: Missing) -> pa.Table:
+        """Return the rows with given keys, in the order of the keys; errors as `Table.lookup`."""
+        if missing not in get_args(Missing):
+            raise InvalidInputError(
+                argument="missing",
+                reason=f"{missing!r} is none of {', '.join(get_args(Missing))}",
+            )
+        asked = self._asked(keys)
+        wanted = [name for name in columns if name != KEY]
+        names = [*wanted, *(name for name in self._key_names if name not in wanted)]
+        found, codes = self._found(asked, names)
+        order, key_numbers = _answer(asked.codes, codes)
+        absent = np.setdiff1d(np.arange(len(asked.codes)), key_numbers)
+        if missing == "error" and len(absent):
+            raise _not_found(asked, absent)
+        rows = found.take(arrow_array(order)).combine_chunks()
+        if missing == "null" and len(absent):
+            rows, key_numbers = _with_absent(rows, key_numbers, asked, absent)
+        rows = rows.append_column(
+            pa.field(KEY, pa.int64(), nullable=False), arrow_array(key_numbers)
+        )
+        return rows.select(list(columns))
+
+    def counts(self, keys: object) -> pa.Array:
+        """Return how many rows each key has, as int64."""
+        asked = self._asked(keys)
+        _, codes = self._found(asked, self._key_names)
+        counts = np.bincount(codes, minlength=int(asked.codes.max(initial=0)) + 1)
+        return arrow_array(np.where(asked.codes >= 0, counts[asked.codes], 0))
+
+    def _asked(self, keys: object) -> AskedKeys:
+        return AskedKeys.of(self.key_columns, as_keys(self.key_columns, keys))
+
+    def _found(self, asked: AskedKeys, names: list[str]) -> tuple[pa.Table, Numbers]:
+        """Return the rows that have a key, by address, and the code of each one's key."""
+        plan = self.plan_of(names, None)
+        plan.memo.footers = self.cache.footers
+        encodings = asked.encodings()
+        if not len(encodings):
+            return empty_table(plan.schema), np.empty(0, np.int64)
+        parts = [
+            (fragment, positions)
+            for fragment, positions in self._candidates(plan, asked, encodings)
+            if len(positions)
+        ]
+        read = partial(_read, self.store, plan.reading)
+        tables = list(map(read, parts) if len(parts) == 1 else self.engine.map(read, parts))
+        rows = pa.concat_tables([empty_table(plan.schema), *tables])
+        codes = asked.codes_of([flat(rows.column(name)) for name in self._key_names])
+        if (codes < 0).any():  # Two keys with one encoding.
+            rows, codes = rows.filter(arrow_array(codes >= 0)), codes[codes >= 0]
+        return rows, codes
+
+    def _candidates(
+        self, plan: ScanPlan, asked: AskedKeys, encodings: Encodings
+    ) -> Iterable[tuple[Fragment, Numbers]]:
+        """Yield fragments, and the positions of rows that may have one of the keys."""
+        names = [(fragment, self._run_name(plan, fragment)) for fragment in plan.fragments]
+        runs = [self.cache.get(name) for _, name in names]
+        unknown = [pair for pair, run in zip(names, runs, strict=True) if run is None]
+        built: dict[int, KeyRun] = {}
+        if unknown:
+            possible = {
+                one.id for one in self.plan_of(self._key_names, asked.predicate()).fragments
+            }
+            unknown = [pair for pair in unknown if pair[0].id in possible]
+            build = partial(_build_run, self.store, plan.reading, self.key_columns)
+            made = self.engine.map(build, [fragment for fragment, _ in unknown])
+            for (fragment, name), new in zip(unknown, made, strict=True):
+                built[fragment.id] = new
+                self.cache.keep(name, new)
+        for (fragment, _), kept in zip(names, runs, strict=True):
+            run = built.get(fragment.id) if kept is None else kept
+            if run is not None:
+                yield fragment, run.find(encodings)
+
+    def _run_name(self, plan: ScanPlan, fragment: Fragment) -> RunName:
+        """Return what a run is known by: physical columns with their types, and files."""
+        physical = tuple(
+            (column.name_in_files(plan.mapping_mode), str(column.type))
+            for column in self.key_columns
+        )
+        return physical, tuple((file.path, file.size) for file in fragment.files)
+
+
+def _build_run(
+    store: Store, plan: ReadPlan, columns: tuple[StructField, ...], fragment: Fragment
+) -> KeyRun:
+    """Read the key columns of a fragment, deleted rows too, and return their run."""
+    encodings: list[Encodings] = []
+    valid: list[NDArray[np.bool_]] = []
+    reader = FragmentReader(store, plan, fragment)
+    for _, batch in reader.batches(columns, prune=False, batch_rows=BATCH_ROWS, threads=False):
+        arrays = [batch.column(place) for place in range(len(columns))]
+        encodings.append(encode(columns, arrays))
+        complete = arrays[0].is_valid()
+        for array in arrays[1:]:
+            complete = pc.and_(complete, array.is_valid())
+        valid.append(numpy_array(complete))
+    if not encodings:
+        return KeyRun(np.empty(0, np.uint64), None)
+    complete_rows = np.concatenate(valid)
+    return KeyRun.of(np.concatenate(encodings), None if complete_rows.all() else complete_rows)
+
+
+def _read(store: Store, plan: ReadPlan, part: tuple[Fragment, Numbers]) -> pa.Table:
+    """Return the rows at ascending positions of a fragment that are not deleted."""
+    fragment, positions = part
+    wanted: BitMap64 = as_bitmap(arrow_array(positions.astype(np.uint64)))
+    deleted = load_deletions(store, fragment)
+    if deleted is not None:
+        wanted -= deleted
+    found = FragmentReader(store, plan, fragment).rows_at(plan.needed, wanted)
+    names = [column.name for column in plan.columns]
+    return pa.Table.from_batches([found.select(names)], schema=plan.schema)
+
+
+def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the rows of an answer in the order of the keys, and which key each one answers. Pure.
+
+    Parameters
+    ----------
+    asked
+        The code of each key.
+    codes
+        The code of each row's key, the rows by address.
+    """
+    by_code = np.argsort(codes, kind="stable")
+    ordered = codes[by_code]
+    starts = np.searchsorted(ordered, asked, "left")
+    counts = np.searchsorted(ordered, asked, "right") - starts
+    total = int(counts.sum())
+    places = np.arange(total) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    return by_code[places], np.repeat(np.arange(len(asked)), counts)
+
+
+def _with_absent(
+    rows: pa.Table, key_numbers: Numbers, asked: AskedKeys, absent: Numbers
+) -> tuple[pa.Table, Numbers]:
+    """Return an answer with a row of nulls, but for the key, for each key that no row has."""
+    values = {
+        column.name: array.take(arrow_array(absent))
+        for column, array in zip(asked.columns, asked.arrays, strict=True)
+    }
+    schema = pa.schema([field.with_nullable(True) for field in rows.schema])
+    nulls = pa.table(
+        [values.get(field.name, pa.nulls(len(absent), field.type)) for field in schema],
+        schema=schema,
+    )
+    numbers = np.concatenate([key_numbers, absent])
+    order = np.argsort(numbers, kind="stable")
+    together = pa.concat_tables([rows.cast(schema), nulls]).take(arrow_array(order))
+    return together.combine_chunks(), numbers[order]
+
+
+def _not_found(asked: AskedKeys, absent: Numbers) -> NotFoundError:
+    first = arrow_array(absent[:_SHOWN])
+    values = [array.take(first).to_pylist() for array in asked.arrays]
+    keys = [key[0] if len(key) == 1 else key for key in zip(*values, strict=True)]
+    shown = ", ".join(map(repr, keys)) + (
+        f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+    )
+    return NotFoundError(
+        reason=f"no row of this version has the key {shown}",
+        remedy="Leave these keys out, or look them up with missing='skip' or missing='null'",
+    )
