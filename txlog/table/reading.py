@@ -244,7 +244,7 @@ class Reading(Handle):
 
     def contains(self, keys: Any, *, on: str | Sequence[str]) -> pa.BooleanArray:
         """Return for each key whether a row has it; arguments and errors as for `lookup`."""
-        import pyarrow.compute as pc
+        from txlog.arrow import pc
 
         return pc.greater(self.lookup_counts(keys, on=on), 0)
 
