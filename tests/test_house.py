@@ -241,7 +241,7 @@ def test_the_code_is_clean(command: tuple[str, ...]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-MOST_MODULES = 275
+MOST_MODULES = 290
 MOST_LINES = 465
 
 
