@@ -13,8 +13,13 @@ import pytest
 from commit_text import actions
 
 import txlog
-from txlog.errors import EngineError, InvalidInputError, NotFoundError, UnsupportedFeatureError
-from txlog.spark_ext import DeltaTable
+from txlog.errors import (
+    EngineError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from txlog.spark_ext import DeltaTable, SparkEngine
 from txlog.spark_ext.conditions import as_predicate
 
 if TYPE_CHECKING:
@@ -267,6 +272,31 @@ def test_optimize(table: DeltaTable) -> None:
     assert (row.metrics.numFilesRemoved, row.metrics.filesAdded.min) == (0, None)
     with pytest.raises(InvalidInputError, match="no partition column"):
         table.optimize().where("id = 1").executeCompaction()
+
+
+def test_z_order_on_executors(spark: "SparkSession", table: DeltaTable) -> None:
+    before = ids(table)
+    (row,) = table.optimize().where("part = 'a'").executeZOrderBy("id", ["text"]).collect()
+    assert row.metrics.numFilesRemoved > 0
+    assert ids(table) == before
+    with pytest.raises(InvalidInputError, match="no such column"):
+        table.optimize().executeZOrderBy("nothing")
+    # A partition that no task can hold goes through files of ranges, by executors alone.
+    engine = SparkEngine(spark, local_items=0)
+    far = txlog.Table(table.table.uri, engine=engine)
+    far.optimize.z_order(["at", "id"], task_bytes=20_000)
+    assert ids(table) == before
+    assert txlog.Table(far.uri).files().num_rows >= 4
+    assert not list(Path(far.uri, "_txlog_spill").iterdir())
+
+
+def test_generate(table: DeltaTable) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="deletion vectors"):
+        table.generate("symlink_format_manifest")
+    table.table.optimize.compact(max_deleted_fraction=0)
+    table.generate("symlink_format_manifest")
+    lists = Path(table.table.uri, "_symlink_format_manifest")
+    assert {path.parent.name for path in lists.rglob("manifest")} == {"part=a", "part=b"}
 
 
 def test_restore(spark: "SparkSession", table: DeltaTable) -> None:
