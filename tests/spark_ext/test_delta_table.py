@@ -276,7 +276,7 @@ def test_optimize(table: DeltaTable) -> None:
 
 def test_z_order_on_executors(spark: "SparkSession", table: DeltaTable) -> None:
     before = ids(table)
-    (row,) = table.optimize().where("part = 'a'").executeZOrderBy("id", ["text"]).collect()
+    (row,) = table.optimize().where("part = 'a'").executeZOrderBy(["id", "text"]).collect()
     assert row.metrics.numFilesRemoved > 0
     assert ids(table) == before
     with pytest.raises(InvalidInputError, match="no such column"):
