@@ -125,7 +125,10 @@ def test_definitions_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> No
         DeltaTable.create(spark).addColumn("a", "int"),  # Neither a name nor a location.
         DeltaTable.create(spark).location(uri),  # No column.
         DeltaTable.create(spark).location(uri).addColumn("a", "int").partitionedBy("b"),
-        DeltaTable.create(spark).location(uri).addColumn("a", "int").property("delta.x", "1"),
+        DeltaTable.create(spark)
+        .location(uri)
+        .addColumn("a", "int")
+        .property("delta.appendOnly", "perhaps"),
         DeltaTable.create(spark).location(uri).addColumn("a", "int").addColumn("A", "int"),
     ):
         with pytest.raises((InvalidInputError, UnsupportedFeatureError)):
