@@ -107,7 +107,7 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
 
 
 OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
-          "fragments", "log", "protocol", "reconcile", "scan.engine", "schema",
+          "fragments", "lazy", "log", "protocol", "reconcile", "scan.engine", "schema",
           "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}
 WRITES = READS | {"commit", "data_files", "verbs"}
@@ -141,7 +141,9 @@ PACKAGES = {f"txlog.{folder.parent.name}" for folder in HOME.glob("*/__init__.py
 @pytest.mark.parametrize("work", ["version", "metadata"])
 def test_opening_a_table_loads_little_else(table: txlog.Table, work: str) -> None:
     heavy = {"pydantic", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "fsspec",
-             "sqlglot", "pyroaring", "polars", "asyncio", "concurrent.futures"}  # fmt: skip
+             "sqlglot", "pyroaring", "polars", "asyncio", "concurrent.futures", "random",
+             "urllib.parse", "difflib", "hashlib", "numpy.typing", "txlog.store.memory",
+             "txlog.store.remote"}  # fmt: skip
     assert sorted(heavy & loaded_by(table, WORKS[work])) == []
 
 
@@ -149,3 +151,17 @@ def test_opening_a_table_loads_little_else(table: txlog.Table, work: str) -> Non
 def test_reading_and_writing_load_little_else(table: txlog.Table, work: str) -> None:
     heavy = {"pydantic", "pyarrow.dataset", "fsspec", "polars", "asyncio"}
     assert sorted(heavy & loaded_by(table, WORKS[work])) == []
+
+
+def test_appending_to_a_local_table_loads_no_reader(table: txlog.Table) -> None:
+    needless = {"hashlib", "txlog.scan.read", "txlog.scan.plan",
+                "txlog.data_files.column_files", "pyroaring"}  # fmt: skip
+    assert sorted(needless & loaded_by(table, WORKS["append"])) == []
+
+
+def test_opening_a_table_makes_few_dataclasses(table: txlog.Table) -> None:
+    # Each takes half a millisecond. `txlog.lazy` makes those that have a value.
+    count = "import dataclasses; made = []; make = dataclasses._process_class; "
+    count += "dataclasses._process_class = lambda *all: [made.append(all[0]), make(*all)][1]; "
+    count += WORKS["version"] + "; assert len(made) <= 20, made"
+    loaded_by(table, count)

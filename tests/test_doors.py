@@ -39,7 +39,8 @@ def modules_entered(work: Callable[[], object]) -> set[str]:
     entered: set[str] = set()
 
     def seen(frame: FrameType, event: str, arg: object) -> None:
-        if event == "call":
+        # What `lazy` does is what `dataclasses` does elsewhere.
+        if event == "call" and not frame.f_code.co_filename.endswith("txlog/lazy.py"):
             entered.add(frame.f_code.co_filename)
 
     threading.setprofile(seen)

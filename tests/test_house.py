@@ -18,7 +18,7 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (ARCHITECTURE in spec/architecture.md).
 ORDER = (
-    "errors", "effects", "version", "threads", "arrow", "schema", "variant",
+    "lazy", "errors", "effects", "version", "threads", "arrow", "schema", "variant",
     "actions", "log",
     "protocol", "expressions", "fragments", "stats", "parquet", "reconcile",
     "store", "checkpoint", "snapshot",

@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
 from functools import wraps
 from importlib import import_module
 from itertools import accumulate, chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+
+from txlog.lazy import dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Items = Sequence[Any]
 
@@ -333,8 +336,8 @@ def _maps(items: Items, kind: pa.DataType) -> pa.Array | None:
 
 WORD_BYTES = 8
 
-Bytes = NDArray[np.uint8]
-Places = NDArray[np.int32]
+Bytes: TypeAlias = "NDArray[np.uint8]"
+Places: TypeAlias = "NDArray[np.int32]"
 
 
 @dataclass(frozen=True)

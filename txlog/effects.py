@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import time
 import uuid
-from dataclasses import dataclass
+
+from txlog.lazy import dataclass
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Effects:
 
     def jitter(self) -> float:
         """Return a number in [0, 1)."""
+        import random
+
         return random.random()
 
     def sleep_s(self, seconds: float) -> None:

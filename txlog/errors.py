@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Literal
+
+from txlog.lazy import dataclass
 
 Retry = Literal["never", "as_is", "after_refresh"]
 

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 Value = TypeVar("Value")
 
@@ -62,16 +62,16 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        from concurrent.futures import ThreadPoolExecutor  # Opening a table needs no threads.
-
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="txlog")
+        self._count = count
+        self._pool: ThreadPoolExecutor | None = None  # Made for the first call.
         self._process = os.getpid()
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._pool.shutdown(cancel_futures=self.is_here)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=self.is_here)
 
     @property
     def is_here(self) -> bool:
@@ -82,6 +82,10 @@ class Workers:
         """Have a thread call a function; if no thread can be started, whoever asks calls it."""
         call = Call(self, partial(function, item))
         if self.is_here:
+            from concurrent.futures import ThreadPoolExecutor
+
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="txlog")
             try:
                 self._pool.submit(call.run)
             except RuntimeError:  # The interpreter is about to end, or no thread can be had.

@@ -27,7 +27,6 @@ one with the row (true, a, 10), one with the row (false, b, 20).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -35,6 +34,7 @@ import pyarrow as pa
 from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
 from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
+from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type, from_arrow
 from txlog.stats.partition import format_partition_values
 from txlog.stats.structs import with_json_stats

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 import orjson
 
 from txlog.errors import TxlogError, TxlogWarning
+from txlog.lazy import dataclass
 from txlog.log.names import log_path
 from txlog.store.base import Store
 
 HINT_PATH = log_path("_last_checkpoint")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hint:
     """What `_last_checkpoint` says of the last checkpoint when it was written."""
 
@@ -124,6 +123,8 @@ def _leaves(path: tuple[str, ...], node: Any) -> Iterator[tuple[tuple[str, ...],
 
 
 def _quoted(text: str) -> str:
+    from urllib.parse import quote
+
     return f'"{quote(text.encode(), safe="-._~")}"'
 
 

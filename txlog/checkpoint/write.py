@@ -9,7 +9,6 @@ was not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import SEEK_END, BytesIO
 from itertools import chain
 
@@ -25,6 +24,7 @@ from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
 from txlog.checkpoint.parquet import FOOTER_END, footer_start
 from txlog.errors import NotFoundError
+from txlog.lazy import dataclass
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.reconcile.files import FileState
 from txlog.reconcile.table_state import Controls

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError
+from txlog.lazy import dataclass
 from txlog.scan.engine import Engine, Threads, is_in_process
 from txlog.store.base import Store
-from txlog.store.memory import MemoryStore
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ def require_shared(store: Store, *, argument: str, remedy: str) -> None:
     InvalidInputError
         The store is in the memory of this process.
     """
+    from txlog.store.memory import MemoryStore
+
     if isinstance(store, MemoryStore):
         raise InvalidInputError(
             argument=argument,

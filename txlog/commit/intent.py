@@ -7,7 +7,7 @@ The text is made anew for every attempt, with the ids of its new rows. Rules: th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -22,6 +22,7 @@ from txlog.errors import LogCorruptError
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import ID_APP, ID_TAG, PRESERVED_TAG, mark_domain, valid_id
 from txlog.fragments.rows import FIELDS_TAG
+from txlog.lazy import dataclass
 from txlog.stats.files import num_records
 from txlog.version import __version__
 
@@ -103,7 +104,7 @@ class Intent:
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowIds:
     """Where the ids and versions of new rows begin."""
 

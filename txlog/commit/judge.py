@@ -8,7 +8,7 @@ the log does not tell, it holds. Rules: spec/commit.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from txlog.errors import CommitConflictError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.ids import ID_APP, ID_TAG, tagged_ids, valid_id
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
+from txlog.lazy import dataclass
 from txlog.log.paths import canonical_key, canonical_keys
 from txlog.protocol.access import features_of
 from txlog.snapshot.commits import Commit
@@ -38,7 +39,7 @@ from txlog.stats.files import file_bounds
 from txlog.stats.skip import EVERYTHING, Known, keep
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hit:
     """Where a condition holds: the first such file, or a column."""
 
@@ -231,7 +232,7 @@ _RULES_OF_EFFECTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """What to do after a winner, and why."""
 

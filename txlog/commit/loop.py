@@ -6,7 +6,7 @@ Each attempt has its bytes, and the version that they would make.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
@@ -22,6 +22,7 @@ from txlog.errors import (
     StoreError,
 )
 from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, gives_row_ids, highest_id, row_id_mark
+from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.segment import Segment
 from txlog.protocol.access import (

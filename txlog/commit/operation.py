@@ -13,7 +13,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import orjson
 
@@ -36,6 +36,7 @@ from txlog.errors import (
     TxlogWarning,
     UnsupportedFeatureError,
 )
+from txlog.lazy import dataclass
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh

@@ -6,7 +6,6 @@ Told from its actions alone, never from the name of its operation. Rules: spec/c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +19,7 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import LogCorruptError, UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts, tagged_ids
 from txlog.fragments.rows import FIELDS_TAG
+from txlog.lazy import dataclass
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import brings_vectors, with_vectors
 from txlog.schema.json import parse_schema

@@ -6,7 +6,6 @@ Source: the store assignment rules of ANSI SQL, as Spark applies them to UPDATE 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast, Expression, Literal, col
 from txlog.expressions.types import is_castable, is_number
+from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
 

@@ -8,7 +8,7 @@ Rules: the Delta protocol, "Change Data Files".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -22,6 +22,7 @@ from txlog.commit.context import Context
 from txlog.data_files.write import FileLayout, write_data_files
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import DataFile, Fragment
+from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.protocol.properties import Properties
 from txlog.scan.engine import map_all

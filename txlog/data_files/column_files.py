@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
-from txlog.actions.table import Metadata
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.column_values import ColumnValues
 from txlog.data_files.constraints import Constraint, checked
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
-from txlog.errors import DataFileError, LogCorruptError, SchemaMismatchError
+from txlog.errors import DataFileError, LogCorruptError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FIELDS_TAG
+from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
 from txlog.scan.plan import ReadPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
@@ -140,49 +140,3 @@ def _require_addressable(fragment: Fragment) -> None:
 def fields_text(names: Sequence[str]) -> str:
     """Return the tag of a column file: a JSON array of its columns' physical names."""
     return orjson.dumps(list(names)).decode()
-
-
-DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names.
-
-
-def dropped_columns(metadata: Metadata) -> frozenset[str]:
-    """Return the physical names of dropped columns that data files may still have."""
-    try:
-        names = orjson.loads(metadata.configuration.get(DROPPED) or "[]")
-    except orjson.JSONDecodeError:
-        names = []
-    return frozenset(name for name in names if isinstance(name, str))
-
-
-def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
-    """Return metadata that lists these dropped columns, and no others."""
-    kept = {key: text for key, text in metadata.configuration.items() if key != DROPPED}
-    if dropped := sorted(names):
-        kept[DROPPED] = orjson.dumps(dropped).decode()
-    return metadata.model_copy(update={"configuration": kept})
-
-
-def still_dropped(metadata: Metadata, names: Iterable[str]) -> frozenset[str]:
-    """Return the dropped columns without those of these names, ignoring case."""
-    given = {name.lower() for name in names}
-    return frozenset(name for name in dropped_columns(metadata) if name.lower() not in given)
-
-
-def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
-    """Raise if a name is that of a dropped column whose values data files may still have.
-
-    Raises
-    ------
-    SchemaMismatchError
-        Names the column.
-    """
-    folded = {name.lower() for name in dropped_columns(metadata)}
-    for name in names:
-        if name.lower() in folded:
-            raise SchemaMismatchError(
-                argument="data",
-                field=name,
-                reason="a column of this name was dropped, and data files still have its values",
-                remedy="Add it with add_columns, which gives all rows a value, or rename the "
-                "column of the data",
-            )

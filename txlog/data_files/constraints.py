@@ -7,7 +7,6 @@ Rules: the Delta protocol, "Column Invariants", "CHECK Constraints", "Generated 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -21,6 +20,7 @@ from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
+from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type, cast_array
 from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name
 

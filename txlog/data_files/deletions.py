@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from txlog.fragments.deletion_vector import (
     stored_descriptor,
 )
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, map_all
 from txlog.scan.files import as_fragments, files_at

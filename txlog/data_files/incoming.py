@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from txlog.data_files.constraints import (
 )
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
+from txlog.lazy import dataclass
 from txlog.schema.arrow import VOID, arrow_field, arrow_schema, cast_array, from_arrow, has_void
 from txlog.schema.types import (
     ArrayType,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from txlog.actions.stats_text import Path
 from txlog.arrow import pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
+from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
@@ -29,6 +30,7 @@ from txlog.schema.types import (
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 _SAMPLED_ROWS = 16 * 1024
+_FEW_ROWS = 64  # `pyarrow.compute` takes longer to import than so many values to look at.
 
 
 @lru_cache(maxsize=64)  # A small append costs little more than this.
@@ -74,6 +76,11 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 
 
 def _is_diverse(column: pa.ChunkedArray) -> bool:
+    is_plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
+    if len(column) <= _FEW_ROWS and any(is_kind(column.type) for is_kind in is_plain):
+        values = [value for value in column.to_pylist() if value is not None]
+        numbers = {value for value in values if value == value}  # All NaNs count as one value.
+        return (len(numbers) + any(value != value for value in values)) * 2 > len(column)
     try:
         return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
     except pa.ArrowNotImplementedError:  # For example for nulls without a type.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -15,7 +14,6 @@ from txlog.actions.file import Add
 from txlog.actions.table import Metadata
 from txlog.arrow import pc
 from txlog.commit.context import Context
-from txlog.data_files.change_files import rows_of_files
 from txlog.data_files.constraints import Constraint, checked, constraints_of
 from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
 from txlog.data_files.options import WriteOptions
@@ -31,6 +29,7 @@ from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
+from txlog.lazy import dataclass
 from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, unmapped
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
@@ -58,6 +57,8 @@ class WritePlan:
 
     def written_for(self, table_id: str | None) -> str:
         """Return a digest of the table id, the columns, the partitioning and the constraints."""
+        from hashlib import sha256  # It loads OpenSSL.
+
         rules = [rule.text for rule in self.rules]
         parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
         return sha256(orjson.dumps(parts)).hexdigest()
@@ -353,6 +354,8 @@ class AddedFiles:
         if same_in_files(self.schema, schema):
             return
         adds = self.adds
+        from txlog.data_files.change_files import rows_of_files
+
         rows = rows_of_files(self._context, before, self.schema, adds)
         reader = pa.RecordBatchReader.from_batches(arrow_schema(self.schema), rows)
         self._write(base, schema, reader)

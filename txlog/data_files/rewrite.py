@@ -6,7 +6,6 @@ Rules: spec/fragments.md, FRG-32.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -20,6 +19,7 @@ from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
 from txlog.scan.plan import ReadPlan, plan_scan
 from txlog.scan.read import BATCH_ROWS, FragmentReader

@@ -7,7 +7,7 @@ written again, next to the changed ones. Rows keep their ids where the table tra
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -38,6 +38,7 @@ from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.engine import map_all
 from txlog.scan.plan import ReadPlan, ScanPlan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, Decimal, localcontext
@@ -42,11 +41,12 @@ from txlog.expressions.types import (
     is_number,
     primitive_name,
 )
+from txlog.lazy import compiled
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_BAD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])", re.DOTALL)
+_BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -50,6 +50,7 @@ from txlog.expressions.types import (
     VOID,
     primitive_name,
 )
+from txlog.lazy import compiled
 from txlog.schema.timestamps import days_of, parse_date
 from txlog.schema.types import STRING, DataType, DecimalType, PrimitiveType, type_name
 
@@ -208,11 +209,11 @@ def _sqrt(value: Any) -> Any:
 # try_cast: a cast that gives null where CAST raises an error --------------------------------
 
 _BLANKS = "".join(map(chr, range(33)))  # What Spark trims.
-_NUMBER_TEXT = re.compile(
+_NUMBER_TEXT = compiled(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?|(?i:inf|infinity))|(?i:nan)", re.ASCII
 )
-_WHOLE_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
-_DATE_TEXT = re.compile(
+_WHOLE_TEXT = compiled(r"[+-]?\d+", re.ASCII)
+_DATE_TEXT = compiled(
     r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL
 )
 _TRUTHS = {

@@ -36,10 +36,11 @@ from txlog.expressions.tree import (
     Or,
     of_filters,
 )
+from txlog.lazy import compiled
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
-_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
-_MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
+_ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
+_MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
 _DEEPEST = 200  # Levels of nesting.
 
 

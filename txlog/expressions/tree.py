@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError
+from txlog.lazy import compiled, dataclass
 from txlog.schema.types import DataType
 
 Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
@@ -113,7 +114,7 @@ class Expression:
         return Cast(self, kind)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Column(Expression):
     """A column, or a field nested in one."""
 
@@ -125,7 +126,7 @@ class Column(Expression):
         return Column((*self.path, name))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Literal(Expression):
     """A constant: None, bool, int, float, Decimal, str, bytes, date or datetime."""
 
@@ -133,7 +134,7 @@ class Literal(Expression):
     type: DataType | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Comparison(Expression):
     """Two values compared."""
 
@@ -142,35 +143,35 @@ class Comparison(Expression):
     right: Expression
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class And(Expression):
     """True if all parts are."""
 
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Or(Expression):
     """True if a part is."""
 
     parts: tuple[Expression, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Not(Expression):
     """True if the operand is false."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class IsNull(Expression):
     """True if the operand is null."""
 
     operand: Expression
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class In(Expression):
     """True if the operand equals one of the values."""
 
@@ -178,7 +179,7 @@ class In(Expression):
     values: tuple[Literal, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Like(Expression):
     """True if text matches a pattern."""
 
@@ -186,7 +187,7 @@ class Like(Expression):
     pattern: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Arithmetic(Expression):
     """A number computed from two."""
 
@@ -195,7 +196,7 @@ class Arithmetic(Expression):
     right: Expression
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Cast(Expression):
     """A value as another type."""
 
@@ -203,7 +204,7 @@ class Cast(Expression):
     type: DataType
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Call(Expression):
     """A function of values; `txlog.expressions.functions` has them by name."""
 
@@ -212,7 +213,7 @@ class Call(Expression):
     type: DataType | None = None  # Known once bound.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Case(Expression):
     """The value of the first branch whose condition is true."""
 
@@ -261,7 +262,7 @@ def rewritten(node: Node, change: Callable[[Expression], Expression | None]) -> 
     return replace(node, **renewed)  # type: ignore[type-var]
 
 
-_QUOTED = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_QUOTED = compiled(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def col(name: str) -> Column:

@@ -5,7 +5,6 @@ Rules: spec/fragments.md; the Lance format, "Deletion".
 
 from __future__ import annotations
 
-import re
 import struct
 from array import array
 from itertools import pairwise
@@ -17,6 +16,7 @@ from pyroaring import BitMap, BitMap64
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, InvalidInputError
 from txlog.fragments.deletion_vector import as_array, as_bitmap
+from txlog.lazy import compiled
 
 DeletionKind = Literal["arrow", "bin"]
 
@@ -34,7 +34,7 @@ _BITSET_BYTES = 8192
 
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
-_NAME = re.compile(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
+_NAME = compiled(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
 _WORDS = 1 << 64  # Every number of a name is below.
 
 

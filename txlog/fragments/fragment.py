@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.actions.file import DeletionVectorDescriptor
@@ -20,6 +19,9 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.fragments.deletion_file import DeletionFileName, parse_deletion_name
 from txlog.fragments.ids import PROVISIONAL
 from txlog.fragments.rows import ColumnFiles, FragmentRows, column_files_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FRAGMENT_COLUMNS = [
     "path", "size", "deletion_vector", "partition_values", "base_row_id",
@@ -151,7 +153,7 @@ def _deletion(value: dict[str, Any] | None) -> DeletionFile | None:
     return DeletionFile(DeletionVectorDescriptor.model_validate(value))
 
 
-Places = NDArray[Any]  # Of whole numbers.
+Places: TypeAlias = "NDArray[Any]"  # Of whole numbers.
 
 _AT_ONCE = 1 << 16  # Values that an iteration makes together.
 

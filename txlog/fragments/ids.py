@@ -7,28 +7,30 @@ its properties, and the domain with the highest id.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.actions.table import DomainMetadata, Protocol
 from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, text_bytes, words_of
 from txlog.errors import LogCorruptError
+from txlog.lazy import compiled
 from txlog.protocol.access import supports
 from txlog.protocol.properties import Properties
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FIRST = np.array([(1 << 64) - (1 << 8 * (8 - count)) for count in range(9)], np.uint64)
 """Which bits of a word are its first bytes, so many."""
 
-Words = NDArray[np.uint64]
-Numbers = NDArray[np.int64]
+Words: TypeAlias = "NDArray[np.uint64]"
+Numbers: TypeAlias = "NDArray[np.int64]"
 
 
 def places_of(wanted: Sequence[bytes], paths: pa.Array) -> tuple[Numbers, Numbers]:
@@ -109,12 +111,12 @@ ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
-_IS_ID = re.compile(_ID_TEXT).fullmatch
+_IS_ID = compiled(_ID_TEXT)
 
 
 def valid_id(text: str | None) -> bool:
     """Return whether a tag's text is a durable fragment id."""
-    return bool(text and _IS_ID(text) and int(text) < PROVISIONAL)
+    return bool(text and _IS_ID.fullmatch(text) and int(text) < PROVISIONAL)
 
 
 def tag_texts(files: pa.Table, tag: str) -> pa.Array:

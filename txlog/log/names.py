@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from txlog.lazy import compiled
+
 LOG_FOLDER = "_delta_log"
 
 Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
@@ -12,7 +14,7 @@ Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
-_NAME = re.compile(
+_NAME = compiled(
     rf"""(?P<version>\d{{20}})\.(?:
         (?P<commit>json)
       | (?P<checksum>crc)

@@ -8,20 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from posixpath import normpath
-from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, pc, text_bytes
 from txlog.errors import LogCorruptError
+from txlog.lazy import compiled
 
-_LOCAL = re.compile(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-_WEB = re.compile(r"https?:", re.IGNORECASE)
+_LOCAL = compiled(r"(?i:file:)(?://(?i:localhost)(?=/)|/*(?=/))")
+_SCHEME = compiled(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_WEB = compiled(r"https?:", re.IGNORECASE)
 # Paths whose key differs from their text.
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
-_IS_SPECIAL = re.compile(_SPECIAL)
+_IS_SPECIAL = compiled(_SPECIAL)
 
 # A name in which nothing is encoded, and that is no step such as `..`, and the folder before it.
 _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"
@@ -43,10 +43,10 @@ def decode_path(path: str) -> str:
         A relative path climbs out of the table.
     """
     if path.startswith("/") or _LOCAL.match(path):
-        return normpath(unquote(_LOCAL.sub("", path)))
+        return normpath(_unquoted(_LOCAL.sub("", path)))
     if _SCHEME.match(path):
-        return path if _WEB.match(path) else unquote(path)
-    return normpath(require_inside(unquote(path)))
+        return path if _WEB.match(path) else _unquoted(path)
+    return normpath(require_inside(_unquoted(path)))
 
 
 def require_inside(path: str) -> str:
@@ -71,6 +71,8 @@ def require_inside(path: str) -> str:
 
 def encode_path(path: str) -> str:
     """Return a path relative to the table as the log holds it: percent-encoded."""
+    from urllib.parse import quote
+
     return quote(path, safe="/=:!$&'()*+,;@~-._")
 
 
@@ -148,5 +150,13 @@ def encoded_paths(paths: pa.Array) -> pa.Array | None:
 def _key(path: str) -> str:
     local = _LOCAL.sub("", path)
     if not local.startswith("/") and _SCHEME.match(local):
-        return unquote(local)
-    return normpath(unquote(local))
+        return _unquoted(local)
+    return normpath(_unquoted(local))
+
+
+def _unquoted(path: str) -> str:
+    if "%" not in path:
+        return path
+    from urllib.parse import unquote
+
+    return unquote(path)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from txlog.errors import LogCorruptError, NotFoundError
+from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Segment:
     """The files whose rows, reconciled, are one version of a table.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -132,6 +131,8 @@ _KEYS = (_ID, _PHYSICAL, _NESTED_IDS)
 
 
 def _name(number: int, path: tuple[str, ...]) -> str:
+    from hashlib import sha256  # It loads OpenSSL.
+
     digest = sha256("\0".join((str(number), *path)).encode()).hexdigest()
     return "col-" + "-".join(
         (digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any
 
-from txlog.errors import InvalidInputError, TxlogWarning
+import orjson
+
+from txlog.actions.table import Metadata
+from txlog.errors import InvalidInputError, SchemaMismatchError, TxlogWarning
+from txlog.lazy import compiled, dataclass
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -19,7 +22,7 @@ _UNITS_MS = {
     "day": 86_400_000,
     "week": 7 * 86_400_000,
 }
-_INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
+_INTERVAL = compiled(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", re.IGNORECASE)
 _CODECS = ("uncompressed", "none", "snappy", "gzip", "lz4", "lz4_raw", "zstd", "brotli")
 
 
@@ -51,7 +54,7 @@ def _interval_ms(text: str) -> int:
     return int(match[1]) * _UNITS_MS[match[2].lower()]
 
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE = compiled(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def _bytes(text: str) -> int:
@@ -68,7 +71,7 @@ def _mapping_mode(text: str) -> str:
     return folded
 
 
-_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
+_COLUMN = compiled(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
 
 
 def _column_paths(text: str) -> tuple[tuple[str, ...], ...]:
@@ -254,6 +257,8 @@ def validate_properties(raw: Mapping[str, str]) -> None:
             elif name.lower().startswith(_REFUSED):
                 faults.append(f"{name}: no such property is known to txlog")
             else:
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, [*_KNOWN, *KEPT], 1, 0.9)
                 idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
     if idle and not faults:
@@ -297,3 +302,49 @@ _BY_FOLDED_NAME = {name.lower(): name for name in (*_KNOWN, *KEPT)}
 def property_name(name: str) -> str:
     """Return the name of a known property as Delta spells it, whatever the case; others as is."""
     return _BY_FOLDED_NAME.get(name.lower(), name)
+
+
+DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names.
+
+
+def dropped_columns(metadata: Metadata) -> frozenset[str]:
+    """Return the physical names of dropped columns that data files may still have."""
+    try:
+        names = orjson.loads(metadata.configuration.get(DROPPED) or "[]")
+    except orjson.JSONDecodeError:
+        names = []
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
+    """Return metadata that lists these dropped columns, and no others."""
+    kept = {key: text for key, text in metadata.configuration.items() if key != DROPPED}
+    if dropped := sorted(names):
+        kept[DROPPED] = orjson.dumps(dropped).decode()
+    return metadata.model_copy(update={"configuration": kept})
+
+
+def still_dropped(metadata: Metadata, names: Iterable[str]) -> frozenset[str]:
+    """Return the dropped columns without those of these names, ignoring case."""
+    given = {name.lower() for name in names}
+    return frozenset(name for name in dropped_columns(metadata) if name.lower() not in given)
+
+
+def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
+    """Raise if a name is that of a dropped column whose values data files may still have.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the column.
+    """
+    folded = {name.lower() for name in dropped_columns(metadata)}
+    for name in names:
+        if name.lower() in folded:
+            raise SchemaMismatchError(
+                argument="data",
+                field=name,
+                reason="a column of this name was dropped, and data files still have its values",
+                remedy="Add it with add_columns, which gives all rows a value, or rename the "
+                "column of the data",
+            )

@@ -12,24 +12,26 @@ commits do not touch them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.arrow import WORD_BYTES, TextBytes, arrow_array, numpy_array, pc, text_bytes, words_of
 from txlog.errors import LogCorruptError
+from txlog.lazy import dataclass
 from txlog.log.names import commit_name
 from txlog.log.paths import canonical_keys
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _WORDS = 4
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
-Hashes = NDArray[np.uint64]
+Hashes: TypeAlias = "NDArray[np.uint64]"
 
 
 def text_hashes(texts: pa.Array) -> Hashes:
@@ -236,7 +238,7 @@ def reconcile_files(rows: pa.Table) -> FileState:
 _ODD_ENDS = np.frombuffer(b"/.", np.uint8)
 _MOST_WORDS = 64  # More of them take longer to look for than all paths take to compare.
 
-Mask = NDArray[np.bool_]
+Mask: TypeAlias = "NDArray[np.bool_]"
 
 
 @dataclass(frozen=True)

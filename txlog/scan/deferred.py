@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from operator import add
 
@@ -18,6 +18,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, single_files
+from txlog.lazy import dataclass
 from txlog.reconcile.files import are_different, file_keys
 from txlog.scan.narrow import Explanation
 from txlog.scan.plan import (

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol, TypeVar
 
+from txlog.lazy import dataclass
 from txlog.store.base import Store, is_far
 from txlog.threads import map_ahead
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.tree import And, Arithmetic, Call, Case, Cast, Expression, children
 from txlog.fragments.rows import FragmentRows
+from txlog.lazy import dataclass
 from txlog.scan.columns import RowTracking, metadata_bounds, visible_metadata
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import fragment_bounds, partition_values

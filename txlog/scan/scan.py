@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import pyarrow as pa
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import uris_of

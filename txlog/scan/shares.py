@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.data_file import RowRange
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 
+from txlog.lazy import compiled
+
 DAY_US = 86_400_000_000
 
 _DATE = r"([+-]?\d{4,6})-(\d{1,2})-(\d{1,2})"
-_DATE_TEXT = re.compile(_DATE, re.ASCII)
-_MOMENT_TEXT = re.compile(
+_DATE_TEXT = compiled(_DATE, re.ASCII)
+_MOMENT_TEXT = compiled(
     _DATE + r"(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:[.,](\d{1,9}))?)?)?"
     r"\s*([zZ]|UTC|GMT|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
     re.ASCII,

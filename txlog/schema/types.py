@@ -5,12 +5,12 @@ Rules: the Delta protocol, "Type Widening".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from txlog.errors import UnsupportedFeatureError
+from txlog.lazy import compiled, dataclass
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
 CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
@@ -38,7 +38,7 @@ MONTH_INTERVALS, TIME_INTERVALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PrimitiveType:
     """A type without parameters, by the protocol's name (`long`, `timestamp_ntz`, …).
 
@@ -48,7 +48,7 @@ class PrimitiveType:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecimalType:
     """A decimal of up to 38 digits, `scale` of them after the point."""
 
@@ -56,7 +56,7 @@ class DecimalType:
     scale: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ArrayType:
     """A list."""
 
@@ -64,7 +64,7 @@ class ArrayType:
     contains_null: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MapType:
     """A map; keys are never null."""
 
@@ -73,7 +73,7 @@ class MapType:
     value_contains_null: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructField:
     """A named column. `metadata` is kept verbatim: its values may be any JSON."""
 
@@ -98,7 +98,7 @@ class StructField:
         return value if type(value) is int else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructType:
     """An ordered list of columns, whose names differ by more than case."""
 
@@ -141,7 +141,7 @@ def type_name(kind: DataType) -> str:
             return f"struct<{','.join(f'{f.name}:{type_name(f.type)}' for f in fields)}>"
 
 
-_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_DECIMAL = compiled(r"decimal\((\d+),(\d+)\)")
 # Digits that the values need. The protocol's list asks for more, but real tables have fewer.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 

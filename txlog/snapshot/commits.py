@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -15,6 +14,7 @@ from txlog.actions.columns import decode_rows, empty_rows
 from txlog.actions.ndjson import COMMIT_MARK, decode_action, is_broken, rows, rows_of_all
 from txlog.actions.table import CommitInfo, Metadata, Protocol
 from txlog.errors import LogCorruptError, NotFoundError, TxlogError
+from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.protocol.access import is_stamped
 from txlog.reconcile.files import reconcile_files

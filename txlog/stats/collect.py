@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from txlog.actions.stats_text import Path, put
 from txlog.arrow import pc, pq
 from txlog.errors import InvalidInputError
+from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment

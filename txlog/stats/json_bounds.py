@@ -8,7 +8,6 @@ unparsable is unknown, never an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
 from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.lazy import dataclass
 from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
 from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask

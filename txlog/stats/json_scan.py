@@ -22,21 +22,24 @@ with a key twice in an object or broken elsewhere, either value may be taken.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.stats_text import SECTIONS
 from txlog.arrow import WORD_BYTES, arrow_array, numpy_array, places_of, text_bytes, words_of
+from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
-Places = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Bytes = NDArray[np.uint8]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Places: TypeAlias = "NDArray[np.int64]"
+Mask: TypeAlias = "NDArray[np.bool_]"
+Bytes: TypeAlias = "NDArray[np.uint8]"
 
 _BLOCK = 1 << 19  # What stays in the processor's cache.
 _PAIR_BYTES = 2 * WORD_BYTES
@@ -159,10 +162,10 @@ _ENDING = np.zeros(256, np.bool_)
 _ENDING[[_COMMA, _CLOSE]] = True
 _ZERO, _MOST_DIGIT = ord("0"), 9
 _DIGITS = 18
-_ENDS = re.compile(rb"[,}]")
+_ENDS = compiled(rb"[,}]")
 _SPARE = 2  # Of bytes: for the sign, and what ends a number.
 _TIGHT_NAME = b'"tightBounds"'
-_COLON = re.compile(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
+_COLON = compiled(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.lazy import compiled
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import (
@@ -27,6 +27,9 @@ from txlog.schema.types import (
     StructField,
     type_name,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def entries(maps: pa.MapArray, name: str) -> pa.Array:
@@ -90,7 +93,7 @@ def encoded(texts: pa.Array) -> pa.DictionaryArray:
     )
 
 
-_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER_TEXT = compiled(r"[+-]?\d+", re.ASCII)
 _YEAR_DIGITS = 6
 
 

@@ -8,7 +8,7 @@ bound need not be a value that occurs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from functools import reduce
 from typing import Any
@@ -29,6 +29,7 @@ from txlog.expressions.tree import (
     Not,
     Or,
 )
+from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type
 
 ALL = -1

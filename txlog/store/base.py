@@ -7,16 +7,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
-from urllib.parse import unquote
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError, naming_table
+from txlog.lazy import compiled
 from txlog.threads import map_ahead
 
 # One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
-_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
-_FILE = re.compile(r"file:", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
-_QUERY = re.compile(r"(?<=[?&])([^=&]+)=[^&]*")
+_URI = compiled(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
+_FILE = compiled(r"file:", re.IGNORECASE)
+_CREDENTIALS = compiled(r"(?<=://)[^/@]*@")
+_QUERY = compiled(r"(?<=[?&])([^=&]+)=[^&]*")
 
 # Names for one and the same store.
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
@@ -70,8 +70,12 @@ def file_path(uri: str, *, decode: bool) -> str:
             reason=f"{uri!r} is not absolute",
             remedy="Use a plain path for one that is relative to the working folder",
         )
+    if not decode:
+        return plain
+    from urllib.parse import unquote
+
     # Bytes that are no UTF-8 come out as the operating system's own stand-ins for them.
-    return unquote(plain, errors="surrogateescape") if decode else plain
+    return unquote(plain, errors="surrogateescape")
 
 
 def without_secrets(uri: str) -> str:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.lazy import compiled
 from txlog.store.base import scheme_of, without_secrets
 
 BACKEND = "txlog.backend"  # `obstore` or `fsspec`, whichever is to be used.
@@ -40,7 +41,7 @@ _ONLY_FSSPEC = {"profile", "session", "config_kwargs", "s3_additional_kwargs", "
                 "client_kwargs", "default_fill_cache", "version_aware", "loop"}  # fmt: skip
 
 # Of deltalake, and not of its object_store.
-_OF_OTHERS = re.compile(
+_OF_OTHERS = compiled(
     r"(aws_)?(s3_)?(allow_unsafe_rename|locking_provider|force_credential_load)$"
     r"|delta_dynamo_|dynamo_|mount_allow_unsafe_rename|.*_dynamodb$|oncedel_|backoff_config\."
 )

@@ -6,13 +6,14 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, without_secrets
 
 # fsspec's own create-if-absent looks first and writes then; this makes it one step.

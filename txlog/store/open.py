@@ -9,8 +9,6 @@ from typing import Any
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.store.base import Store, file_path, is_file_uri, same_store, scheme_of, without_secrets
 from txlog.store.local.local import LocalStore
-from txlog.store.memory import MemoryStore
-from txlog.store.remote import FsspecStore
 
 OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
 ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"  # Those that a log may refer to, with commas.
@@ -63,6 +61,8 @@ def open_store(
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
     if scheme == "memory":
+        from txlog.store.memory import MemoryStore
+
         return MemoryStore("memory://" + text[len("memory://") :].strip("/"), options)
     return _coordinated(_remote(text.rstrip("/") if not text.endswith("://") else text, options))
 
@@ -78,6 +78,7 @@ def _coordinated(store: Store) -> Store:
     if coordinator is None:
         return store
     from txlog.store.coordinated import CoordinatedStore
+    from txlog.store.remote import FsspecStore
 
     if isinstance(store, FsspecStore):
         store = FsspecStore(store.root, store.options, is_coordinated=True)
@@ -91,6 +92,8 @@ def _remote(root: str, options: Mapping[str, Any]) -> Store:
         from txlog.store.cloud import CloudStore
 
         return CloudStore(root, options)
+    from txlog.store.remote import FsspecStore
+
     return FsspecStore(root, options)
 
 
@@ -162,12 +165,12 @@ def require_allowed(store: Store, path: str) -> str | None:
 def _foreign(store: Store, scheme: str, path: str) -> Store:
     """Return the store of one file of another scheme; its options are those of no other backend."""
     options = dict(store.options)
-    if not isinstance(
-        store, LocalStore | MemoryStore
-    ):  # They are for that backend, and may be its secrets.
+    if scheme_of(store.root) not in (None, "file", "memory"):  # They may be the backend's secrets.
         options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}
     if scheme == "file":
         return LocalStore("/", options)
     if scheme == "memory":
+        from txlog.store.memory import MemoryStore
+
         return MemoryStore("memory://", options)
     return _remote(path.rpartition("/")[0], options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from inspect import signature
@@ -20,6 +20,7 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
 )
+from txlog.lazy import dataclass
 from txlog.store.base import BasicStore, ObjectInfo, Put, scheme_of, without_secrets
 from txlog.store.cloud_options import fsspec_options, kind_of, without_options
 from txlog.store.ranged import PART_BYTES, RangedFile, Upload

@@ -10,7 +10,6 @@ from txlog.actions.table import Metadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
-from txlog.data_files.column_files import require_not_dropped
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
@@ -18,7 +17,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.access import new_protocol, supports
 from txlog.protocol.mapping import unmapped, with_schema
-from txlog.protocol.properties import Properties
+from txlog.protocol.properties import Properties, require_not_dropped
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 

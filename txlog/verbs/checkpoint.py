@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from txlog.checkpoint.write import (
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
 from txlog.errors import LogCorruptError, NotFoundError, StoreError, TxlogError, TxlogWarning
+from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys

@@ -19,13 +19,7 @@ from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
-from txlog.data_files.column_files import (
-    ColumnWriter,
-    dropped_columns,
-    fields_text,
-    still_dropped,
-    with_dropped,
-)
+from txlog.data_files.column_files import ColumnWriter, fields_text
 from txlog.data_files.column_values import ColumnValues, column_values
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.deletions import adds_of, removes_of
@@ -37,6 +31,7 @@ from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
 from txlog.protocol.mapping import unmapped, with_schema
+from txlog.protocol.properties import dropped_columns, still_dropped, with_dropped
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Threads, map_all
 from txlog.scan.plan import choose_columns, plan_scan

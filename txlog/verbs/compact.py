@@ -6,7 +6,6 @@ Rules: spec/fragments.md, FRG-33 and FRG-34.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.engine import map_all
 from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan

@@ -19,7 +19,6 @@ from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
-from txlog.data_files.column_files import DROPPED, dropped_columns
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
@@ -36,6 +35,7 @@ from txlog.protocol.access import (
     types_in,
 )
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES
+from txlog.protocol.properties import DROPPED, dropped_columns
 from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
 from txlog.schema.json import schema_json

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 
 from txlog.commit.context import Context
-from txlog.data_files.column_files import dropped_columns, with_dropped
 from txlog.data_files.constraints import generated_columns, rules_of
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.mapping import MAPPING_MODE
+from txlog.protocol.properties import dropped_columns, with_dropped
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.snapshot import Snapshot

@@ -15,7 +15,6 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.change_files import inserted_rows, write_rows_of
-from txlog.data_files.column_files import with_dropped
 from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions
@@ -24,6 +23,7 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.protocol.mapping import with_schema
+from txlog.protocol.properties import with_dropped
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot

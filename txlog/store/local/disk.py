@@ -6,9 +6,10 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 
+from txlog.lazy import dataclass
 from txlog.store.base import ObjectInfo
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

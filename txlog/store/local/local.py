@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from io import BufferedWriter
 from itertools import repeat
@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.errors import InvalidInputError, TxlogError, os_errors
+from txlog.lazy import dataclass
 from txlog.store.base import (
     BasicStore,
     ObjectInfo,

@@ -12,13 +12,13 @@ from txlog.actions.table import Metadata
 from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
-from txlog.data_files.column_files import require_not_dropped, still_dropped, with_dropped
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.plan import settled
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.metadata import FragmentMetadata, column_fields
 from txlog.fragments.rows import fragment_rows
 from txlog.protocol.mapping import with_schema
+from txlog.protocol.properties import require_not_dropped, still_dropped, with_dropped
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import Column, Expression, col
+from txlog.lazy import dataclass
 from txlog.schema.types import StructType
 from txlog.verbs.merge.condition import Sides
 

@@ -7,13 +7,14 @@ target is called `target.id`, after the side's alias.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression
 from txlog.expressions.tree import And, Column, Comparison, Expression, rewritten
+from txlog.lazy import dataclass
 from txlog.schema.types import StructField, StructType
 
 Node = TypeVar("Node", bound=Any)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import to_sql
 from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import Fragment
+from txlog.lazy import dataclass
 from txlog.scan.plan import ReadPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.types import StructField

@@ -1,0 +1,86 @@
+"""What a module defines and a process may never use, made at its first use: dataclasses, patterns.
+
+A dataclass costs a quarter of a millisecond and a pattern a fifth, and a process that opens a table
+imports a hundred of them. Use both names as those of `dataclasses` and `re`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+    from dataclasses import dataclass as dataclass
+
+    compiled = re.compile
+else:
+    import dataclasses
+    import os
+    import re
+    from threading import RLock
+
+    _BUILDING = RLock()  # A class may be asked for the first time by two threads at once.
+    _PENDING = {}  # The options of each class that is not built yet.
+    if hasattr(os, "register_at_fork"):  # A child inherits no class that is half built.
+        release = _BUILDING.release
+        os.register_at_fork(
+            before=_BUILDING.acquire, after_in_parent=release, after_in_child=release
+        )
+
+    def dataclass(cls=None, /, **options):
+        """Make a class a dataclass when the first of its values is made, or unpickled.
+
+        Its values are those of `dataclasses.dataclass`. `dataclasses.fields`
+        needs a value, not the class.
+        """
+        if cls is None:
+            return lambda cls: dataclass(cls, **options)
+        if options.get("slots") or "__new__" in vars(cls):
+            raise TypeError(f"{cls.__qualname__} needs `dataclasses.dataclass` itself")
+        _PENDING[cls] = options
+        cls.__new__ = staticmethod(_first)
+        cls.__signature__ = _Signature()
+        return cls
+
+    class _Signature:
+        """What `inspect.signature`, and so `help`, says of a class: `__new__` does not tell it."""
+
+        def __get__(self, value, cls):
+            import inspect
+
+            _build(cls)
+            found = inspect.signature(cls.__init__)
+            return found.replace(parameters=list(found.parameters.values())[1:])
+
+    def _build(cls):
+        with _BUILDING:
+            for owner in reversed(cls.__mro__):
+                if owner in _PENDING:
+                    dataclasses.dataclass(**_PENDING[owner])(owner)
+                    # Deleting ours would leave an `object.__new__` that takes no arguments.
+                    new = _new_error if issubclass(owner, BaseException) else _new
+                    owner.__new__ = staticmethod(new)
+                    del _PENDING[owner]
+
+    def _first(cls, *_args, **_kwargs):
+        _build(cls)
+        return cls.__new__(cls)
+
+    def _new(cls, *_args, **_kwargs):
+        return object.__new__(cls)
+
+    def _new_error(cls, *_args, **_kwargs):
+        return next(b for b in cls.__mro__ if b.__module__ == "builtins").__new__(cls)
+
+    class _Pattern:
+        """A pattern that is compiled when one of its attributes is asked for."""
+
+        def __init__(self, text, flags=0):
+            self._given = text, flags
+
+        def __getattr__(self, name):
+            value = getattr(re.compile(*self._given), name)
+            setattr(self, name, value)  # The next call goes straight to the method.
+            return value
+
+    compiled = _Pattern
