@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ENFORCED = ("REC", "FRG", "CON", "FED", "STR", "ENG", "SPK", "VAC")  # Chapters of tested rules.
+ENFORCED = (
+    "REC",
+    "FRG",
+    "CON",
+    "FED",
+    "STR",
+    "ENG",
+    "SPK",
+    "VAC",
+    "GUA",
+)  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)
 MENTION = re.compile(rf"\b(?:{'|'.join(ENFORCED)})-\d+\b")

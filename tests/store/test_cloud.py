@@ -94,6 +94,7 @@ class OnServer(StoreContract):
         return store
 
 
+@pytest.mark.spec("GUA-1")
 class TestS3(OnServer):
     server_name = "localbucket"
 
@@ -170,6 +171,7 @@ def _append_all(root: str, options: dict[str, Any], who: int, times: int) -> int
         pytest.param("google", 8, 25, marks=pytest.mark.exhaustive),
     ],
 )
+@pytest.mark.spec("GUA-1", "GUA-3")
 def test_processes_append_and_nothing_is_lost_or_doubled(
     running: dict[str, Server], name: str, writers: int, times: int
 ) -> None:
@@ -191,6 +193,7 @@ def test_processes_append_and_nothing_is_lost_or_doubled(
 
 
 @pytest.mark.parametrize("appends", [25, pytest.param(150, marks=pytest.mark.exhaustive)])
+@pytest.mark.spec("GUA-4")
 def test_each_append_lands_once_though_answers_are_lost(s3: Server, appends: int) -> None:
     root = s3.root()
     txlog.Table.create(root, numbers(0, 0).schema, storage_options=s3.options)
@@ -210,6 +213,7 @@ def test_each_append_lands_once_though_answers_are_lost(s3: Server, appends: int
     assert found.version == appends
 
 
+@pytest.mark.spec("GUA-4")
 def test_a_lost_answer_alone_needs_no_help(s3: Server) -> None:
     root = s3.root()
     txlog.Table.create(root, numbers(0, 0).schema, storage_options=s3.options)
@@ -231,6 +235,7 @@ def test_a_lost_answer_alone_needs_no_help(s3: Server) -> None:
     assert (found.version, found.count()) == (3, 3)
 
 
+@pytest.mark.spec("GUA-6")
 def test_a_store_that_overwrites_is_refused_before_anything_is_written(s3: Server) -> None:
     with proxy(s3.url, headers=NO_PRECONDITION) as server:
         root, options = s3.root(), through(s3, server.url)
@@ -289,6 +294,31 @@ def test_new_files_go_up_side_by_side_or_not_at_all(s3: Server) -> None:
     with pytest.raises(StoreError, match="another file"):
         write(["h", "f00", "i"])
     assert [info.size for info in store.list_tree("")] == list(range(20))
+
+
+def test_opening_and_appending_take_no_more_requests_than_deltalake(s3: Server) -> None:
+    counts: dict[str, list[int]] = {}
+    for who in ("txlog", "deltalake"):
+        root = s3.root().replace(" ", "_")
+        txlog.write(root, numbers(0, 10), storage_options=s3.options)
+        with proxy(s3.url) as server:
+            options = through(s3, server.url)
+            txlog.write(f"{root}_probe", numbers(0, 1), storage_options=options)
+            theirs = {name: value for name, value in options.items() if name != "max_retries"}
+            for _ in range(2):
+                server.requests.clear()
+                if who == "txlog":
+                    table: Any = txlog.Table(root, storage_options=options)
+                else:
+                    table = DeltaTable(root, storage_options=theirs)
+                counts.setdefault(who, []).append(len(server.requests))
+                server.requests.clear()
+                if who == "txlog":
+                    table.append(numbers(10, 20))
+                else:
+                    write_deltalake(table, numbers(10, 20), mode="append")
+                counts[who].append(len(server.requests))
+    assert all(a <= b for a, b in zip(counts["txlog"], counts["deltalake"], strict=True)), counts
 
 
 def test_folders_in_a_folder_cost_no_pages(s3: Server) -> None:

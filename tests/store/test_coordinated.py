@@ -101,6 +101,7 @@ def other_writer(table: txlog.Table, number: int, *, copies: bool) -> None:
         client.put_item(TableName="delta_log", Item=done)
 
 
+@pytest.mark.spec("GUA-7")
 def test_entries_are_those_of_delta_spark(aws: Server) -> None:
     root = f"s3://bucket/{uuid.uuid4().hex[:8]}/t"
     options = with_dynamo(aws)
@@ -173,6 +174,7 @@ class Dying:
         return failing
 
 
+@pytest.mark.spec("GUA-7")
 @pytest.mark.parametrize("method", ["get", "put_if_absent", "complete"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_coordinator_that_fails_loses_nothing(tmp_path: Path, method: str, after: bool) -> None:

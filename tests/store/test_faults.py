@@ -84,6 +84,7 @@ def test_an_error_at_any_step_leaves_all_or_nothing(
             assert final.exists(), (step, outcome)
 
 
+@pytest.mark.spec("GUA-5")
 @pytest.mark.parametrize("function", [put, replace])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_crash_at_any_step_leaves_all_or_nothing_under_the_name(
@@ -102,6 +103,7 @@ def test_a_crash_at_any_step_leaves_all_or_nothing_under_the_name(
         assert put(LocalStore(str(root))) == expected
 
 
+@pytest.mark.spec("GUA-2")
 def test_bytes_and_names_are_synced_before_a_put_returns(tmp_path: Path) -> None:
     steps = steps_of(put, tmp_path / "t")
     assert steps.index("write") < steps.index("sync") < steps.index("link")

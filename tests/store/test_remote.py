@@ -213,6 +213,7 @@ def test_a_table_on_hdfs(hdfs: Hdfs) -> None:
     assert sorted(txlog.Table(root).to_arrow()["x"].to_pylist()) == list(range(5, 20))
 
 
+@pytest.mark.spec("GUA-6")
 def test_a_rename_that_overwrites_is_found_out(hdfs: Hdfs) -> None:
     hdfs.overwrites = True
     with pytest.raises(UnsupportedFeatureError, match="more than one won"):
