@@ -109,9 +109,8 @@ def tracked(tmp_path: Path) -> Callable[..., txlog.Table]:
 
     def made(enabled: str = "true", *, feature: bool = True) -> txlog.Table:
         root = tmp_path / "tracked"
-        txlog.Table.create(
-            root, pa.schema([("a", pa.int64())]), properties={"delta.appendOnly": "false"}
-        )
+        properties = {"delta.appendOnly": "false", "delta.enableDeletionVectors": "true"}
+        txlog.Table.create(root, pa.schema([("a", pa.int64())]), properties=properties)
         path = root / "_delta_log" / f"{0:020d}.json"
         lines = [orjson.loads(line) for line in unsealed(path.read_bytes()).splitlines()]
         for line in lines:
