@@ -23,6 +23,7 @@ from txlog.version import __version__
 if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.commit.operation import Outcome
+    from txlog.data_files.identity import Identity
     from txlog.data_files.options import ColumnProperties, WriterProperties
     from txlog.errors import (
         AlreadyExistsError,
@@ -80,6 +81,7 @@ __all__ = [
     "Expression",
     "Fragment",
     "FragmentMetadata",
+    "Identity",
     "InternalError",
     "InvalidInputError",
     "InvalidTypeError",
@@ -128,6 +130,7 @@ _HOMES = {
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",
+    "Identity": "data_files.identity",
     "InternalError": "errors",
     "InvalidInputError": "errors",
     "InvalidTypeError": "errors",

@@ -358,6 +358,10 @@ def test_alter(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert as_json(capsys, "alter", "move", path, "i", "--first")["version"] == 7
     assert as_json(capsys, "alter", "drop", path, "d")["version"] == 8
     assert as_json(capsys, "alter", "nullable", path, "p", "--no")["version"] == 9
+    assert as_json(capsys, "alter", "default", path, "i", "7")["version"] == 10
+    assert as_json(capsys, "alter", "default", path, "i", "--drop")["version"] == 11
+    assert run(["alter", "default", path, "i"]) == 2
+    assert run(["alter", "sync-identity", path, "i"]) == 1
     assert run(["alter", "add", path, "e=NOTHING SUCH"]) == 2
     assert run(["alter", "nullable", path, "i", "--no"]) == 1
     assert txlog.Table(path).schema.names == ["i", "b c", "p"]

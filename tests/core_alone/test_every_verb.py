@@ -216,6 +216,16 @@ def test_fragments_of_workers(tmp_path: Path) -> None:
     assert table.to_arrow(["twice"]).to_pylist() == [{"twice": 6}, {"twice": 8}]
 
 
+def test_columns_that_count_and_are_renamed(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    mapped = {"delta.columnMapping.mode": "name"}
+    identity = {"id": txlog.Identity(start=5)}
+    table = txlog.Table.create(tmp_path / "t", schema, properties=mapped, identity=identity)
+    table.append(pa.table({"n": [1]}))
+    table.alter.rename_column("id", "the key")
+    assert table.to_arrow().to_pylist() == [{"the key": 5, "n": 1}]
+
+
 def test_variants() -> None:
     five = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}])
     assert txlog.variant_to_json(five).to_pylist() == ["5"]

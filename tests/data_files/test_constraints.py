@@ -111,3 +111,29 @@ def test_a_default_that_cannot_be_evaluated_is_refused(
     given = table.schema.field("c").type
     table.append(ROWS.append_column("c", pa.nulls(2, given)))
     assert table.to_arrow()["c"].to_pylist() == [None, None]
+
+
+def test_nulls_in_maps_are_refused(tmp_path: Path) -> None:
+    inner = pa.struct([pa.field("v", pa.int64(), False)])
+    schema = pa.schema(
+        [
+            pa.field("m", pa.map_(pa.string(), pa.field("value", pa.int64(), False))),
+            pa.field("n", pa.map_(pa.string(), inner)),
+        ]
+    )
+    nullable = pa.struct([("v", pa.int64())])
+    loose = pa.schema(
+        [("m", pa.map_(pa.string(), pa.int64())), ("n", pa.map_(pa.string(), nullable))]
+    )
+    table = txlog.Table.create(tmp_path / "t", schema)
+    table.append(
+        pa.table({"m": [[("a", 1)], None], "n": [[("a", {"v": 1}), ("b", None)], []]}, loose)
+    )
+    for name, value, says in (
+        ("m", [("a", None)], "column m.value must not be null"),
+        ("n", [("a", {"v": None})], "column n.value.v must not be null"),
+    ):
+        row = {"m": None, "n": None, name: value}
+        with pytest.raises(txlog.SchemaMismatchError, match=says):
+            table.append(pa.Table.from_pylist([row, row], loose).slice(1))
+    assert table.count() == 2

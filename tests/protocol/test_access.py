@@ -89,9 +89,9 @@ def test_every_row_decides_reading_and_writing(row: Feature) -> None:
         assert caught.value.features == (row.name,)
     if row.write == "no":
         with pytest.raises(UnsupportedFeatureError, match=row.name):
-            require_writable(protocol, metadata(), LONG, path="t")
+            require_writable(protocol, metadata(), path="t")
     else:
-        require_writable(protocol, metadata(), LONG, path="t")
+        require_writable(protocol, metadata(), path="t")
     assert supports(protocol, row.name)
 
 
@@ -101,9 +101,8 @@ def with_field(**field_metadata: object) -> StructType:
 
 
 ACTIVE = {
-    "identityColumns": (metadata(), with_field(delta__identity__step=1)),
-    "icebergCompatV1": (metadata(delta__enableIcebergCompatV1="true"), LONG),
-    "icebergCompatV2": (metadata(delta__enableIcebergCompatV2="True"), LONG),
+    "icebergCompatV1": metadata(delta__enableIcebergCompatV1="true"),
+    "icebergCompatV2": metadata(delta__enableIcebergCompatV2="True"),
 }
 
 
@@ -113,10 +112,10 @@ def test_every_inactive_row_has_an_activation() -> None:
 
 @pytest.mark.parametrize("name", ACTIVE)
 def test_what_is_in_use_blocks_writes_and_not_reads(name: str) -> None:
-    active, schema = ACTIVE[name]
+    active = ACTIVE[name]
     require_readable(listing(name), active, path="t")
     with pytest.raises(UnsupportedFeatureError) as caught:
-        require_writable(listing(name), active, schema, path="t")
+        require_writable(listing(name), active, path="t")
     assert caught.value.features == (name,)
 
 
@@ -132,7 +131,7 @@ def test_unknown_writer_features_block_writes_and_not_reads() -> None:
     protocol = listing("zebra", "icebergWriterCompatV1", "appendOnly")
     require_readable(protocol, metadata(), path="t")
     with pytest.raises(UnsupportedFeatureError) as caught:
-        require_writable(protocol, metadata(), LONG, path="t")
+        require_writable(protocol, metadata(), path="t")
     assert caught.value.features == ("icebergWriterCompatV1", "zebra")
 
 
@@ -148,7 +147,7 @@ def test_unknown_writer_versions_are_read_and_not_written(writer: int) -> None:
     protocol = Protocol(min_reader_version=1, min_writer_version=writer)
     require_readable(protocol, metadata(), path="t")
     with pytest.raises(UnsupportedFeatureError, match=f"writer version {writer}"):
-        require_writable(protocol, metadata(), LONG, path="t")
+        require_writable(protocol, metadata(), path="t")
 
 
 def test_reader_three_goes_with_writer_seven() -> None:
@@ -180,7 +179,7 @@ def test_legacy_writer_versions_imply_features(writer: int) -> None:
         protocol = Protocol(min_reader_version=reader, min_writer_version=writer)
         # Column mapping concerns readers too, and those of version 1 do not know it.
         assert features_of(protocol) == implied - ({"columnMapping"} if reader == 1 else set())
-        require_writable(protocol, metadata(), LONG, path="t")
+        require_writable(protocol, metadata(), path="t")
 
 
 def test_reader_two_implies_column_mapping() -> None:
@@ -252,14 +251,13 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
     configuration = {"delta.enableDeletionVectors": "true", "delta.appendOnly": "true"}
     protocol = new_protocol(LONG, Properties(configuration))
     held = Metadata(id="1", schema_string="", configuration=configuration)
-    require_writable(protocol, held, LONG, path="t")
+    require_writable(protocol, held, path="t")
 
 
 @pytest.mark.parametrize(
     ("schema", "configuration", "name"),
     [
         (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
-        (with_field(delta__identity__step=1), {}, "identityColumns"),
     ],
 )
 def test_what_txlog_cannot_write_makes_no_new_table(

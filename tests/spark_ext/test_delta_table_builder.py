@@ -13,6 +13,7 @@ from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
+    SchemaMismatchError,
     UnsupportedFeatureError,
 )
 from txlog.spark_ext import (
@@ -21,6 +22,7 @@ from txlog.spark_ext import (
     DeltaTableBuilder,
     IdentityGenerator,
     table_location,
+    write,
 )
 
 if TYPE_CHECKING:
@@ -262,6 +264,34 @@ def test_the_active_session_is_taken(spark: "SparkSession", tmp_path: Path, name
         assert begin().tableName(name).addColumn("a", "int").execute().table.uri == location
 
 
+def test_identity_columns_count_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    from pyspark.sql.types import LongType
+
+    builder = DeltaTable.create(spark).location(path)
+    builder = builder.addColumn("id", LongType(), generatedAlwaysAs=IdentityGenerator(10, 5))
+    builder = builder.addColumn("n", "bigint", generatedByDefaultAs=IdentityGenerator(-1, -1))
+    table = builder.addColumn("x", "int").execute().table
+    kept = [table.snapshot.schema.fields[at].metadata for at in (0, 1)]
+    assert [one["delta.identity.allowExplicitInsert"] for one in kept] == [False, True]
+    frame = spark.range(0, 40, 1, 4).selectExpr("CAST(id AS INT) AS x")
+    for _ in range(2):
+        write(frame, path)
+    frame.selectExpr("x", "CAST(x AS BIGINT) AS n").write.format("txlog").mode("append").save(path)
+    table.append(pa.table({"x": pa.array([1], pa.int32())}))
+    found = table.refresh().to_arrow()
+    ids, others = found["id"].to_pylist(), found["n"].to_pylist()
+    assert len(set(ids)) == len(ids) == 121
+    assert {number % 5 for number in ids} == {0}
+    assert min(ids) == 10
+    assert ids[others.index(min(others))] == max(ids)  # The last row came after all others.
+    with pytest.raises(SchemaMismatchError, match="GENERATED ALWAYS AS IDENTITY"):
+        write(frame.selectExpr("x", "CAST(1 AS BIGINT) AS id"), path)
+    both = IdentityGenerator()
+    with pytest.raises(InvalidInputError, match="both say how values are made"):
+        builder.addColumn("z", "bigint", generatedAlwaysAs=both, generatedByDefaultAs=both)
+
+
 def test_classes_are_there_by_delta_sparks_names_too() -> None:
     from txlog.spark_ext import delta
 
@@ -322,3 +352,21 @@ def test_a_comment_cannot_pose_as_a_location(spark: "SparkSession", tmp_path: Pa
             table_location(spark, "posing")
     finally:
         spark.sql("DROP TABLE posing")
+
+
+def test_merges_give_values_that_count(spark: "SparkSession", tmp_path: Path) -> None:
+    table = txlog.Table.create(
+        tmp_path / "t", pa.schema([("id", pa.int64()), ("x", pa.int64())]), identity="id"
+    )
+    table.append(pa.table({"x": [1, 2]}))
+    source = spark.range(0, 40, 1, 4).selectExpr("id AS x")
+    handle = DeltaTable.forPath(spark, str(tmp_path / "t"))
+    for _ in range(2):
+        merge = handle.alias("t").merge(source.alias("s"), "s.x = t.x AND t.x < 2")
+        merge.whenNotMatchedInsert(values={"x": "s.x"}).execute()
+    found = table.refresh().to_arrow()["id"].to_pylist()
+    assert len(set(found)) == len(found) == 2 + 39 + 38
+    table.append(pa.table({"x": [0]}))
+    assert len(set(table.to_arrow()["id"].to_pylist())) == 80
+    with pytest.raises(InvalidInputError, match="GENERATED ALWAYS AS IDENTITY"):
+        handle.alias("t").update(set={"id": "1"})

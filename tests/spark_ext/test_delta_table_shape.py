@@ -119,10 +119,6 @@ def test_what_is_missing_of_the_builders_is_named() -> None:
     builder = DeltaTableBuilder(session, "create", DeltaTable)
     with pytest.raises(UnsupportedFeatureError, match="clusterBy is not in txlog"):
         builder.clusterBy("a")
-    with pytest.raises(UnsupportedFeatureError, match="generating the values of column a"):
-        builder.addColumn("a", "bigint", generatedAlwaysAs=IdentityGenerator())
-    with pytest.raises(UnsupportedFeatureError, match="identityColumns"):
-        builder.addColumn("a", "bigint", generatedByDefaultAs=IdentityGenerator())
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,78 @@ def test_not_null(table: txlog.Table) -> None:
         table.append(rows(None))
     table.alter.set_nullable("x")
     table.append(rows(None))
-    with pytest.raises(UnsupportedFeatureError, match="nested"):
-        table.alter.set_nullable("st.a", False)
+
+
+def test_nested_not_null(tmp_path: Path) -> None:
+    inner = pa.struct([("v", pa.int64())])
+    data = pa.table(
+        {
+            "st": [{"b": 1, "q": {"c": 1}}, None, {"b": 2, "q": None}],
+            "l": [[{"x": 1}], [], None],
+            "m": pa.array([[("k", {"v": 1})], [], None], pa.map_(pa.string(), inner)),
+        }
+    )
+    table = txlog.write(tmp_path / "t", data)
+    for column in ("st.b", "st.q.c", "l.element.x", "m.value.v"):
+        table.alter.set_nullable(column, False)
+    odd = {
+        "st.b": {"st": {"b": None, "q": None}},
+        "st.q.c": {"st": {"b": 1, "q": {"c": None}}},
+        "l.element.x": {"l": [{"x": None}]},
+        "m.value.v": {"m": [("k", {"v": None})]},
+    }
+    for column, row in odd.items():
+        with pytest.raises(SchemaMismatchError, match=f"{column} must not be null"):
+            table.append(pa.Table.from_pylist([row], data.schema))
+    for column, row in odd.items():
+        other = txlog.write(tmp_path / column, pa.Table.from_pylist([row], data.schema))
+        with pytest.raises(SchemaMismatchError, match=r"rows|must not be null"):
+            other.alter.set_nullable(column, False)
+        assert other.refresh().version == 0
+    assert table.to_arrow().to_pylist() == data.to_pylist()
+
+
+def test_defaults(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "d", pa.table({"x": [1], "t": ["a"], "st": [{"b": 1}]}))
+    table.alter.set_default("t", "'none'")
+    assert "allowColumnDefaults" in (table.protocol.writer_features or ())
+    table.alter.set_default("x", "1 + 4")
+    table.append(pa.table({"x": [2]}))
+    table.append(pa.table({"t": ["b"]}))
+    table.append(pa.table({"x": pa.array([None], pa.int64()), "t": ["c"]}))
+    merge = table.merge(pa.table({"t": ["d"]}), "source.t = target.t")
+    merge.when_not_matched_insert({"t": "source.t"}).execute()
+    found = [(row["x"], row["t"]) for row in table.to_arrow().to_pylist()]
+    assert sorted(found, key=str) == [(1, "a"), (2, "none"), (5, "b"), (5, "d"), (None, "c")]
+    table.alter.drop_default("t")
+    table.append(pa.table({"x": [9]}))
+    assert table.to_arrow(where="x = 9")["t"].to_pylist() == [None]
+    for column, default, says in (
+        ("x", "'text'", "cannot be evaluated as long"),
+        ("x", "y", "cannot be evaluated"),
+        ("st.b", "1", "nested"),
+        ("z", "1", "no column z"),
+    ):
+        with pytest.raises(InvalidInputError, match=says):
+            table.alter.set_default(column, default)
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    identity = txlog.Table.create(tmp_path / "i", schema, identity="x")
+    with pytest.raises(InvalidInputError, match="values of its own"):
+        identity.alter.set_default("x", "1")
+
+
+def test_invariants_of_others(tmp_path: Path) -> None:
+    text = '{"expression":{"expression":"st.b > 3"}}'
+    long = PrimitiveType("long")
+    inner = StructType((StructField("b", long, metadata={"delta.invariants": text}),))
+    schema = StructType((StructField("st", inner), StructField("x", long)))
+    table = txlog.Table.create(tmp_path / "t", schema)
+    loose = pa.schema([("st", pa.struct([("b", pa.int64())]))])
+    table.append(pa.table({"st": [{"b": 4}]}))
+    for value in (3, None):
+        with pytest.raises(SchemaMismatchError, match=r"1 rows break the constraint st\.b"):
+            table.append(pa.table({"st": [{"b": value}]}, loose))
+    assert table.count() == 1
 
 
 def test_columns_move(table: txlog.Table) -> None:

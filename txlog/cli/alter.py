@@ -89,6 +89,28 @@ def nullable(
     print_outcome(Table(table).alter.set_nullable(column, not no), json)
 
 
+@alter.command()
+def default(
+    table: Where,
+    column: Column,
+    value: Annotated[str | None, typer.Argument(metavar="SQL", help="A constant.")] = None,
+    drop_it: Annotated[bool, typer.Option("--drop", help="Take the default away.")] = False,
+    json: Json = False,
+) -> None:
+    """Give a column a default, for rows that are written without it."""
+    if drop_it == (value is not None):
+        raise typer.BadParameter("give the SQL of the default, or --drop")
+    verbs = Table(table).alter
+    done = verbs.drop_default(column) if value is None else verbs.set_default(column, value)
+    print_outcome(done, json)
+
+
+@alter.command("sync-identity")
+def sync_identity(table: Where, column: Column, json: Json = False) -> None:
+    """Let an identity column count on after the values that rows have in it."""
+    print_outcome(Table(table).alter.sync_identity(column), json)
+
+
 def _type(text: str) -> DataType:
     """Return the type that SQL calls so."""
     try:

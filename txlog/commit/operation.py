@@ -348,7 +348,7 @@ def require_table_writable(snapshot: Snapshot, *, removes_rows: bool) -> None:
 
 
 def _require_writable(snapshot: Snapshot) -> None:
-    require_writable(snapshot.protocol, snapshot.metadata, snapshot.schema, path=snapshot.root)
+    require_writable(snapshot.protocol, snapshot.metadata, path=snapshot.root)
 
 
 def _changed_base(redo: Redo) -> CommitConflictError:

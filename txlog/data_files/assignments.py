@@ -13,6 +13,7 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import pc
 from txlog.data_files.constraints import is_generated
+from txlog.data_files.identity import identity_of
 from txlog.data_files.incoming import fit_column, is_storable
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind_value, columns_of
@@ -214,6 +215,12 @@ def target_field(named: tuple[str, ...], schema: StructType) -> tuple[tuple[str,
         path.append(field.name)
         kind = field.type
     assert field is not None
+    if field.is_identity and not identity_of(field).explicit:
+        raise _bad(
+            name,
+            f"column {name} is GENERATED ALWAYS AS IDENTITY: the table gives its values",
+            f'Leave {name} out; of all columns, by except_cols=["{name}"]',
+        )
     return tuple(path), field
 
 

@@ -21,8 +21,17 @@ from txlog.expressions.evaluate import evaluate, is_true
 from txlog.expressions.sql import parse_sql, quote_name, to_sql
 from txlog.expressions.tree import Cast, Expression, Literal
 from txlog.lazy import dataclass
+from txlog.protocol.mapping import all_fields
 from txlog.schema.arrow import arrow_type, cast_array
-from txlog.schema.types import CURRENT_DEFAULT, GENERATION, StructField, StructType, type_name
+from txlog.schema.types import (
+    CURRENT_DEFAULT,
+    GENERATION,
+    ArrayType,
+    MapType,
+    StructField,
+    StructType,
+    type_name,
+)
 
 CHECK_PREFIX = "delta.constraints."  # Of the properties that hold CHECK constraints.
 _INVARIANT = "delta.invariants"
@@ -61,8 +70,8 @@ def rules_of(metadata: Metadata, schema: StructType) -> list[Constraint]:
         if name.startswith(CHECK_PREFIX) and text is not None
     ]
     texts.extend(
-        (field.name, _invariant_text(field.metadata[_INVARIANT]), field.name)
-        for field in schema.fields
+        (".".join(path), _invariant_text(field.metadata[_INVARIANT]), path[0])
+        for path, field in all_fields(schema)
         if _INVARIANT in field.metadata
     )
     return [_parsed(name, text, schema, column) for name, text, column in texts]
@@ -146,8 +155,9 @@ def checked(
 
 
 def has_default(field: StructField) -> bool:
-    """Return whether a column has values where data leaves it out: a default, or computed ones."""
-    return field.metadata.get(CURRENT_DEFAULT) is not None or is_generated(field)
+    """Return whether a column has values where data leaves it out: a default, or its own."""
+    counts = field.is_identity
+    return field.metadata.get(CURRENT_DEFAULT) is not None or counts or is_generated(field)
 
 
 def default_value(field: StructField) -> pa.Scalar:
@@ -179,3 +189,42 @@ def default_value(field: StructField) -> pa.Scalar:
             f"evaluate as {type_name(field.type)}: {reason}",
             remedy=f"Give the column {field.name} a value in every row",
         ) from error
+
+
+def require_no_null(array: pa.Array, field: StructField, name: str) -> None:
+    """Raise if a column that must not be null holds nulls, or one of its nested fields does.
+
+    The fields of a null struct are not checked.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names the column or field.
+    """
+    if not field.nullable and array.null_count:
+        raise SchemaMismatchError(
+            argument="data",
+            field=name,
+            reason=f"column {name} must not be null, but {array.null_count} values are",
+            remedy="Fill or drop these rows before writing",
+        )
+    if isinstance(field.type, ArrayType) and pa.types.is_list(array.type):
+        element = StructField("element", field.type.element, field.type.contains_null)
+        require_no_null(array.flatten(), element, f"{name}.element")
+    if isinstance(field.type, MapType) and pa.types.is_map(array.type):
+        value = StructField("value", field.type.value, field.type.value_contains_null)
+        if _has_required(StructType((value,))):  # Put together, the values begin with the array.
+            require_no_null(pa.concat_arrays([array]).items, value, f"{name}.value")
+    if isinstance(field.type, StructType) and _has_required(field.type):
+        present = array.filter(array.is_valid()) if array.null_count else array
+        for position, inner in enumerate(field.type.fields):
+            require_no_null(present.field(position), inner, f"{name}.{inner.name}")
+
+
+def _has_required(kind: StructType) -> bool:
+    return any(
+        not field.nullable
+        or isinstance(field.type, ArrayType | MapType)
+        or (isinstance(field.type, StructType) and _has_required(field.type))
+        for field in kind.fields
+    )

@@ -13,7 +13,9 @@ from txlog.data_files.constraints import (
     generated_columns,
     has_default,
     is_generated,
+    require_no_null,
 )
+from txlog.data_files.identity import Numbering, require_not_given
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
 from txlog.lazy import dataclass
@@ -167,9 +169,11 @@ def require_fit(table: StructType, data: StructType) -> None:
     Raises
     ------
     SchemaMismatchError
-        A column is not in the table, has a type that does not go into the table's, or a column
-        that must not be null is missing.
+        A column is not in the table, has a type that does not go into the table's, is one that
+        the table alone gives values to, or a column that must not be null is missing.
     """
+    if any(field.is_identity for field in table.fields):
+        require_not_given(table, data.names())
     if data == table:
         return
     columns = {field.name.lower(): field for field in table.fields}
@@ -266,11 +270,13 @@ def is_storable(have: DataType, want: DataType) -> bool:
     return False
 
 
-def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.RecordBatch]:
+def fitted(
+    reader: pa.RecordBatchReader, table: StructType, numbering: Numbering | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield batches in the table's columns and types.
 
-    Columns that the data lacks have their default value, null without one; generated ones are
-    computed.
+    Columns that the data lacks have their default value, null without one; identity columns are
+    numbered, and generated ones computed.
 
     Raises
     ------
@@ -282,7 +288,9 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
     target = arrow_schema(table)
     positions = {name.lower(): position for position, name in enumerate(reader.schema.names)}
     missing = [field for field in table.fields if field.name.lower() not in positions]
-    defaults = {f.name: default_value(f) for f in missing if not is_generated(f)}
+    if numbering is not None:
+        numbering.start(f.name for f in missing)
+    defaults = {f.name: default_value(f) for f in missing if not (is_generated(f) or f.is_identity)}
     computed = {f.name: f for f in missing if is_generated(f)}
     expressions = generated_columns(table) if computed else {}
     for batch in reader:
@@ -291,13 +299,18 @@ def fitted(reader: pa.RecordBatchReader, table: StructType) -> Iterator[pa.Recor
             if field.name in computed:
                 arrays.append(pa.nulls(batch.num_rows, target.field(field.name).type))
                 continue
-            if field.name in defaults:
+            if field.is_identity and field.name.lower() not in positions:
+                assert numbering is not None
+                array = numbering.values(field.name, batch.num_rows)
+            elif field.name in defaults:
                 array = pa.repeat(defaults[field.name], batch.num_rows)
             else:
                 array = batch.column(positions[field.name.lower()])
             arrays.append(fit_column(array, field))
         if not batch.num_rows:
             continue
+        if numbering is not None:
+            numbering.take(batch.num_rows)
         rows = pa.RecordBatch.from_arrays(arrays, schema=target)
         for name, field in computed.items():
             values = fit_column(flat(evaluate(expressions[name], rows)), field)
@@ -322,38 +335,9 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
             reason=f"a value of column {field.name} does not fit {type_name(field.type)}: {error}",
             remedy="Cast or round the column before writing",
         ) from error
-    _require_no_null(fit, field, field.name)
+    if not field.nullable or pa.types.is_nested(target):
+        require_no_null(fit, field, field.name)
     return fit
-
-
-def _require_no_null(array: pa.Array, field: StructField, name: str) -> None:
-    """Raise if a column that must not be null holds nulls, or one of its nested fields does.
-
-    The fields of a null struct are not checked.
-    """
-    if not field.nullable and array.null_count:
-        raise SchemaMismatchError(
-            argument="data",
-            field=name,
-            reason=f"column {name} must not be null, but {array.null_count} values are",
-            remedy="Fill or drop these rows before writing",
-        )
-    if isinstance(field.type, ArrayType) and pa.types.is_list(array.type):
-        element = StructField("element", field.type.element, field.type.contains_null)
-        _require_no_null(array.flatten(), element, f"{name}.element")
-    if isinstance(field.type, StructType) and _has_required(field.type):
-        present = array.filter(array.is_valid()) if array.null_count else array
-        for position, inner in enumerate(field.type.fields):
-            _require_no_null(present.field(position), inner, f"{name}.{inner.name}")
-
-
-def _has_required(kind: StructType) -> bool:
-    return any(
-        not field.nullable
-        or isinstance(field.type, ArrayType)
-        or (isinstance(field.type, StructType) and _has_required(field.type))
-        for field in kind.fields
-    )
 
 
 @dataclass(frozen=True)

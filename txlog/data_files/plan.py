@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from txlog.actions.table import Metadata
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.constraints import Constraint, checked, constraints_of
+from txlog.data_files.identity import Numbering, marks_of, with_marks, without_mark
 from txlog.data_files.incoming import SchemaMode, fitted, incoming, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import (
@@ -45,6 +46,7 @@ class WritePlan:
     layout: FileLayout
     rules: tuple[Constraint, ...]
     replaced: Expression | None = None  # Bound; every row must satisfy it.
+    lane: tuple[int, int] = (0, 1)  # This task's place among all that write, as for `Numbering`.
 
     @property
     def schema(self) -> StructType:
@@ -63,7 +65,17 @@ class WritePlan:
         parts = [table_id, schema_json(self.schema), list(self.layout.partition_by), rules]
         return sha256(orjson.dumps(parts)).hexdigest()
 
-    def write(self, context: Context, reader: pa.RecordBatchReader) -> list[Add]:
+    def numbering(self) -> Numbering | None:
+        """Return what numbers the rows of one write, if the table has identity columns."""
+        counts = any(field.is_identity for field in self.schema.fields)
+        return Numbering(self.schema, self.lane) if counts else None
+
+    def write(
+        self,
+        context: Context,
+        reader: pa.RecordBatchReader,
+        numbering: Numbering | None = None,
+    ) -> list[Add]:
         """Write a stream of rows as data files, and return their `add` actions.
 
         Raises
@@ -71,10 +83,12 @@ class WritePlan:
         SchemaMismatchError
             A row does not fit; no file is left.
         """
-        rows = self.checked(reader)
+        rows = self.checked(reader, numbering)
         return write_data_files(context.store, rows, self.layout, effects=context.effects)
 
-    def checked(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def checked(
+        self, reader: pa.RecordBatchReader, numbering: Numbering | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield rows in the table's columns and types; none is empty.
 
         Raises
@@ -82,7 +96,8 @@ class WritePlan:
         SchemaMismatchError
             A row does not fit the table, or breaks a constraint.
         """
-        rows: Iterator[pa.RecordBatch] = fitted(reader, self.schema)
+        rows: Iterator[pa.RecordBatch]
+        rows = fitted(reader, self.schema, numbering or self.numbering())
         if self.rules:
             rows = checked(rows, list(self.rules))
         return rows if self.replaced is None else _satisfying(rows, self.replaced)
@@ -183,10 +198,13 @@ RequireFit = Callable[[Snapshot], None]
 """Raises a `CommitConflictError` for a version that written files do not fit."""
 
 
-def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:
+def require_still_fits(
+    base: Snapshot, written_for: Snapshot, numbered: Collection[str] = ()
+) -> None:
     """Raise if the table's metadata changed so that files written before no longer fit.
 
-    New nullable columns are allowed: rows of older files have nulls there.
+    New nullable columns are allowed: rows of older files have nulls there. So is that identity
+    columns counted on, but for `numbered`, of which the files hold values.
 
     Raises
     ------
@@ -195,14 +213,18 @@ def require_still_fits(base: Snapshot, written_for: Snapshot) -> None:
     """
     if base.metadata == written_for.metadata:
         return
-    now = {field.name: field for field in base.schema.fields}
-    changed = [f.name for f in written_for.schema.fields if now.get(f.name) != f]
+    now = {field.name: without_mark(field) for field in base.schema.fields}
+    changed = [f.name for f in written_for.schema.fields if now.get(f.name) != without_mark(f)]
     known = set(written_for.schema.names())
     changed += [f.name for f in base.schema.fields if f.name not in known and not f.nullable]
     if base.metadata.id != written_for.metadata.id:
         reason = "the table was replaced by another one"
     elif changed:
         reason = f"another writer changed the columns {', '.join(changed)}"
+    elif any(
+        marks_of(base.schema)[name] != marks_of(written_for.schema)[name] for name in numbered
+    ):
+        reason = "another writer's rows took the values of identity columns"
     elif base.partition_columns != written_for.partition_columns:
         reason = "another writer changed the partitioning"
     elif _rules(base) != _rules(written_for):
@@ -277,6 +299,7 @@ class AddedFiles:
         self._owned = True
         self._require_fit: RequireFit | None = None
         self._written_for: Snapshot | None = None  # By this object; None: by others.
+        self._numbered: frozenset[str] = frozenset()  # Identity columns that got their values.
 
     @classmethod
     def written(
@@ -308,7 +331,8 @@ class AddedFiles:
     def fit(self, base: Snapshot) -> StructType:
         """Write the files if that is still to be done; return the schema that the table gets.
 
-        They are written again if another writer's columns took the ids of new ones.
+        They are written again if another writer's columns took the ids of new ones, or another
+        writer's rows the values of identity columns.
 
         Raises
         ------
@@ -339,25 +363,35 @@ class AddedFiles:
                 mapping_mode=base.mapping_mode,
                 replaced=self._replaced,
             )
-        self.adds = plan.write(self._context, reader)
+        numbering = plan.numbering()
+        self.adds = plan.write(self._context, reader, numbering)
         self.schema = schema
+        if numbering is not None:
+            self.schema = with_marks(schema, numbering.marks())
+            self._numbered = numbering.columns
         self._written_for = base
         self._require_fit = partial(require_still_fits, written_for=base)
 
     def _write_again(self, base: Snapshot, before: Snapshot) -> None:
-        """Write the rows of the files again, if their columns go by other names in files by now."""
+        """Write the rows of the files again, if other writers took what is theirs.
+
+        Their columns go by other names in files then, or identity columns counted on.
+        """
         assert self.schema is not None
         schema = unmapped(self.schema)
         if self.schema_mode != "overwrite":
             schema = merged_schema(base.schema, schema)
         schema = settled(base, schema)
-        if same_in_files(self.schema, schema):
+        then, now = marks_of(before.schema), marks_of(base.schema)
+        outdated = any(then.get(name) != now.get(name) for name in self._numbered)
+        if not outdated and same_in_files(self.schema, schema):
             return
         adds = self.adds
         from txlog.data_files.change_files import rows_of_files
 
-        rows = rows_of_files(self._context, before, self.schema, adds)
-        reader = pa.RecordBatchReader.from_batches(arrow_schema(self.schema), rows)
+        kept = StructType(tuple(f for f in self.schema.fields if f.name not in self._numbered))
+        rows = rows_of_files(self._context, before, kept, adds)
+        reader = pa.RecordBatchReader.from_batches(arrow_schema(kept), rows)
         self._write(base, schema, reader)
         discard_files(self._context.store, adds)
 

@@ -6,8 +6,8 @@ written again, next to the changed ones. Rows keep their ids where the table tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from txlog.data_files.deletions import (
     apply_deletes,
     discard_deletes,
 )
+from txlog.data_files.identity import Numbering
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import WritePlan, plan_write
 from txlog.data_files.rewrite import plan_rewrite
@@ -79,6 +80,7 @@ class RowChanges:
     written: tuple[Add, ...] = ()  # New data files.
     cdc: tuple[Cdc, ...] = ()
     copied_rows: int = 0  # That did not change, but are in new files.
+    marks: Mapping[str, int] = field(default_factory=dict)  # How far identity columns counted.
 
     @property
     def adds(self) -> tuple[Add, ...]:
@@ -159,7 +161,8 @@ def change_rows(
     adds = [add for group in written for add in group]
     cdc: list[Cdc] = []
     try:
-        new = _write_inserted(context, writing, inserted)
+        numbering = writing.numbering()
+        new = _write_inserted(context, writing, inserted, numbering)
         adds += new
         if records_changes(snapshot) and not all(_is_gone(one) for one in changes):
             cdc += _write_images(context, snapshot, steps, changes)
@@ -169,8 +172,9 @@ def change_rows(
         discard_files(context.store, adds)
         discard_changes(context, cdc)
         raise
+    marks = {} if numbering is None else numbering.marks()
     copied = 0 if keeps else sum(_left(one) for one in changes)
-    return RowChanges(deletes, tuple(adds), tuple(cdc), copied)
+    return RowChanges(deletes, tuple(adds), tuple(cdc), copied, marks)
 
 
 def _is_gone(change: FileChange) -> bool:
@@ -335,13 +339,18 @@ def _write_postimages(
 
 
 def _write_inserted(
-    context: Context, plan: WritePlan, inserted: Iterable[pa.RecordBatch]
+    context: Context,
+    plan: WritePlan,
+    inserted: Iterable[pa.RecordBatch],
+    numbering: Numbering | None,
 ) -> list[Add]:
     """Write rows that are new: they get fresh ids by the commit."""
     rows = (
         checked
         for batch in inserted
-        for checked in plan.checked(pa.RecordBatchReader.from_batches(batch.schema, [batch]))
+        for checked in plan.checked(
+            pa.RecordBatchReader.from_batches(batch.schema, [batch]), numbering
+        )
     )
     layout = replace(plan.layout, moved=())
     return write_data_files(context.store, rows, layout, effects=context.effects)

@@ -109,6 +109,8 @@ class FileLayout:
     def stats_columns(self) -> frozenset[tuple[str, ...]]:
         """The leaf columns that get bounds and null counts, by their paths in files."""
         leaves = stats_leaves(self._held, self.properties)
+        if self.mapping_mode == "none":
+            return frozenset(leaves)
         return frozenset(physical_path(self._held, path, self.mapping_mode) for path in leaves)
 
     @cached_property

@@ -166,9 +166,7 @@ def require_readable(
         )
 
 
-def require_writable(
-    protocol: Protocol, metadata: Metadata, schema: StructType, *, path: str
-) -> None:
+def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> None:
     """Raise if txlog cannot write a table correctly; all reasons are named at once.
 
     Raises
@@ -185,7 +183,7 @@ def require_writable(
             reason="the table's writer version is unknown",
             remedy="Upgrade txlog, or write the table with a newer engine",
         )
-    active = set(_active(metadata, schema))
+    active = set(_active(metadata))
     lacking = sorted(
         name for name in features_of(protocol) if not _can_write(FEATURES.get(name), name, active)
     )
@@ -204,15 +202,12 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
     return row.write == "yes" or name not in active
 
 
-def _active(metadata: Metadata, schema: StructType) -> Iterator[str]:
-    """Yield the features that properties or columns use."""
+def _active(metadata: Metadata) -> Iterator[str]:
+    """Yield the features that properties turn on."""
     for compat in ("icebergCompatV1", "icebergCompatV2"):
         text = metadata.configuration.get(f"delta.enable{compat[0].upper()}{compat[1:]}")
         if (text or "").lower() == "true":
             yield compat
-    for field in schema.fields:
-        if "delta.identity.step" in field.metadata:
-            yield "identityColumns"
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
@@ -373,7 +368,7 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
                 remedy="Leave out delta.enableDeletionVectors=false",
             )
         readers.add("txlog.fragments")
-    _refuse_unwritable(properties, schema)
+    _refuse_unwritable(properties)
     if properties.get("delta.enableChangeDataFeed"):
         _require_no_change_columns(schema)
         writers.add("changeDataFeed")
@@ -383,6 +378,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         writers.add("checkConstraints")
     if any(GENERATION in field.metadata for field in schema.fields):
         writers.add("generatedColumns")
+    if any(field.is_identity for field in schema.fields):
+        writers.add("identityColumns")
     if any("delta.invariants" in field.metadata for field in schema.fields):
         writers.add("invariants")
     return frozenset(readers | writers)
@@ -428,9 +425,9 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
     )
 
 
-def _refuse_unwritable(properties: Properties, schema: StructType) -> None:
+def _refuse_unwritable(properties: Properties) -> None:
     metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
-    active = {*_active(metadata, schema)}
+    active = {*_active(metadata)}
     if active:
         names = ", ".join(sorted(active))
         raise InvalidInputError(

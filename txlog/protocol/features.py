@@ -33,7 +33,7 @@ _ROWS = (
     Feature(
         "columnMapping", "reader-writer", "yes", legacy_reader=2, legacy_writer=5
     ),
-    Feature("identityColumns", "writer", "inactive", legacy_writer=6),
+    Feature("identityColumns", "writer", "yes", legacy_writer=6),
     Feature("deletionVectors", "reader-writer", "yes"),
     Feature("timestampNtz", "reader-writer", "yes"),
     Feature("v2Checkpoint", "reader-writer", "yes"),

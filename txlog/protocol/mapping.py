@@ -33,7 +33,7 @@ _ODD = " ,;{}()\n\t="
 def odd_names(schema: StructType) -> list[str]:
     """Return the dotted names of fields that only a table with column mapping can have."""
     return [
-        ".".join(path) for path, field in _fields(schema, ()) if any(c in _ODD for c in field.name)
+        ".".join(path) for path, field in all_fields(schema) if any(c in _ODD for c in field.name)
     ]
 
 
@@ -152,8 +152,14 @@ def _highest(metadata: Metadata) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def highest_id(*metadata: Metadata | None) -> dict[str, str | None]:
+    """Return the property with the highest id of any of a table's metadata; empty without one."""
+    held = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
+    return {HIGHEST_ID: str(max(map(_highest, held)))} if held else {}
+
+
 def _ids(kind: DataType) -> Iterator[int]:
-    for _, field in _fields(kind, ()):
+    for _, field in all_fields(kind):
         if field.field_id is not None:
             yield field.field_id
         yield from _nested_ids(field).values()
@@ -166,8 +172,8 @@ def _nested_ids(field: StructField) -> dict[str, int]:
     return {name: number for name, number in ids.items() if type(number) is int}
 
 
-def _fields(
-    kind: DataType, above: tuple[str, ...]
+def all_fields(
+    kind: DataType, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], StructField]]:
     """Yield all fields with their paths, at any depth."""
     match kind:
@@ -175,18 +181,18 @@ def _fields(
             for field in fields:
                 path = (*above, field.name)
                 yield path, field
-                yield from _fields(field.type, path)
+                yield from all_fields(field.type, path)
         case ArrayType(element):
-            yield from _fields(element, (*above, "element"))
+            yield from all_fields(element, (*above, "element"))
         case MapType(key, value):
-            yield from _fields(key, (*above, "key"))
-            yield from _fields(value, (*above, "value"))
+            yield from all_fields(key, (*above, "key"))
+            yield from all_fields(value, (*above, "value"))
 
 
 def same_in_files(schema: StructType, other: StructType) -> bool:
     """Return whether another schema has all fields of a schema, with the same ids and names."""
-    held = {path: _mapping(field) for path, field in _fields(other, ())}
-    return all(held.get(path) == _mapping(field) for path, field in _fields(schema, ()))
+    held = {path: _mapping(field) for path, field in all_fields(other)}
+    return all(held.get(path) == _mapping(field) for path, field in all_fields(schema))
 
 
 def _mapping(field: StructField) -> tuple[int | None, str]:

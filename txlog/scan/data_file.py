@@ -19,7 +19,7 @@ from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
-from txlog.scan.columns import is_legacy, metadata_bounds, rebased
+from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.stats.read import row_group_bounds
@@ -131,6 +131,23 @@ class OpenFile:
         return self._opened()
 
     @cached_property
+    def _stored_names(self) -> list[str]:
+        """The names of the columns that are read, with dots those of fields, where few are."""
+        if not self._plan.nested:
+            return list(self._names.values())
+        kinds = {column.name: column.type for column in self._plan.needed}
+        return [
+            path
+            for column, name in self._names.items()
+            for path in stored_parts(
+                self._schema.field(self._places[column]).type,
+                kinds.get(column),
+                name,
+                self._plan.mapping_mode,
+            )
+        ]
+
+    @cached_property
     def row_groups(self) -> list[RowRange]:
         """The positions of each row group's first row, and of the one after its last."""
         found, start = [], 0
@@ -207,7 +224,7 @@ class OpenFile:
         for raw in self._parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=[group],
-            columns=list(self._names.values()),
+            columns=self._stored_names,
             use_threads=threads,
         ):
             yield self._in_todays_calendar(raw) if self._legacy else raw
@@ -236,7 +253,9 @@ class OpenFile:
         ours = [
             column
             for column in plan.needed
-            if column.name in self._places and column.name not in plan.metadata_columns
+            if column.name in self._places
+            and column.name not in plan.metadata_columns
+            and any(path[0] == column.name for path in paths)
         ]
         if any(
             schema.field(self._places[column.name]).type != arrow_type(column.type)

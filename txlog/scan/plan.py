@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
-from txlog.expressions.tree import Expression
+from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows
 from txlog.scan.columns import (
@@ -25,7 +25,7 @@ from txlog.scan.columns import (
 )
 from txlog.scan.narrow import Explanation, Narrowed, narrowed
 from txlog.schema.arrow import arrow_schema
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import DataType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_counts, require_same_partitions
 
@@ -75,6 +75,9 @@ class ReadPlan:
     mapping_mode: str
     where: Expression | None  # Bound to the table's schema.
     row_tracking: RowTracking | None = None
+    # Of the columns, those that are fields of structs, with their paths. Of `needed`, their structs
+    # may have no more than the fields that are read.
+    nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
     @property
@@ -242,9 +245,10 @@ def read_plan(
     """Decide how the fragments of a snapshot are read; arguments and errors as `plan_files`."""
     metadata = visible_metadata(snapshot)
     schema = scan_schema(snapshot)
-    chosen = choose_columns(schema, snapshot.schema.names() if columns is None else columns)
+    names = snapshot.schema.names() if columns is None else columns
+    chosen, nested = choose_fields(schema, names)
     bound = None if where is None else bind(where, schema)
-    needed = _needed(schema, chosen, bound)
+    needed = _needed(schema, chosen, bound, nested)
     if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
         require_row_tracking(snapshot)
     return ReadPlan(
@@ -257,6 +261,7 @@ def read_plan(
         mapping_mode=snapshot.mapping_mode,
         where=bound,
         row_tracking=row_tracking(snapshot),
+        nested=nested,
     )
 
 
@@ -368,10 +373,77 @@ def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructFi
     return tuple(found)
 
 
+def choose_fields(
+    schema: StructType, columns: Sequence[str]
+) -> tuple[tuple[StructField, ...], dict[str, tuple[str, ...]]]:
+    """Return the columns, and the fields of structs (`st.b`), that a caller names.
+
+    A field comes as a column with its dotted name; the second value has its path.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of a name.
+    """
+    nested: dict[str, tuple[str, ...]] = {}
+    found: list[StructField] = []
+    for name in column_names(columns):
+        inside = _in_struct(schema, name)
+        if inside is None:
+            found += choose_columns(schema, [name])
+            continue
+        path, inner = inside
+        dotted = ".".join(path)
+        nested[dotted] = path
+        found.append(StructField(dotted, inner.type, True, inner.metadata))
+    return tuple(found), nested
+
+
+def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructField] | None:
+    """Return a field in structs alone, with its path; None for what is no such field."""
+    if not isinstance(name, str) or "." not in name or schema.get(name) is not None:
+        return None
+    try:
+        steps = col(name).path
+    except InvalidInputError:
+        return None
+    kind: DataType = schema
+    found: list[StructField] = []
+    for step in steps:
+        inner = kind.get(step) if isinstance(kind, StructType) else None
+        if inner is None:
+            return None
+        found.append(inner)
+        kind = inner.type
+    return (tuple(one.name for one in found), found[-1]) if found[1:] else None
+
+
 def _needed(
-    schema: StructType, chosen: tuple[StructField, ...], where: Expression | None
+    schema: StructType,
+    chosen: tuple[StructField, ...],
+    where: Expression | None,
+    nested: Mapping[str, tuple[str, ...]],
 ) -> tuple[StructField, ...]:
-    names = {column.name for column in chosen}
+    whole = {column.name for column in chosen if column.name not in nested}
     if where is not None:
-        names.update(path[0] for path in columns_of(where))
-    return tuple(column for column in schema.fields if column.name in names)
+        whole.update(path[0] for path in columns_of(where))
+    parts: dict[str, list[tuple[str, ...]]] = {}
+    for path in nested.values():
+        parts.setdefault(path[0], []).append(path[1:])
+    return tuple(
+        column if column.name in whole else _part(column, parts[column.name])
+        for column in schema.fields
+        if column.name in whole or column.name in parts
+    )
+
+
+def _part(field: StructField, paths: Sequence[tuple[str, ...]]) -> StructField:
+    """Return a field with no more inside than some paths lead to; (): all of it."""
+    if not isinstance(field.type, StructType) or () in paths:
+        return field
+    kept = [
+        _part(inner, below)
+        for inner in field.type.fields
+        if (below := [path[1:] for path in paths if path[0] == inner.name])
+    ]
+    return replace(field, type=StructType(tuple(kept)))

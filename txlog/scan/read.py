@@ -325,13 +325,25 @@ def read_fragment(
     """
     reader = FragmentReader(store, plan, fragment)
     deleted = reader.deletions()
-    names = [column.name for column in plan.columns]
     for start, batch in reader.batches(
         plan.needed, prune=True, batch_rows=batch_rows, threads=threads, rows=rows
     ):
         found = rows_of(batch, alive_mask(deleted, start, batch.num_rows), plan.where)
         if found.num_rows:
-            yield found.select(names)
+            yield chosen_columns(plan, found)
+
+
+def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in the columns of a plan: of those that it needs, or fields in them."""
+    if not plan.nested:
+        return rows.select([column.name for column in plan.columns])
+    arrays = [
+        pc.struct_field(rows.column(path[0]), list(path[1:]))
+        if (path := plan.nested.get(column.name)) is not None
+        else rows.column(column.name)
+        for column in plan.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
 
 
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:

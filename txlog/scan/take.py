@@ -20,7 +20,7 @@ from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
-from txlog.scan.read import FragmentReader
+from txlog.scan.read import FragmentReader, chosen_columns
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store
 
@@ -341,9 +341,8 @@ def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) ->
 
 def _rows_at(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> pa.Table:
     """Return the rows of a fragment at those of some positions that it has, ascending."""
-    names = [column.name for column in plan.columns]
     found = FragmentReader(store, plan, fragment).rows_at(plan.needed, positions)
-    return pa.Table.from_batches([found.select(names)], schema=plan.schema)
+    return pa.Table.from_batches([chosen_columns(plan, found)], schema=plan.schema)
 
 
 def _refuse(reason: str, at_fault: Mapping[int, Iterable[int]]) -> None:

@@ -16,6 +16,7 @@ WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
 CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
 GENERATION = "delta.generationExpression"  # The same, of the expression of all its values.
+IDENTITY = "delta.identity."  # Begins the names of metadata of columns that count by themselves.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 
 PRIMITIVES = frozenset(
@@ -90,6 +91,11 @@ class StructField:
     def name_in_files(self, mode: str) -> str:
         """Return the name in data files under a table's column mapping: `none`, `name` or `id`."""
         return self.name if mode == "none" else self.physical_name
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the column counts: it gives values to rows that leave it out."""
+        return f"{IDENTITY}step" in self.metadata
 
     @property
     def field_id(self) -> int | None:

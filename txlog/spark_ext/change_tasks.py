@@ -23,9 +23,11 @@ from txlog.data_files.write import FileLayout, discard_files, write_data_files
 from txlog.effects import REAL
 from txlog.scan.take import by_fragment
 from txlog.schema.arrow import arrow_schema
+from txlog.spark_ext.write_tasks import counting
 
 if TYPE_CHECKING:
     from txlog.data_files.change_files import ChangeType
+    from txlog.data_files.identity import Numbering
     from txlog.data_files.plan import WritePlan
     from txlog.store.base import Store
 
@@ -65,6 +67,7 @@ class ChangeTask:
     clauses: tuple[RowChange, ...]
     feed: FileLayout | None = None  # Of change data files, if changes are recorded.
     old: tuple[str, ...] = ()  # The columns that old rows come with, for the feed.
+    numbered: tuple[str, ...] = ()  # Identity columns that new rows come without.
 
 
 @dataclass
@@ -198,6 +201,7 @@ def _new_rows(
     task: ChangeTask, batches: Iterable[pa.RecordBatch], done: Written, waiting: _Waiting | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are written; what else becomes of rows is noted."""
+    numbering = (counting(task.write) if task.numbered else task.write).numbering()
     for batch in batches:
         places = numpy_array(batch[PLACE])
         for place in np.unique(places).tolist():
@@ -216,15 +220,20 @@ def _new_rows(
                     )
                     waiting.add(_named(rows, old_name, task.old, task.old), before)
             if clause.action != "delete":
-                yield _written(task, clause, rows, waiting)
+                yield _written(task, clause, rows, waiting, numbering)
 
 
 def _written(
-    task: ChangeTask, clause: RowChange, rows: pa.RecordBatch, waiting: _Waiting | None
+    task: ChangeTask,
+    clause: RowChange,
+    rows: pa.RecordBatch,
+    waiting: _Waiting | None,
+    numbering: Numbering | None,
 ) -> pa.RecordBatch:
     """Return what rows become: checked, with the ids that they had, if the table tracks rows."""
     new = _named(rows, new_name, clause.given, task.write.schema.names())
-    (checked,) = task.write.checked(pa.RecordBatchReader.from_batches(new.schema, [new]))
+    reader = pa.RecordBatchReader.from_batches(new.schema, [new])
+    (checked,) = task.write.checked(reader, numbering)
     if waiting is not None:
         waiting.add(checked, "insert" if clause.action == "insert" else "update_postimage")
     layout = task.write.layout

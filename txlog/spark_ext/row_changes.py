@@ -23,6 +23,7 @@ from txlog.commit.operation import Operation, discarding
 from txlog.data_files.change_files import change_layout, discard_changes, records_changes
 from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions
+from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import plan_write
 from txlog.data_files.rewrite import plan_rewrite
@@ -146,7 +147,11 @@ class SparkChange(Operation):
             if not written.adds:
                 return None
         changes = self._changes = RowChanges(
-            deletes, tuple(written.adds), tuple(written.cdc), _rows_in(deletes.written)
+            deletes,
+            tuple(written.adds),
+            tuple(written.cdc),
+            _rows_in(deletes.written),
+            counted(change.schema, task.numbered, written.adds, base.mapping_mode),
         )
         return Intent(
             operation=self.name,
@@ -155,7 +160,7 @@ class SparkChange(Operation):
             removes=deletes.removes,
             adds=changes.adds,
             cdc=changes.cdc,
-            metadata=None if change.schema == base.schema else evolved(base, change.schema),
+            metadata=evolved(base, with_marks(change.schema, changes.marks)),
             reads=Reads(everything=change.where is None, where=change.where),
             row_deletes=frozenset(file.fragment.path for file in deletes.files),
             parameters=change.parameters,
@@ -212,6 +217,11 @@ def _task(
         tuple(clauses),
         change_layout(base, change.schema) if feed else None,
         tuple(old),
+        tuple(
+            name
+            for name in identities(change.schema)
+            if any(one.action == "insert" and name not in one.given for one in clauses)
+        ),
     )
     nothing = F.lit(None).cast("long")
     columns = [

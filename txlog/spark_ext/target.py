@@ -25,6 +25,7 @@ from txlog.commit.operation import (
     require_table_writable,
     skip_recorded,
 )
+from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.incoming import target_schema
 from txlog.data_files.plan import AddedFiles, plan_write, require_still_fits, settled
 from txlog.data_files.write import discard_files
@@ -128,6 +129,7 @@ def plan_target(
         ),
         metadata=metadata,
         base=None if table is None else table.without_files(),
+        numbered=tuple(name for name in identities(final) if data.get(name) is None),
     )
 
 
@@ -265,8 +267,11 @@ def _changed(
     files = AddedFiles.written(
         context,
         adds,
-        target.plan.schema,
-        partial(require_still_fits, written_for=target.base),
+        with_marks(
+            target.plan.schema,
+            counted(target.plan.schema, target.numbered, adds, target.base.mapping_mode),
+        ),
+        partial(require_still_fits, written_for=target.base, numbered=target.numbered),
         schema_mode=request.schema_mode,
     )
     operation: Operation

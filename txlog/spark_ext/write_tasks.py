@@ -63,6 +63,7 @@ class Target:
     plan: WritePlan
     metadata: Metadata  # Of the table as it is, or as it will be made.
     base: Snapshot | None  # The version that files are written for, without its files.
+    numbered: tuple[str, ...] = ()  # Identity columns that the rows leave out.
 
     @property
     def written_for(self) -> str:
@@ -99,8 +100,31 @@ def write_task(target: Target, batches: Iterator[pa.RecordBatch]) -> list[dict[s
     from txlog.commit.context import Context
 
     reader = _reader(batches)
-    adds = [] if reader is None else target.plan.write(Context(target.store), reader)
+    plan = counting(target.plan) if target.numbered else target.plan
+    adds = [] if reader is None else plan.write(Context(target.store), reader)
     return [add.to_json() for add in adds]
+
+
+def counting(plan: WritePlan) -> WritePlan:
+    """Return a plan by which this task gives identity columns values of its own.
+
+    Raises
+    ------
+    SchemaMismatchError
+        There are more tasks than can count at once.
+    """
+    from txlog.data_files.identity import LANES
+    from txlog.errors import SchemaMismatchError
+
+    context = TaskContext.get()
+    place = 0 if context is None else context.partitionId()
+    if place >= LANES:
+        raise SchemaMismatchError(
+            argument="data",
+            reason=f"no more than {LANES} tasks count identity columns, and this is task {place}",
+            remedy="Write fewer partitions: call coalesce on the frame",
+        )
+    return replace(plan, lane=(place, LANES))
 
 
 def task_property(name: str) -> str | None:

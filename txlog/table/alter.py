@@ -368,6 +368,67 @@ class TableAlter(AlterProtocol):
         place: Place = "first" if first else "last" if after is None else ("after", after)
         return self._change_column(column, txn, user_metadata, place=place)
 
+    def set_default(
+        self,
+        column: str,
+        default: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Give a column a default, for rows that are written without the column from now on.
+
+        Rows that are there stay as they are. The table gets the feature `allowColumnDefaults`.
+
+        Parameters
+        ----------
+        default
+            SQL of constants: `"0"`, `"'none'"`, `"DATE '2030-01-01'"`.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, it is nested, identity or generated, or the default cannot be
+            evaluated as its type.
+        """
+        from txlog.verbs.schema import SetDefault
+
+        operation = SetDefault(self._table._context, column, default)
+        return self._table._run(operation, txn, user_metadata)
+
+    def drop_default(
+        self,
+        column: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Take a column's default away: rows that leave it out then have nulls there."""
+        from txlog.verbs.schema import SetDefault
+
+        return self._table._run(SetDefault(self._table._context, column, None), txn, user_metadata)
+
+    def sync_identity(
+        self,
+        column: str,
+        *,
+        txn: AppVersion | None = None,
+        user_metadata: UserMetadata | None = None,
+    ) -> Outcome:
+        """Let an identity column count on after the furthest value that a row has in it.
+
+        Rows may have values of their own where the column is `BY DEFAULT AS IDENTITY`. The column
+        never counts back.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such identity column.
+        """
+        from txlog.verbs.schema import SyncIdentity
+
+        return self._table._run(SyncIdentity(self._table._context, column), txn, user_metadata)
+
     def _change_column(
         self,
         column: str,

@@ -32,7 +32,8 @@ class Reading(Handle):
         Parameters
         ----------
         columns
-            The columns to return, in this order. Default: all.
+            The columns to return, in this order. Default: all. A field of a struct (`st.b`) comes
+            as a column of its dotted name, null where the struct is.
         where
             Keep the rows of which this is true: SQL text (`"dep_delay > 60 AND carrier = 'UA'"`)
             or an expression (`col("dep_delay") > 60`). Or filters, as pyarrow and deltalake take

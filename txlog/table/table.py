@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Outcome
+    from txlog.data_files.identity import Identity
     from txlog.log.catalog import CatalogCommits
     from txlog.schema.types import StructType
     from txlog.snapshot.snapshot import Snapshot
@@ -138,6 +139,7 @@ class Table(About, Reading, Writing):
         *,
         mode: Literal["error", "ignore", "overwrite"] = "error",
         generated: Mapping[str, str] | None = None,
+        identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
         name: str | None = None,
         description: str | None = None,
         txn: AppVersion | None = None,
@@ -156,6 +158,9 @@ class Table(About, Reading, Writing):
         generated
             Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
             Data may leave them out; values that it has must be the computed ones.
+        identity
+            Columns of int64 whose values count on, for rows that give none: names, from 1 by 1, or
+            names with a `txlog.Identity(start, step, explicit)`.
 
         Notes
         -----
@@ -172,6 +177,7 @@ class Table(About, Reading, Writing):
         InvalidInputError
             The schema, the partitioning or a property is wrong.
         """
+        from txlog.data_files.identity import with_identities
         from txlog.data_files.options import as_names, as_schema, with_generated
         from txlog.verbs.create import create, existing
 
@@ -182,7 +188,7 @@ class Table(About, Reading, Writing):
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
         definition: dict[str, Any] = {
-            "schema": with_generated(as_schema(schema), generated),
+            "schema": with_identities(with_generated(as_schema(schema), generated), identity),
             "partition_by": as_names(partition_by),
             "properties": properties,
             "name": name,

@@ -10,6 +10,7 @@ from txlog.actions.table import Metadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
+from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
@@ -52,13 +53,12 @@ class Append(Operation):
     def intent(self, base: Snapshot) -> Intent:
         """Return the files to add; errors as for `AddedFiles.fit` and `evolved`."""
         schema = self._files.fit(base)
-        merges = self._files.schema_mode == "merge"
         return Intent(
             operation=self.name,
             kind="append",
             read_version=base.version,
             adds=tuple(self._files.adds),
-            metadata=evolved(base, schema) if merges else None,
+            metadata=evolved(base, schema),
             parameters={"mode": "Append", "partitionBy": base.partition_columns},
             metrics=write_metrics(self._files.adds),
         )
@@ -85,7 +85,7 @@ def require_additive(schema_mode: SchemaMode) -> None:
 
 
 def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
-    """Return the metadata that makes room for new columns, or None if none are needed.
+    """Return the metadata with new columns, and what identity columns counted; None: as it is.
 
     Raises
     ------
@@ -94,7 +94,9 @@ def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
     UnsupportedFeatureError
         The new columns need a table feature that the table does not have.
     """
-    merged = merged_schema(base.schema, schema)
+    if schema is base.schema:
+        return None
+    merged = with_marks(merged_schema(base.schema, schema), marks_of(schema))
     if merged == base.schema:
         return None
     require_supported_types(base, merged)

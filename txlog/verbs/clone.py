@@ -37,6 +37,7 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.paths import canonical_key, decode_path, encode_path
 from txlog.protocol.access import merged_protocol, needed_features, require_writable, upgraded
 from txlog.protocol.features import CATALOG_MANAGED
+from txlog.protocol.mapping import MAPPING_MODE, highest_id
 from txlog.protocol.properties import Properties, split_features, validate_properties
 from txlog.scan.deletions import vector_path
 from txlog.scan.engine import map_all
@@ -227,6 +228,14 @@ class _Clone(Operation):
             for name, text in {**source.metadata.configuration, **given}.items()
             if name not in OF_THE_LOG or (base is None and name == STAMPS)
         } | {name: held[name] for name in OF_THE_LOG if name in held}
+        configuration |= highest_id(source.metadata, None if base is None else base.metadata)
+        if Properties(configuration).get(MAPPING_MODE) != source.mapping_mode:
+            raise InvalidInputError(
+                argument="properties",
+                field=MAPPING_MODE,
+                reason="the files of the clone are the source's, with its names of columns",
+                remedy="Leave it out, and set it by alter.set_properties afterwards",
+            )
         metadata = source.metadata.model_copy(
             update={
                 "id": effects.uuid() if base is None else base.metadata.id,
@@ -238,7 +247,7 @@ class _Clone(Operation):
         protocol = upgraded(_unmanaged(source.protocol), needed)
         if base is not None:
             protocol = merged_protocol(base.protocol, protocol)
-        require_writable(protocol, metadata, source.schema, path=source.root)
+        require_writable(protocol, metadata, path=source.root)
         return metadata, protocol
 
 

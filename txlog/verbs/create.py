@@ -19,6 +19,7 @@ from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
 from txlog.data_files.constraints import constraints_of
+from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming, require_columns
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import plan_write
@@ -85,6 +86,7 @@ def new_metadata(
     require_columns(schema)
     check_partitioning(schema, partition_by)
     require_storable(schema, partition_by)
+    require_identities(schema, partition_by)
     validate_properties(properties)
     _require_not_recorded(properties)
     require_stats_columns(schema, partition_by, Properties(properties))

@@ -138,7 +138,7 @@ class UpgradeProtocol(Operation):
         change = self.change_of(base)
         if change.after == base.protocol:
             return None
-        require_writable(change.after, base.metadata, base.schema, path=base.root)
+        require_writable(change.after, base.metadata, path=base.root)
         return Intent(
             operation=self.name,
             kind="protocol",

@@ -224,9 +224,7 @@ def _respelled(texts: pa.Array, kind: DataType) -> list[str | None]:
 
 
 def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata | None:
-    if files.schema_mode is None:
-        return None
-    if files.schema_mode == "merge":
+    if files.schema_mode != "overwrite":
         return evolved(base, schema)
     metadata = partitioned_by(base.metadata, files.partition_by)
     if schema == base.schema:

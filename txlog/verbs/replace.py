@@ -10,7 +10,13 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
 from txlog.protocol.access import merged_protocol, require_writable
-from txlog.protocol.mapping import MAPPING_MODE, mapped, unmapped, with_schema
+from txlog.protocol.mapping import (
+    MAPPING_MODE,
+    highest_id,
+    mapped,
+    unmapped,
+    with_schema,
+)
 from txlog.protocol.properties import Properties
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
@@ -63,6 +69,7 @@ class ReplaceTable(Operation):
         assert needed is not None
         current = base.metadata.configuration
         of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
+        of_the_log |= highest_id(base.metadata, wanted)
         schema = self._schema
         metadata = wanted.model_copy(
             update={
@@ -74,7 +81,7 @@ class ReplaceTable(Operation):
             schema = mapped(unmapped(schema), base.metadata, before=base.schema)
             metadata = with_schema(metadata, schema)
         protocol = merged_protocol(base.protocol, needed)
-        require_writable(protocol, metadata, schema, path=base.root)
+        require_writable(protocol, metadata, path=base.root)
         rows = load_files(self.context.store, base).live
         return Intent(
             operation=self.name,

@@ -20,6 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
+from txlog.data_files.identity import marks_of, with_marks
 from txlog.errors import DataFileError, InvalidInputError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
@@ -30,10 +31,9 @@ from txlog.protocol.access import (
     merged_protocol,
     require_writable,
 )
-from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, mapped, with_schema
+from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
-from txlog.schema.json import parse_schema
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import pinned_version
@@ -50,7 +50,6 @@ OF_THE_LOG = (
     STAMPS,
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
-    HIGHEST_ID,
 )
 CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
 _SHOWN = 5  # Of many files that are gone.
@@ -107,8 +106,7 @@ class Restore(Operation):
         target, then = self._target
         protocol = merged_protocol(base.protocol, target.protocol)
         metadata = _metadata(base, target)
-        schema = parse_schema(metadata.schema_string or "")
-        require_writable(protocol, metadata, schema, path=base.root)
+        require_writable(protocol, metadata, path=base.root)
         now = load_files(store, base).live
         back, gone = _to_add(then, now), files_without(now, then)
         domains = _domains(base, target)
@@ -189,19 +187,22 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     """Return the metadata of then, but for what tells of the log itself.
 
     A table whose columns are mapped by now stays so: those of then have their own names in files.
+    Identity columns do not count again what they counted since.
     """
     configuration = {
         name: value for name, value in then.metadata.configuration.items() if name not in OF_THE_LOG
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
+    configuration |= highest_id(now.metadata, then.metadata)
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
         configuration[DELETION_VECTORS] = "true"  # They were used since.
     metadata = then.metadata.model_copy(update={"configuration": configuration})
-    if now.mapping_mode == "none" or then.mapping_mode != "none":
-        return metadata
-    metadata.configuration[MAPPING_MODE] = "name"
-    return with_schema(metadata, mapped(then.schema, now.metadata, legacy=True))
+    schema = with_marks(then.schema, marks_of(now.schema))
+    if now.mapping_mode != "none" and then.mapping_mode == "none":
+        metadata.configuration[MAPPING_MODE] = "name"
+        schema = mapped(schema, now.metadata, legacy=True)
+    return metadata if schema is then.schema else with_schema(metadata, schema)
 
 
 def _domains(now: Snapshot, then: Snapshot) -> tuple[DomainMetadata, ...]:

@@ -7,18 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.constraints import (
     constraints_of,
+    default_value,
     has_default,
+    require_no_null,
+)
+from txlog.data_files.identity import (
+    identities,
+    identity_of,
+    require_identities,
+    with_marks,
 )
 from txlog.data_files.incoming import require_columns
 from txlog.data_files.plan import settled
 from txlog.data_files.write import require_storable
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
-from txlog.expressions.tree import Expression, IsNull, Not, col
+from txlog.expressions.sql import quote_name
+from txlog.expressions.tree import Expression, IsNull, Not, Or, col
 from txlog.protocol.mapping import with_schema
+from txlog.scan.plan import plan_scan
+from txlog.scan.scan import Scan
 from txlog.schema.edit import (
     FieldPath,
     Place,
@@ -28,6 +40,8 @@ from txlog.schema.edit import (
     with_new_field,
 )
 from txlog.schema.types import (
+    CURRENT_DEFAULT,
+    GENERATION,
     TYPE_CHANGES,
     DataType,
     StructField,
@@ -35,6 +49,7 @@ from txlog.schema.types import (
     is_widening,
     type_name,
 )
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.metadata import Changed, ChangeMetadata
 
@@ -67,6 +82,7 @@ class ChangeSchema(ChangeMetadata):
         schema = settled(base, self.schema(base))
         require_columns(schema)
         require_storable(schema, base.partition_columns)
+        require_identities(schema, base.partition_columns)
         configuration = dict(self.configuration(base))
         metadata = base.metadata.model_copy(update={"configuration": configuration})
         return Changed(
@@ -199,14 +215,31 @@ class ChangeColumn(ChangeSchema):
         path, field = find_field(base.schema, path_of(base.schema, self._column))
         if self._nullable is not False or not field.nullable:
             return None
-        if len(path) > 1:
-            raise UnsupportedFeatureError(
-                path=base.root,
-                features=("NOT NULL",),
-                reason=f"{'.'.join(path)} is nested, and only columns are checked for nulls",
-                remedy="Set NOT NULL on a column of the table",
-            )
-        return bind(Not(IsNull(col("`" + path[0].replace("`", "``") + "`"))), base.schema)
+        steps = [col(".".join(map(quote_name, path[: end + 1]))) for end in range(len(path))]
+        there: Expression = Not(IsNull(steps[-1]))
+        if self._in_struct(base, path):  # A field of a null struct need not be there.
+            return bind(Or((*map(IsNull, steps[:-1]), there)) if steps[1:] else there, base.schema)
+        self._check_nested(base, path[0])
+        return bind(Or((IsNull(steps[0]), Not(IsNull(steps[0])))), base.schema)
+
+    @staticmethod
+    def _in_struct(base: Snapshot, path: FieldPath) -> bool:
+        """Return whether a path leads through structs alone, not through lists and maps."""
+        kind: DataType = base.schema
+        for name in path:
+            field = kind.get(name) if isinstance(kind, StructType) else None
+            if field is None:
+                return False
+            kind = field.type
+        return True
+
+    def _check_nested(self, base: Snapshot, column: str) -> None:
+        """Raise if a field in lists or maps of a column is null in a row that is there."""
+        field = self.schema(base).get(column)
+        assert field is not None
+        plan = plan_scan(base, load_files(self.context.store, base).live, columns=[column])
+        for batch in Scan(self.context.store, plan, self.context.engine).to_batches():
+            require_no_null(batch.column(0), field, column)
 
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the column as Delta describes it."""
@@ -219,6 +252,101 @@ class ChangeColumn(ChangeSchema):
         }
         above = {"path": ".".join(path[:-1])} if path[1:] else {}
         return {"column": described, **above}
+
+
+class SetDefault(ChangeSchema):
+    """Give a column a default, for rows that are written without it; None takes it away."""
+
+    name = "CHANGE COLUMN"
+
+    def __init__(self, context: Context, column: str, default: str | None) -> None:
+        super().__init__(context)
+        self._column = column
+        self._default = default
+
+    def schema(self, base: Snapshot) -> StructType:
+        """Return the schema with the default.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, its values are its own, or the default cannot be evaluated
+            as its type.
+        """
+        path, field = find_field(base.schema, path_of(base.schema, self._column))
+        kept = {name: text for name, text in field.metadata.items() if name != CURRENT_DEFAULT}
+        if self._default is None:
+            return with_field(base.schema, path, lambda one: replace(one, metadata=kept))
+        if len(path) > 1 or field.is_identity or GENERATION in kept:
+            raise InvalidInputError(
+                argument="column",
+                field=".".join(path),
+                reason=f"{'.'.join(path)} is nested, and only columns of the table have defaults"
+                if len(path) > 1
+                else f"column {path[0]} has values of its own",
+                remedy="Choose another column",
+            )
+        new = replace(field, metadata={**kept, CURRENT_DEFAULT: self._default})
+        try:
+            default_value(new)
+        except UnsupportedFeatureError as error:
+            raise InvalidInputError(
+                argument="default",
+                field=path[0],
+                reason=f"{self._default} cannot be evaluated as {type_name(field.type)}",
+                remedy="Write a constant, or what is computed from constants",
+            ) from error
+        return with_field(base.schema, path, lambda _: new)
+
+    def parameters(self, base: Snapshot) -> Mapping[str, Any]:
+        """Return the column and its default."""
+        return {"column": self._column, "default": self._default}
+
+
+class SyncIdentity(ChangeSchema):
+    """Let an identity column count on after the values that rows have in it."""
+
+    name = "SYNC IDENTITY"
+
+    def __init__(self, context: Context, column: str) -> None:
+        super().__init__(context)
+        self._column = column
+
+    def schema(self, base: Snapshot) -> StructType:
+        """Return the schema with the mark.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or it is no identity column.
+        """
+        (name,), field = find_field(base.schema, (self._column,))
+        if not field.is_identity:
+            raise InvalidInputError(
+                argument="column",
+                field=name,
+                reason=f"column {name} is no identity column",
+                remedy=f"Choose from {', '.join(identities(base.schema))}"
+                if identities(base.schema)
+                else "",
+            )
+        found = identity_of(field)
+        plan = plan_scan(base, load_files(self.context.store, base).live, columns=[name])
+        ends = [
+            pc.min_max(batch.column(0))["max" if found.step > 0 else "min"].as_py()
+            for batch in Scan(self.context.store, plan, self.context.engine).to_batches()
+        ]
+        held = [end for end in ends if end is not None]
+        if not held:
+            return base.schema
+        furthest = max(held) if found.step > 0 else min(held)
+        if (furthest - found.start) * found.step < 0:
+            return base.schema
+        return with_marks(base.schema, {name: found.reaching(furthest)})
+
+    def parameters(self, base: Snapshot) -> Mapping[str, Any]:
+        """Return the column."""
+        return {"column": self._column}
 
 
 def _require_widening(base: Snapshot, field: StructField, kind: DataType, name: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 
 from txlog.commit.context import Context
+from txlog.data_files.identity import Identity
 from txlog.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -48,7 +49,7 @@ _SPARKS_NAME = re.compile(r"[A-Za-z0-9_]+")  # What Spark's own catalog takes fo
 
 @dataclass
 class IdentityGenerator:
-    """How an identity column counts; tables with such columns are not made by txlog."""
+    """How the values of an identity column count."""
 
     start: int = 1
     step: int = 1
@@ -115,23 +116,14 @@ class DeltaTableBuilder(Generic[Handle]):
         ------
         InvalidInputError
             The text is no type of Spark SQL, or more than one.
-        UnsupportedFeatureError
-            Its values are to be those of an identity column.
         """
         from pyspark.sql.types import DataType, StructField
 
         of_type(str, colName, "colName")
         of_type(bool, nullable, "nullable")
-        identity = isinstance(generatedAlwaysAs, IdentityGenerator)
-        if generatedAlwaysAs is not None and not identity:
+        if not isinstance(generatedAlwaysAs, IdentityGenerator | None):
             of_type(str, generatedAlwaysAs, "generatedAlwaysAs")
-        if identity or generatedByDefaultAs is not None:
-            raise missing(
-                f"generating the values of column {colName}",
-                "compute the column in the frame that is written",
-                "identityColumns",
-            )
-        metadata = {}
+        metadata: dict[str, Any] = {}
         if isinstance(dataType, str):
             field = self._field_of(colName, dataType)
             dataType, nullable = field.dataType, nullable and field.nullable
@@ -140,6 +132,7 @@ class DeltaTableBuilder(Generic[Handle]):
             of_type(str, dataType, "dataType")
         if isinstance(generatedAlwaysAs, str):
             metadata[GENERATION] = generatedAlwaysAs
+        metadata |= _identity(colName, generatedAlwaysAs, generatedByDefaultAs)
         if comment is not None:
             metadata["comment"] = of_type(str, comment, "comment")
         self._fields.append(StructField(colName, dataType, nullable, metadata))
@@ -254,6 +247,28 @@ class DeltaTableBuilder(Generic[Handle]):
                 remedy="Choose another name, or drop that one: only the catalog forgets it",
             )
         return self._location
+
+
+def _identity(
+    column: str,
+    always: str | IdentityGenerator | None,
+    by_default: IdentityGenerator | None,
+) -> dict[str, Any]:
+    """Return the metadata of an identity column; nothing for another column."""
+    given = by_default if by_default is not None else always
+    if given is None or isinstance(given, str):
+        return {}
+    if by_default is not None and always is not None:
+        raise InvalidInputError(
+            argument="generatedByDefaultAs",
+            field=column,
+            reason="generatedAlwaysAs and generatedByDefaultAs both say how values are made",
+            remedy="Pass one of them",
+        )
+    of_type(IdentityGenerator, given, "generatedByDefaultAs")
+    of_type(int, given.start, "start")
+    of_type(int, given.step, "step")
+    return Identity(given.start, given.step, by_default is not None).metadata()
 
 
 def _held(spark: SparkSession, name: str) -> str | None:

@@ -169,6 +169,8 @@ def can_open(spark: SparkSession, root: str) -> bool:
 
 def needs_python(plan: FilePlan) -> bool:
     """Return whether a plan needs what only txlog's own reader does. Pure."""
+    if plan.nested:
+        return True
     apart = plan.rows.columns
     given = {name for fields in apart.field_sets for name in fields if apart.rows.num_rows}
     if any(column.name_in_files(plan.mapping_mode) in given for column in plan.needed):

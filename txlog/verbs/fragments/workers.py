@@ -19,6 +19,7 @@ from txlog.commit.operation import require_table_writable
 from txlog.data_files.column_files import ColumnWriter
 from txlog.data_files.column_values import column_values
 from txlog.data_files.deletions import FileDeletes, adds_of, with_vector, write_deletions
+from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import plan_write
@@ -52,6 +53,17 @@ def write_new_fragments(
     """
     require_table_writable(snapshot, removes_rows=False)
     taken = incoming(data, snapshot.schema, None)
+    given = {name.lower() for name in taken.reader.schema.names}
+    for name in identities(taken.schema):
+        if name.lower() not in given:
+            raise UnsupportedFeatureError(
+                path=snapshot.root,
+                features=("identityColumns",),
+                field=name,
+                reason=f"the data leaves out the identity column {name}, and workers do not know "
+                "which values others give",
+                remedy="Append the data, or give the column values if it is BY DEFAULT",
+            )
     plan = plan_write(snapshot.metadata, taken.schema, options, mapping_mode=snapshot.mapping_mode)
     digest = plan.written_for(snapshot.metadata.id)
     return [

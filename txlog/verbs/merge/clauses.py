@@ -201,6 +201,7 @@ def columns_of_same_name(
         elif not (
             merges_schema
             or is_generated(field)
+            or field.is_identity
             or (clause.action == "insert" and has_default(field))
         ):
             raise InvalidInputError(

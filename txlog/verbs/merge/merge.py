@@ -18,6 +18,7 @@ from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
+from txlog.data_files.identity import with_marks
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import settled
@@ -146,7 +147,7 @@ class Merge(Operation):
             removes=changes.deletes.removes,
             adds=changes.adds,
             cdc=changes.cdc,
-            metadata=None if schema == base.schema else evolved(base, schema),
+            metadata=evolved(base, with_marks(schema, changes.marks)),
             reads=Reads(everything=plan.where is None, where=plan.where),
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
             parameters=parameters(

@@ -1,0 +1,288 @@
+"""Identity columns: columns whose values count on, row by row.
+
+The schema records how far they counted. A write notes the last value that it gave in the metadata
+that it commits; what another writer gave meanwhile is never given again.
+Rules: the Delta protocol, "Identity Columns".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from txlog.actions.file import Add
+from txlog.arrow import arrow_array
+from txlog.errors import InvalidInputError, LogCorruptError, SchemaMismatchError
+from txlog.lazy import dataclass
+from txlog.schema.types import GENERATION, IDENTITY, LONG, StructField, StructType, type_name
+
+_START, _STEP = f"{IDENTITY}start", f"{IDENTITY}step"
+_MARK, _EXPLICIT = f"{IDENTITY}highWaterMark", f"{IDENTITY}allowExplicitInsert"
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How the values of an identity column count.
+
+    Parameters
+    ----------
+    start, step
+        The first value, and how far the next one is, up or down.
+    explicit
+        Whether data may give values of its own: `BY DEFAULT AS IDENTITY`, else `ALWAYS`.
+    mark
+        The last value that was given; None: none was.
+    """
+
+    start: int = 1
+    step: int = 1
+    explicit: bool = False
+    mark: int | None = None
+
+    @property
+    def next(self) -> int:
+        """The first value that may be given."""
+        if self.mark is None:
+            return self.start
+        return self.start + max((self.mark - self.start) // self.step + 1, 0) * self.step
+
+    def reaching(self, value: int) -> int:
+        """Return the first value of the column's own that is not before a value."""
+        return self.start + max(-((self.start - value) // self.step), 0) * self.step
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata of its field."""
+        found = {_START: self.start, _STEP: self.step, _EXPLICIT: self.explicit}
+        return found if self.mark is None else {**found, _MARK: self.mark}
+
+
+def identity_of(field: StructField) -> Identity:
+    """Return how an identity column counts.
+
+    Raises
+    ------
+    LogCorruptError
+        Its metadata are no such numbers.
+    """
+    start, step = field.metadata.get(_START), field.metadata.get(_STEP)
+    mark, explicit = field.metadata.get(_MARK), field.metadata.get(_EXPLICIT)
+    if type(start) is int and type(step) is int and step and type(mark) in (int, type(None)):
+        return Identity(start, step, explicit is True, mark)
+    raise LogCorruptError(
+        path="schema",
+        field=field.name,
+        reason=f"the identity column counts from {start!r} by {step!r}, after {mark!r}: no numbers "
+        "of which the second is not 0",
+        remedy="The writer of this log is at fault",
+    )
+
+
+def identities(schema: StructType) -> dict[str, Identity]:
+    """Return the identity columns of a schema, by name."""
+    return {field.name: identity_of(field) for field in schema.fields if field.is_identity}
+
+
+def require_not_given(schema: StructType, given: Iterable[str]) -> None:
+    """Raise if values are given for a column that is GENERATED ALWAYS AS IDENTITY.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Names it.
+    """
+    always = {
+        name.lower(): name for name, found in identities(schema).items() if not found.explicit
+    }
+    for name in given:
+        if name.lower() in always:
+            raise SchemaMismatchError(
+                argument="data",
+                field=always[name.lower()],
+                reason=f"column {always[name.lower()]} is GENERATED ALWAYS AS IDENTITY: the table "
+                "gives its values",
+                remedy=f"Leave {always[name.lower()]} out",
+            )
+
+
+def with_identities(
+    schema: StructType, given: Mapping[str, Identity] | Sequence[str] | str | None
+) -> StructType:
+    """Return a schema with identity columns; names alone count from 1 by 1, always.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column.
+    """
+    if given is None:
+        return schema
+    names = [given] if isinstance(given, str) else given
+    asked = given if isinstance(given, Mapping) else {name: Identity() for name in names}
+    fields = {field.name: field for field in schema.fields}
+    for name, identity in asked.items():
+        if name not in fields or not isinstance(identity, Identity):
+            raise InvalidInputError(
+                argument="identity",
+                field=str(name),
+                reason="the schema has no such column"
+                if name not in fields
+                else f"txlog.Identity was expected, not {type(identity).__name__}",
+                remedy=f"Choose from {', '.join(fields)}" if name not in fields else "",
+            )
+        metadata = {**fields[name].metadata, **identity.metadata()}
+        fields[name] = replace(fields[name], metadata=metadata)
+    return StructType(tuple(fields.values()))
+
+
+def require_identities(schema: StructType, partition_by: Sequence[str]) -> None:
+    """Raise if a schema has an identity column that cannot be one.
+
+    Raises
+    ------
+    InvalidInputError
+        It is of another type than long, generated or a partition column; or counts by 0, or beyond
+        64 bits.
+    """
+    for field in schema.fields:
+        if not field.is_identity:
+            continue
+        numbers = [field.metadata.get(name) for name in (_START, _STEP)]
+        if field.type != LONG:
+            reason = f"it is {type_name(field.type)}, and identity columns are of type long"
+        elif GENERATION in field.metadata:
+            reason = "it is generated from other columns"
+        elif field.name in partition_by:
+            reason = "an identity column cannot partition a table"
+        elif not all(type(one) is int and _LEAST <= one <= _GREATEST for one in numbers):
+            reason = "start and step must be whole numbers of 64 bits"
+        elif numbers[1] == 0:
+            reason = "the step must not be 0"
+        else:
+            continue
+        raise InvalidInputError(
+            argument="identity",
+            field=field.name,
+            reason=f"column {field.name} cannot be an identity column: {reason}",
+            remedy="Correct it, or leave it out",
+        )
+
+
+def with_marks(schema: StructType, marks: Mapping[str, int | None]) -> StructType:
+    """Return a schema whose identity columns counted at least as far as some values."""
+
+    def counted(field: StructField) -> StructField:
+        mark = marks.get(field.name) if field.is_identity else None
+        if mark is None:
+            return field
+        now = identity_of(field)
+        if now.mark is not None and (mark - now.mark) * now.step <= 0:
+            return field
+        return replace(field, metadata={**field.metadata, _MARK: mark})
+
+    fields = tuple(counted(field) for field in schema.fields)
+    return StructType(fields) if fields != schema.fields else schema
+
+
+def marks_of(schema: StructType) -> dict[str, int | None]:
+    """Return how far the identity columns of a schema counted."""
+    return {name: found.mark for name, found in identities(schema).items()}
+
+
+def without_mark(field: StructField) -> StructField:
+    """Return a field without what tells how far it counted."""
+    if _MARK not in field.metadata:
+        return field
+    kept = {name: value for name, value in field.metadata.items() if name != _MARK}
+    return replace(field, metadata=kept)
+
+
+LANES = 1 << 16  # Of the tasks of a write that count at once, each at its own place.
+
+
+class Numbering:
+    """Numbers the rows of one write, in all identity columns that the data leaves out.
+
+    Parameters
+    ----------
+    lane
+        The place of this task among as many that write at once: each gives values of its own.
+    """
+
+    def __init__(self, schema: StructType, lane: tuple[int, int] = (0, 1)) -> None:
+        self._identities = identities(schema)
+        self._lane = lane
+        self._taken = 0
+        self.columns: frozenset[str] = frozenset()  # That were given values.
+
+    def start(self, names: Iterable[str]) -> None:
+        """Note that the rows to come leave out these columns."""
+        self.columns |= self._identities.keys() & set(names)
+
+    def values(self, column: str, count: int) -> pa.Array:
+        """Return the values of the next rows in a column (int64).
+
+        Raises
+        ------
+        SchemaMismatchError
+            They would not fit 64 bits.
+        """
+        first, step = self._at(column, self._taken), self._step(column)
+        last = first + (count - 1) * step
+        if not _LEAST <= min(first, last) <= max(first, last) <= _GREATEST:
+            raise SchemaMismatchError(
+                argument="data",
+                field=column,
+                reason=f"identity column {column} has no values left: {last} does not fit 64 bits",
+                remedy="Nothing was written; write to a table whose column counts otherwise",
+            )
+        return arrow_array(first + np.arange(count, dtype=np.int64) * step)
+
+    def take(self, count: int) -> None:
+        """Go on to the rows after these."""
+        self._taken += count
+
+    def marks(self) -> dict[str, int]:
+        """Return the last value that was given in each column."""
+        if not self._taken:
+            return {}
+        return {name: self._at(name, self._taken - 1) for name in self.columns}
+
+    def _step(self, column: str) -> int:
+        return self._identities[column].step * self._lane[1]
+
+    def _at(self, column: str, row: int) -> int:
+        found, (place, _) = self._identities[column], self._lane
+        return found.next + place * found.step + row * self._step(column)
+
+
+def counted(
+    schema: StructType, names: Iterable[str], adds: Sequence[Add], mode: str
+) -> dict[str, int]:
+    """Return how far columns counted in files that tasks wrote, each in its lane.
+
+    By their statistics; without them, as far as so many rows can lead.
+
+    Parameters
+    ----------
+    mode
+        The table's column mapping.
+    """
+    found: dict[str, int] = {}
+    rows = sum(add.num_records or 0 for add in adds)
+    for name in names if rows else ():
+        field = schema.get(name)
+        assert field is not None
+        identity = identity_of(field)
+        key, furthest = ("maxValues", max) if identity.step > 0 else ("minValues", min)
+        stats = [orjson.loads(add.stats or "{}") for add in adds]
+        ends = [one.get(key, {}).get(field.name_in_files(mode)) for one in stats]
+        known = all(type(end) is int for end in ends)
+        bound = identity.next + (rows * LANES - 1) * identity.step
+        found[name] = furthest(ends) if known else bound
+    return found
