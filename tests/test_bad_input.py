@@ -36,6 +36,22 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         txlog.InvalidTypeError, "storage_options",
         lambda p: txlog.Table(p / "t", storage_options=5),  # type: ignore[arg-type]
     ),
+    "an engine": (
+        txlog.InvalidTypeError, "method map",
+        lambda p: txlog.Table(p / "t", engine=3),  # type: ignore[arg-type]
+    ),
+    "a version of a wrong type": (
+        txlog.InvalidTypeError, "history",
+        lambda p: txlog.Table(p / "t", version=[1]),  # type: ignore[arg-type]
+    ),
+    "no pair": (
+        txlog.InvalidTypeError, "my-job",
+        lambda p: txlog.Table(p / "t").append(ROWS, txn=5),  # type: ignore[arg-type]
+    ),
+    "a version of an application as text": (
+        txlog.InvalidTypeError, "my-job",
+        lambda p: txlog.Table(p / "t").append(ROWS, txn=("job", "1")),  # type: ignore[arg-type]
+    ),
     "a scheme": (
         txlog.UnsupportedFeatureError, "xyz", lambda _: txlog.Table("xyz://bucket/t")
     ),
@@ -101,7 +117,7 @@ CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {
         lambda p: txlog.write(p / "u", ROWS, max_rows_per_file=wrong("5")),
     ),
     "a transaction": (
-        txlog.InvalidInputError, "txn",
+        txlog.InvalidTypeError, "txn",
         lambda p: table(p).append(ROWS, txn="job"),  # type: ignore[arg-type]
     ),
     "our own application": (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from txlog.actions.table import Txn
 from txlog.commit.intent import Intent
 from txlog.effects import Effects
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.fragments.ids import ID_APP
 from txlog.snapshot.snapshot import Snapshot
 
@@ -60,7 +60,9 @@ def require_app_version(txn: object) -> None:
     is_pair = isinstance(txn, tuple | list) and (len(txn) == 2 or isinstance(txn, QueryBatch))
     app_id, version = (txn[0], txn[1]) if is_pair else (None, None)  # type: ignore[index]
     if not isinstance(app_id, str) or not app_id or type(version) is not int:
-        raise InvalidInputError(
+        # A pair with an empty id has the right types.
+        kind = InvalidInputError if app_id == "" else InvalidTypeError
+        raise kind(
             argument="txn",
             reason=f"{txn!r} is not a pair of an application id and a version",
             remedy='Write it as ("my-job", 17)',

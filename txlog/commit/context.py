@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from txlog.effects import REAL, Effects
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.lazy import dataclass
 from txlog.scan.engine import Engine, Threads, is_in_process
 from txlog.store.base import Store
@@ -21,7 +21,7 @@ class Context:
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.engine, "map", None)):
-            raise InvalidInputError(
+            raise InvalidTypeError(
                 argument="engine",
                 reason=f"a {type(self.engine).__name__} is no engine: it has no method map",
                 remedy="Make one from a Spark session with txlog.spark_ext.SparkEngine(spark)",

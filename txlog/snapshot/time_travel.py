@@ -304,7 +304,12 @@ def snapshot_at(
 
         version = pinned_version(load_snapshot(store, catalog=catalog), version)
     if version is not None and (type(version) is not int or version < 0):
-        raise InvalidInputError(argument="version", reason=f"{version!r} is no whole number from 0")
+        kind = InvalidInputError if type(version) is int else InvalidTypeError
+        raise kind(
+            argument="version",
+            reason=f"{version!r} is no whole number from 0",
+            remedy="Pass a number of history(), or the name of a pin as text",
+        )
     snapshot = load_snapshot(store, version=version, catalog=catalog)
     if timestamp is None:
         return snapshot
