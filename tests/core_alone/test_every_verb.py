@@ -245,6 +245,31 @@ def test_variants_are_written(tmp_path: Path) -> None:
     assert sorted(texts) == ["[1]", '{"a":2}']
 
 
+def test_looking_into_a_table(table: txlog.Table) -> None:
+    table.append(ROWS.slice(0, 1), writer_properties=txlog.WriterProperties(compression="gzip"))
+    one_column = {"n": txlog.ColumnProperties(dictionary_enabled=False)}
+    properties = txlog.WriterProperties(column_properties=one_column)
+    table.append(ROWS.slice(1, 1), writer_properties=properties)
+    assert [row["version"] for row in table.versions()] == [0, 1, 2]
+    assert {row["p"] for row in table.partitions()} == {"x", "y", None}
+    assert table.get_add_actions(flatten=True).num_rows == 5
+    assert table.to_pyarrow_dataset().count_rows() == 6
+    assert table.diff(0, 2).to_arrow()["n"].to_pylist() == [1, 2]
+    assert set(table.blame().to_arrow()["_commit_version"].to_pylist()) == {0, 1, 2}
+    assert table.doctor() is not None
+    assert table.repair() is not None
+    assert table.lookup([2], on="n").num_rows == 2
+    assert table.lookup_counts([2, 9], on="n").to_pylist() == [2, 0]
+    assert table.contains([2, 9], on="n").to_pylist() == [True, False]
+
+
+def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
+    table.pins.create("good", version=0, reason="a test")
+    assert txlog.Table(table.uri, version="good").count() == 4
+    assert table.clone(tmp_path / "copy", shallow=False).count() == 4
+    assert table.scan().engine is not None
+
+
 def test_this_file_uses_every_verb() -> None:
     tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
