@@ -16,6 +16,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
 from txlog.verbs.checkpoint import require_checkpointable
 from txlog.verbs.columns import require_columns_apart, require_replaceable
+from txlog.verbs.mapped_columns import require_columns_droppable
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         if replaces:
             require_replaceable(snapshot)
 
+    def droppable() -> None:
+        writable(removes_rows=False, adds_rows=False)
+        require_columns_droppable(snapshot)
+
     yield "scan", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
@@ -99,7 +104,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
     yield "add_columns", lambda: columns(replaces=False)
     yield "replace_columns", lambda: columns(replaces=True)
-    yield "drop_columns", lambda: columns(replaces=False)
+    yield "drop_columns", droppable
     yield "checkpoint", lambda: require_checkpointable(store, snapshot)
 
 

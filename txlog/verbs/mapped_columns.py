@@ -85,6 +85,14 @@ class RenameColumn(ChangeSchema):
         return {"oldColumnPath": ".".join(path), "newColumnPath": ".".join(new)}
 
 
+def require_columns_droppable(base: Snapshot) -> None:
+    """Raise `UnsupportedFeatureError` unless columns can be dropped by metadata alone."""
+    if base.mapping_mode == "none" and not base.supports(FEATURE):
+        raise _needs_mapping(
+            base, "a column that comes back under the name would have its old values"
+        )
+
+
 class DropColumns(ChangeSchema):
     """Take columns and fields of structs out of the schema; data files stay as they are."""
 
@@ -105,10 +113,7 @@ class DropColumns(ChangeSchema):
         UnsupportedFeatureError
             The table has neither column mapping nor the feature `txlog.fragments`.
         """
-        if base.mapping_mode == "none" and not base.supports(FEATURE):
-            raise _needs_mapping(
-                base, "a column that comes back under the name would have its old values"
-            )
+        require_columns_droppable(base)
         schema, paths = base.schema, self._paths(base)
         for path in paths:
             if base.mapping_mode == "none" and len(path) > 1:
