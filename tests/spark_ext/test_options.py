@@ -168,7 +168,7 @@ def _written(path: Path, options: dict[str, str], *, overwrite: bool = False) ->
         ({"dataChange": "false"}, "readers of changes"),
         ({"dataChange": "no"}, "true or false"),
         ({"compression": "lzo"}, "expected one of"),
-        ({"delta.noSuchProperty": "1"}, "no such property"),
+        ({"delta.enableNothing": "true"}, "no such property"),
         ({"delta.appendOnly": "true"}, "the table has other values of delta.appendOnly"),
     ],
     ids=str,

@@ -443,6 +443,7 @@ def test_the_environment_says_how_to_connect(s3: Server, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:lance is not fork-safe")  # Of a package that others import.
 def test_a_forked_process_is_told(s3: Server) -> None:
     store = open_store(s3.root(), s3.options)
     store.write_new("f", b"x")

@@ -185,7 +185,7 @@ def test_what_cannot_be_cloned_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="needs no file"):
         source.clone(tmp_path / "c", register=True)
     with pytest.raises(InvalidInputError, match="no such property"):
-        source.clone(tmp_path / "c", properties={"delta.nothing": "1"})
+        source.clone(tmp_path / "c", properties={"delta.enableNothing": "true"})
     with pytest.raises(UnsupportedFeatureError, match="allowed_schemes"):
         source.clone("memory://clone", shallow=True)
     assert content(source.clone("memory://clone")) == content(source)

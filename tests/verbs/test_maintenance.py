@@ -84,7 +84,12 @@ def test_deltalake_cleans_up_the_same_files_and_reads_what_is_left(tmp_path: Pat
     make_old(tmp_path / "theirs")
     ours = txlog.Table(tmp_path / "ours").maintenance.expire(dry_run=False)
     deltalake.DeltaTable(tmp_path / "theirs").cleanup_metadata()
-    assert log_names(tmp_path / "ours") == log_names(tmp_path / "theirs")
+    assert log_names(tmp_path / "ours") == {
+        name
+        for name in log_names(tmp_path / "theirs")
+        if not name.endswith(".crc")  # deltalake leaves checksums of versions that are gone.
+        or name.replace(".crc", ".json") in log_names(tmp_path / "theirs")
+    }
     assert set(ours["decision"].to_pylist()) == {"keep", "delete"}
     left = deltalake.DeltaTable(tmp_path / "ours")
     assert left.version() == 13

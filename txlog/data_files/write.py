@@ -35,7 +35,6 @@ from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
 
 ROW_GROUP_ROWS = 256 * 1024
-_PAGE_ROWS = 20_000  # As pyarrow has it.
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
 _PINNED_BYTES = (
@@ -332,14 +331,22 @@ class _Writer:
         layout = self._layout
         schema = layout.schema
         named = partial(physical_path, schema, mode=layout.mapping_mode)
-        return pq.ParquetWriter(
-            file.sink,
-            self._schema,
-            store_schema=False,
-            write_page_index=True,
-            **{"max_rows_per_page": layout.properties.get("txlog.pageRows") or _PAGE_ROWS}
-            | layout.writer_properties.arguments(layout.codec, self._leaves, rows, named),
-        )
+        page_rows = layout.properties.get("txlog.pageRows")
+        arguments = layout.writer_properties.arguments(layout.codec, self._leaves, rows, named)
+        if page_rows is not None:
+            arguments = {"max_rows_per_page": page_rows, **arguments}
+        try:
+            return pq.ParquetWriter(
+                file.sink, self._schema, store_schema=False, write_page_index=True, **arguments
+            )
+        except TypeError as error:
+            if page_rows is None:
+                raise
+            raise InvalidInputError(
+                argument="txlog.pageRows",
+                reason=f"pyarrow {pa.__version__} does not let the rows of a page be chosen",
+                remedy="Install a newer pyarrow, or unset the property",
+            ) from error
 
     def _bound_memory(self) -> None:
         buffered = sum(file.buffered_bytes for file in self._open.values())
