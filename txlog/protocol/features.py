@@ -12,6 +12,9 @@ from typing import Literal
 
 Write = Literal["yes", "inactive", "no"]
 
+CLUSTERING = "delta.clustering"
+"""The domain that holds the clustering columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:

@@ -36,7 +36,7 @@ from txlog.fragments.ids import ID_APP, ID_TAG, valid_id
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.log.paths import canonical_key, decode_path, encode_path
 from txlog.protocol.access import merged_protocol, needed_features, require_writable, upgraded
-from txlog.protocol.features import CATALOG_MANAGED
+from txlog.protocol.features import CATALOG_MANAGED, CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id
 from txlog.protocol.properties import Properties, split_features, validate_properties
 from txlog.scan.deletions import vector_path
@@ -48,7 +48,7 @@ from txlog.store.base import Store, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.references import RegisterClone
-from txlog.verbs.restore import CLUSTERING, OF_THE_LOG, STAMPS
+from txlog.verbs.restore import OF_THE_LOG, STAMPS
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from txlog.protocol.access import (
     lowest_protocol,
     types_in,
 )
-from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES
+from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
 from txlog.protocol.properties import DROPPED, dropped_columns
 from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
@@ -58,7 +58,6 @@ from txlog.verbs.expire import truncate
 from txlog.verbs.features import ProtocolChange
 
 PROTECTION = "checkpointProtection"
-CLUSTERING = "delta.clustering"
 
 # Properties that go with a feature, beside the one that enables it.
 _PROPERTIES = {

@@ -29,7 +29,7 @@ from txlog.protocol.access import (
     upgraded,
     with_features,
 )
-from txlog.protocol.features import FEATURES
+from txlog.protocol.features import CLUSTERING, FEATURES
 from txlog.scan.files import files_at
 from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
 from txlog.scan.read import FragmentReader
@@ -38,8 +38,6 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds, stats_leaves
 from txlog.stats.files import physical_path
 from txlog.store.base import Store
-
-CLUSTERING_DOMAIN = "delta.clustering"
 
 
 @dataclass(frozen=True)
@@ -231,9 +229,9 @@ class ClusterBy(Operation):
             reason = f"up to {_MOST_CLUSTERING} different columns are expected"
             raise _not_clustering(None, reason, "Leave some out")
         names = [list(physical_path(base.schema, path, base.mapping_mode)) for path in paths]
-        held = base.controls.domains.get(CLUSTERING_DOMAIN)
-        text = {"clusteringColumns": names, "domainName": CLUSTERING_DOMAIN}
-        domain = DomainMetadata(domain=CLUSTERING_DOMAIN, configuration=orjson.dumps(text).decode())
+        held = base.controls.domains.get(CLUSTERING)
+        text = {"clusteringColumns": names, "domainName": CLUSTERING}
+        domain = DomainMetadata(domain=CLUSTERING, configuration=orjson.dumps(text).decode())
         if held == domain or (not names and (held is None or held.removed)):
             return None
         protocol = upgraded(base.protocol, ["clustering", "domainMetadata"])

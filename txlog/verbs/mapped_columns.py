@@ -17,6 +17,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
+from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import dropped_columns, with_dropped
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
@@ -25,7 +26,6 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED
 from txlog.stats.files import physical_path
 from txlog.verbs.metadata import Changed
-from txlog.verbs.restore import CLUSTERING
 from txlog.verbs.schema import ChangeSchema, path_of
 
 

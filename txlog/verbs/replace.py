@@ -10,6 +10,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
 from txlog.protocol.access import merged_protocol, require_writable
+from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import (
     MAPPING_MODE,
     highest_id,
@@ -22,7 +23,7 @@ from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.create import create_intent, new_metadata
-from txlog.verbs.restore import CLUSTERING, OF_THE_LOG
+from txlog.verbs.restore import OF_THE_LOG
 
 
 class ReplaceTable(Operation):

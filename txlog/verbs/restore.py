@@ -31,6 +31,7 @@ from txlog.protocol.access import (
     merged_protocol,
     require_writable,
 )
+from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
@@ -51,7 +52,6 @@ OF_THE_LOG = (
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
-CLUSTERING = "delta.clustering"  # The domain that goes with the data files.
 _SHOWN = 5  # Of many files that are gone.
 
 

@@ -13,8 +13,8 @@ from txlog.commit.operation import Outcome
 from txlog.protocol.access import features_of
 from txlog.snapshot.commits import file_rows, read_commits
 from txlog.snapshot.load import list_commits
-from txlog.snapshot.snapshot import Snapshot
 from txlog.table.table import Table
+from txlog.verbs.mapped_columns import clustering_columns, logical_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,7 +159,10 @@ def detail_row(table: Table) -> dict[str, Any]:
         "createdAt": None if created_ms is None else created_ms * 1000,
         "lastModified": table.timestamp_ms * 1000,
         "partitionColumns": table.partition_columns,
-        "clusteringColumns": _clustering_columns(table.snapshot),
+        "clusteringColumns": [
+            ".".join(logical_path(table.snapshot, path))
+            for path in clustering_columns(table.snapshot)
+        ],
         "numFiles": files.num_rows,
         "sizeInBytes": pc.sum(files["size_bytes"]).as_py() or 0,
         "properties": list(table.properties.items()),
@@ -167,16 +170,6 @@ def detail_row(table: Table) -> dict[str, Any]:
         "minWriterVersion": protocol.min_writer_version,
         "tableFeatures": sorted(features_of(protocol)),
     }
-
-
-def _clustering_columns(snapshot: Snapshot) -> list[str]:
-    domain = snapshot.controls.domains.get("delta.clustering")
-    if domain is None or domain.removed:
-        return []
-    mode = snapshot.mapping_mode
-    logical = {field.name_in_files(mode): field.name for field in snapshot.schema.fields}
-    paths = orjson.loads(domain.configuration).get("clusteringColumns", [])
-    return [".".join([logical.get(path[0], path[0]), *path[1:]]) for path in paths]
 
 
 def restore_row(table: Table, outcome: Outcome) -> dict[str, int]:
