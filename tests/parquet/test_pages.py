@@ -22,7 +22,7 @@ from tests.examples import examples
 from txlog.parquet.footer import parse_footer
 from txlog.parquet.miniature import merge_ranges
 from txlog.parquet.thrift import Cursor, ThriftError
-from txlog.scan.pages import FooterCache, load_paged
+from txlog.scan.pages import BoundedCache, FooterCache, load_paged
 from txlog.store.open import open_store
 
 ROWS = 1_200
@@ -225,6 +225,22 @@ def test_a_cache_of_footers_keeps_what_was_used_last(tmp_path: Path) -> None:
     again = cache.paged(store, "c", (tmp_path / "c").stat().st_size)
     assert again is files[2]
     assert cache.paged(store, "a", (tmp_path / "a").stat().st_size) is not files[0]
+
+
+def test_a_bounded_cache_keeps_what_was_used_last() -> None:
+    cache: BoundedCache[int, str] = BoundedCache(100)
+    for key in range(5):
+        cache.put(key, str(key), 20)
+    assert cache.get(0) == "0"  # Now it is the one that was used last.
+    cache.put(5, "5", 20)
+    assert [key for key in range(6) if cache.get(key) is not None] == [0, 4, 5]
+    cache.grow(4, 90)
+    assert [key for key in range(6) if cache.get(key) is not None] == [4]
+    cache.grow(0, 90)
+    assert cache.get(0) is None
+    cache.put(4, "four", 20)
+    cache.put(6, "6", 20)
+    assert cache.get(4) == "four"
 
 
 class TestTake:

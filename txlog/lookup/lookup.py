@@ -7,7 +7,6 @@ which rows exist, and every row that a run names is compared with the keys thems
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +34,7 @@ from txlog.lookup.keys import (
 )
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
-from txlog.scan.pages import FooterCache
+from txlog.scan.pages import BoundedCache, FooterCache
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import BATCH_ROWS, FragmentReader
 from txlog.schema.types import StructField
@@ -54,31 +53,20 @@ RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
 
 class LookupCache:
-    """What look-ups keep of data files, whatever the version: runs of keys, and footers.
-
-    Runs that were used least recently are dropped when they take more than `max_bytes`.
-    """
+    """What look-ups keep of data files, whatever the version: runs of keys, and footers."""
 
     def __init__(self, max_bytes: int = _RUN_BYTES) -> None:
         self.footers = FooterCache()
-        self._max_bytes = max_bytes
-        self._runs: OrderedDict[RunName, KeyRun] = OrderedDict()
+        self._runs: BoundedCache[RunName, KeyRun] = BoundedCache(max_bytes)
 
     def get(self, name: RunName) -> KeyRun | None:
         """Return a run, or None if it is not kept."""
-        run = self._runs.get(name)
-        if run is not None:
-            self._runs[name] = self._runs.pop(name, run)
-        return run
+        return self._runs.get(name)
 
     def keep(self, name: RunName, run: KeyRun) -> None:
         """Keep a run, if it is not larger than all that may be kept."""
-        if run.nbytes > self._max_bytes:
-            return
-        self._runs[name] = run
-        kept = sum(run.nbytes for run in list(self._runs.values()))
-        while kept > self._max_bytes and len(self._runs) > 1:
-            kept -= self._runs.popitem(last=False)[1].nbytes
+        if run.nbytes <= self._runs.max_bytes:
+            self._runs.put(name, run, run.nbytes)
 
 
 @dataclass(frozen=True)

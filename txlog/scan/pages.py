@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,10 @@ _FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far a
 _NEAR_GAP = 1 << 12  # and on a local disk.
 _DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
 _CACHED_BYTES = 64 << 20
+_LEAST_BYTES = 256  # That a file takes in a cache.
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -42,7 +48,8 @@ class PagedFile:
     metadata: pq.FileMetaData
     schema: pa.Schema
     footer: Footer
-    cost: int  # Bytes that it keeps, about.
+    cost: int  # Bytes that its footer takes, about.
+    grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
 
     def rows_at(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
         """Return rows at ascending positions of the file; None where row groups cost less.
@@ -103,9 +110,11 @@ class PagedFile:
                 start, size = footer.row_group(group).chunks[leaf].index or (0, 0)
                 places.append((group, leaf, (start, start + size)))
         fetched = self._fetch([place for _, _, place in places])
+        size = 0
         for group, leaf, (start, stop) in places:
             pages = footer.keep_pages(group, leaf, fetched.get(start, stop))
-            self.cost += 3 * pages.offset.nbytes
+            size += 3 * pages.offset.nbytes
+        self.grow(size)
         return True
 
     def _decoded(
@@ -229,28 +238,69 @@ def load_paged(store: Store, name: str, size: int) -> PagedFile | None:
     return PagedFile(store, name, size, metadata, schema, footer, 4 * len(data))
 
 
-class FooterCache:
-    """Footers of data files by their paths and sizes, which never change.
+class BoundedCache(Generic[Key, Value]):
+    """The values that were used last, of a bounded size together; the last one always stays.
 
-    The files that were used least recently are dropped when they keep more than `max_bytes`.
+    When they become too large, those that were used least recently go until a quarter is free, so
+    that the sizes need not be added up at every call. Threads may share it.
     """
 
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._bytes = 0  # About: threads may miss each other's changes.
+
+    def get(self, key: Key) -> Value | None:
+        """Return a value, or None if there is none."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        self._entries[key] = entry
+        return entry[0]
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Keep a value of a size in bytes, in place of an older one."""
+        older = self._entries.pop(key, None)
+        self._entries[key] = value, size
+        self._bytes += size - (0 if older is None else older[1])
+        if self._bytes > self.max_bytes:
+            self._shrink()
+
+    def grow(self, key: Key, size: int) -> None:
+        """Note that a value, if it is still there, takes so many bytes more."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self.put(key, entry[0], entry[1] + size)
+
+    def _shrink(self) -> None:
+        kept = sum(size for _, size in list(self._entries.values()))
+        enough = kept if kept <= self.max_bytes else self.max_bytes * 3 // 4
+        while kept > enough and len(self._entries) > 1:
+            kept -= self._entries.popitem(last=False)[1][1]
+        self._bytes = kept
+
+
+class FooterCache:
+    """Footers of data files by their paths and sizes; the bytes of a data file never change."""
+
     def __init__(self, max_bytes: int = _CACHED_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._files: OrderedDict[tuple[str, str, int], PagedFile | None] = OrderedDict()
+        self._files: BoundedCache[_FileKey, _Loaded] = BoundedCache(max_bytes)
 
     def __reduce__(self) -> tuple[type[FooterCache], tuple[int]]:
-        return FooterCache, (self._max_bytes,)
+        return FooterCache, (self._files.max_bytes,)
 
     def paged(self, store: Store, name: str, size: int) -> PagedFile | None:
         """Return a file; errors and None as of `load_paged`."""
         key = store.root, name, size
-        if key in self._files:
-            return self._files[key]
-        loaded = load_paged(store, name, size)
-        self._files[key] = loaded
-        kept = sum(file.cost for file in list(self._files.values()) if file is not None)
-        while kept > self._max_bytes and len(self._files) > 1:
-            _, dropped = self._files.popitem(last=False)
-            kept -= 0 if dropped is None else dropped.cost
-        return loaded
+        loaded = self._files.get(key)
+        if loaded is None:
+            file = load_paged(store, name, size)
+            loaded = (file,)
+            self._files.put(key, loaded, _LEAST_BYTES if file is None else file.cost)
+            if file is not None:
+                file.grow = partial(self._files.grow, key)
+        return loaded[0]
+
+
+_FileKey = tuple[str, str, int]
+_Loaded = tuple[PagedFile | None]
