@@ -21,8 +21,6 @@ from txlog.checkpoint.table_state import read_controls
 from txlog.commit.context import Context
 from txlog.commit.operation import require_table_writable
 from txlog.errors import (
-    InvalidInputError,
-    InvalidTypeError,
     LogCorruptError,
     NotFoundError,
     TxlogError,
@@ -38,10 +36,9 @@ from txlog.snapshot.references import Pin, pins_of
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_until
 from txlog.store.base import ObjectInfo, Store
-from txlog.verbs.trash import DECISIONS, delete_files
+from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms
 
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
+_DAY_MS = 24 * HOUR_MS
 _SIDECARS = log_path("_sidecars")
 _ORDER = ("commit", "checksum", "compaction", "checkpoint")  # Commits go before checkpoints.
 
@@ -109,15 +106,7 @@ def _cutoff_ms(snapshot: Snapshot, hours: float | None, now_ms: int) -> int:
     if hours is None:
         kept_ms = int(snapshot.properties.get("delta.logRetentionDuration"))
         return (now_ms - kept_ms) // _DAY_MS * _DAY_MS
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        raise InvalidTypeError(
-            argument="retention_hours", reason=f"a number was expected, not {hours!r}"
-        )
-    if not hours >= 0:
-        raise InvalidInputError(
-            argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
-        )
-    return now_ms - int(hours * _HOUR_MS)
+    return now_ms - hours_ms(hours)
 
 
 def _version_at(store: Store, snapshot: Snapshot, cutoff_ms: int) -> int:

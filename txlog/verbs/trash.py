@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.scan.engine import map_all
 from txlog.store.base import Store, is_there, move_file
 
@@ -24,8 +25,29 @@ DECISIONS = pa.schema(
 )
 """A row for each file: its path below the table, its size, `keep` or `delete`, and why."""
 
+HOUR_MS = 3_600_000
+
 TRASH = "_txlog_trash"  # Hidden from readers, and from what other engines clean up.
 _AT_ONCE = 1000  # Files that are deleted by one call of the store.
+
+
+def hours_ms(hours: float) -> int:
+    """Return the argument `retention_hours` in milliseconds.
+
+    Raises
+    ------
+    InvalidTypeError, InvalidInputError
+        It is no number, or below 0.
+    """
+    if isinstance(hours, bool) or not isinstance(hours, int | float):
+        raise InvalidTypeError(
+            argument="retention_hours", reason=f"a number was expected, not {hours!r}"
+        )
+    if not hours >= 0:
+        raise InvalidInputError(
+            argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
+        )
+    return int(hours * HOUR_MS)
 
 
 def delete_files(context: Context, paths: Iterable[str]) -> None:

@@ -27,7 +27,6 @@ from txlog.commit.operation import (
 from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.errors import (
     InvalidInputError,
-    InvalidTypeError,
     LogCorruptError,
     NotFoundError,
     TxlogError,
@@ -45,9 +44,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
-from txlog.verbs.trash import DECISIONS, delete_files, move_to_trash
+from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms, move_to_trash
 
-HOUR_MS = 3_600_000
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
 
 
@@ -62,15 +60,7 @@ def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> i
     own = int(snapshot.properties.get("delta.deletedFileRetentionDuration"))
     if hours is None:
         return own
-    if isinstance(hours, bool) or not isinstance(hours, int | float):
-        raise InvalidTypeError(
-            argument="retention_hours", reason=f"a number was expected, not {hours!r}"
-        )
-    if not hours >= 0:
-        raise InvalidInputError(
-            argument="retention_hours", reason=f"a number from 0 was expected, not {hours!r}"
-        )
-    asked = int(hours * HOUR_MS)
+    asked = hours_ms(hours)
     if enforce and asked < own:
         raise InvalidInputError(
             argument="retention_hours",
