@@ -312,3 +312,11 @@ def test_a_rename_stands_beside_other_writers(tmp_path: Path) -> None:
 
     with pytest.raises(txlog.CommitConflictError):
         renamed_meanwhile()
+
+
+def test_names_of_a_wrong_type_are_told_by_their_argument(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    with pytest.raises(txlog.InvalidTypeError, match=r"not 5 \(argument='columns'\)"):
+        table.alter.drop_columns(5)  # type: ignore[arg-type]
+    with pytest.raises(txlog.InvalidTypeError, match=r"not 5 \(argument='columns'\)"):
+        table.optimize.z_order(5)  # type: ignore[arg-type]

@@ -408,8 +408,12 @@ def new_fields(columns: Any) -> list[tuple[tuple[str, ...], StructField]] | None
     ]
 
 
-def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Return column names as a tuple; one name may come alone.
+def as_names(
+    names: Sequence[str] | str | None, *, argument: str = "partition_by"
+) -> tuple[str, ...]:
+    """Return names as a tuple; one name may come alone.
+
+    `argument` is what the caller calls them.
 
     Raises
     ------
@@ -421,7 +425,7 @@ def as_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
     listed = (names,) if isinstance(names, str) else names
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise InvalidTypeError(
-            argument="partition_by",
+            argument=argument,
             reason=f"column names were expected, not {names!r}",
             remedy="Pass a list of names, or one name",
         )

@@ -111,7 +111,9 @@ class TableAlter(AlterProtocol):
         from txlog.verbs.mapped_columns import DropColumns
 
         return self._table._run(
-            DropColumns(self._table._context, as_names(columns)), txn, user_metadata
+            DropColumns(self._table._context, as_names(columns, argument="columns")),
+            txn,
+            user_metadata,
         )
 
     def drop_column(

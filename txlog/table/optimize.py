@@ -124,7 +124,7 @@ class TableOptimize:
 
         operation = Cluster(
             self._table._context,
-            as_names(columns),
+            as_names(columns, argument="columns"),
             as_expression(where),
             curve=curve,
             options=write_options(target_file_bytes, max_rows_per_file, writer_properties),

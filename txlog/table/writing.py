@@ -280,7 +280,7 @@ class Writing(Handle):
 
         merger = self.merge(
             source,
-            equal_columns(as_names(on)),
+            equal_columns(as_names(on, argument="on")),
             schema_mode=schema_mode,
             txn=txn,
             target_file_bytes=target_file_bytes,
