@@ -29,11 +29,12 @@ from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys
 from txlog.reconcile.files import file_keys, overlay, text_hashes
 from txlog.scan.columns import ROW_ID, row_tracking
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import as_fragments, live_fragments
 from txlog.scan.plan import ReadPlan, column_names, read_plan, require_table_columns
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import CHANGE_TYPE, StructType
 from txlog.snapshot.commits import read_deltas

@@ -22,8 +22,9 @@ from txlog.fragments.ids import ID_TAG
 from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import ReadPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 

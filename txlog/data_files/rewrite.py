@@ -21,8 +21,9 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.plan import ReadPlan, plan_scan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.snapshot.snapshot import Snapshot

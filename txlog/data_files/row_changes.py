@@ -41,9 +41,10 @@ from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.engine import map_all
 from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot

@@ -32,11 +32,12 @@ from txlog.lookup.keys import (
     encode,
     require_key_columns,
 )
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine
 from txlog.scan.pages import BoundedCache, FooterCache
 from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.types import StructField
 from txlog.store.base import Store
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
     from txlog.scan.pages import PagedFile
 
-_BATCH_ROWS = 131_072
+BATCH_ROWS = 131_072
 
 
 @contextmanager
@@ -206,7 +206,7 @@ class OpenFile:
                 )
         parts: list[pa.RecordBatch] = []
         ranges = self.ranges(prune=False, only=as_bitmap(arrow_array(positions.astype(np.uint64))))
-        for start, raw in self.read(ranges, batch_rows=_BATCH_ROWS, threads=False):
+        for start, raw in self.read(ranges, batch_rows=BATCH_ROWS, threads=False):
             first, last = np.searchsorted(positions, [start, start + raw.num_rows])
             parts.append(raw.take(arrow_array(positions[first:last] - start)))
         return pa.concat_batches(parts)

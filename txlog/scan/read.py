@@ -22,7 +22,15 @@ from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
 from txlog.scan.columns import conform, find_column, metadata_column
-from txlog.scan.data_file import OpenFile, RowRange, blamed, common, open_parquet, zipped
+from txlog.scan.data_file import (
+    BATCH_ROWS,
+    OpenFile,
+    RowRange,
+    blamed,
+    common,
+    open_parquet,
+    zipped,
+)
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
@@ -34,7 +42,6 @@ from txlog.store.open import locate
 if TYPE_CHECKING:
     from txlog.scan.pages import PagedFile
 
-BATCH_ROWS = 131_072
 _PARTITION_VALUES = 10_000  # That are kept of a scan.
 
 

@@ -14,12 +14,13 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deferred import DeferredPlan
 from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import uris_of
 from txlog.scan.narrow import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.read import BATCH_ROWS, FragmentReader, read_fragment
+from txlog.scan.read import FragmentReader, read_fragment
 from txlog.scan.shares import Share, limited, packed
 from txlog.store.base import Store, is_far, map_many, without_secrets
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from txlog.scan.read import BATCH_ROWS, read_fragment
+from txlog.scan.data_file import BATCH_ROWS
+from txlog.scan.read import read_fragment
 
 if TYPE_CHECKING:
     from txlog.changes.plan import ChangeFile

@@ -31,10 +31,11 @@ from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.engine import map_all
 from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name
 from txlog.snapshot.live_files import load_files

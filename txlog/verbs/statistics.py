@@ -26,10 +26,11 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FIELDS_TAG, FragmentRows
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.scan.columns import is_legacy
+from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, plan_files, plan_scan, read_plan
-from txlog.scan.read import BATCH_ROWS, FragmentReader
+from txlog.scan.read import FragmentReader
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
