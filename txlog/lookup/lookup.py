@@ -50,6 +50,7 @@ KEY = "_key"
 
 _RUN_BYTES = 512 << 20
 _SHOWN = 5  # Keys in an error.
+# Physical names and types of the key columns, then paths and sizes of the files that may hold them.
 RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
 
@@ -144,7 +145,14 @@ class Lookup:
         self, plan: ScanPlan, asked: AskedKeys, encodings: Encodings
     ) -> Iterable[tuple[Fragment, Numbers]]:
         """Yield fragments, and the positions of rows that may have one of the keys."""
-        names = [(fragment, self._run_name(plan, fragment)) for fragment in plan.fragments]
+        physical = tuple(
+            (column.name_in_files(plan.mapping_mode), str(column.type))
+            for column in self.key_columns
+        )
+        names = [
+            (fragment, (physical, tuple((file.path, file.size) for file in fragment.files)))
+            for fragment in plan.fragments
+        ]
         runs = [self.cache.get(name) for _, name in names]
         unknown = [pair for pair, run in zip(names, runs, strict=True) if run is None]
         built: dict[int, KeyRun] = {}
@@ -162,14 +170,6 @@ class Lookup:
             run = built.get(fragment.id) if kept is None else kept
             if run is not None:
                 yield fragment, run.find(encodings)
-
-    def _run_name(self, plan: ScanPlan, fragment: Fragment) -> RunName:
-        """Return what a run is known by: physical columns with their types, and files."""
-        physical = tuple(
-            (column.name_in_files(plan.mapping_mode), str(column.type))
-            for column in self.key_columns
-        )
-        return physical, tuple((file.path, file.size) for file in fragment.files)
 
 
 def _build_run(
