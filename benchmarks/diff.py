@@ -1,4 +1,4 @@
-"""The difference of two versions of a table of many files, of which ten changed: time and memory.
+"""The difference of two versions of a large table in which ten files changed: time and memory.
 
 The table is log alone. Each way is a process of its own; deltalake has no such verb, so that its
 lists of files are compared, which is less than what the others tell.
@@ -61,7 +61,7 @@ def make(folder: Path, files: int) -> None:
 
 
 def memory_mb(field: str) -> float:
-    """Return what Linux says of this process: `VmRSS` now, `VmHWM` at its highest."""
+    """Return the memory of this process, as Linux reports it: `VmRSS` now, `VmHWM` at most."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 

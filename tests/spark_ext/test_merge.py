@@ -45,7 +45,7 @@ BY_SOURCE = ["target.x > 3", "target.p = 'b'", None]
 
 @st.composite
 def clauses(draw: st.DrawFn) -> list[tuple[str, tuple[Any, ...]]]:
-    """Calls of the methods of `TableMerger`, of which none is out of reach."""
+    """Calls of methods of `TableMerger`; each clause can be reached."""
     found: list[tuple[str, tuple[Any, ...]]] = []
     for kind, predicates, values in (
         ("matched", MATCHED, {"x": "target.x + source.x * 10", "p": "source.p"}),

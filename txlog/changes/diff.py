@@ -298,7 +298,7 @@ def plan_diff(
     where: Expression | None = None,
     engine: Engine | None = None,
 ) -> Diff:
-    """Return what two versions do not have in common; arguments as for `Table.diff`.
+    """Plan the difference of two versions; arguments as for `Table.diff`.
 
     Only commits between the two are read; the lists of files only where those do not tell enough.
 
@@ -384,7 +384,7 @@ def changed_between(
 def _pairs(
     before: Sequence[Fragment], after: Sequence[Fragment]
 ) -> Iterator[tuple[Fragment | None, Fragment | None]]:
-    """Yield what became of each file; those that stayed as they were are left out."""
+    """Yield the change of each file; unchanged files are left out."""
     old = dict(zip(_keys_of(before), before, strict=True))
     for key, fragment in zip(_keys_of(after), after, strict=True):
         was = old.pop(key, None)
@@ -397,7 +397,7 @@ def _pairs(
 
 
 def _keys_of(fragments: Sequence[Fragment]) -> Iterator[tuple[str, ...]]:
-    """Yield what tells the files of fragments from others."""
+    """Yield the keys of the files of fragments."""
     paths = [file.path for fragment in fragments for file in fragment.files]
     keys = iter(canonical_keys(arrow_array(paths, pa.string())).to_pylist())
     for fragment in fragments:

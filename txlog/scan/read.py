@@ -165,7 +165,7 @@ class FragmentReader:
         if paged is None:
             parquet = self._open(stack, file)
             metadata, schema = parquet.metadata, parquet.schema_arrow
-            opened: Callable[[], pq.ParquetFile] = lambda: parquet  # noqa: E731
+            opened: Callable[[], pq.ParquetFile] = lambda: parquet  # noqa: E731 (It is open already.)
         else:
             metadata, schema = paged.metadata, paged.schema
             opened = partial(self._open, stack, file)
