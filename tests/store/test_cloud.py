@@ -438,6 +438,10 @@ def test_the_environment_says_how_to_connect(s3: Server, monkeypatch: pytest.Mon
         if name.startswith("AWS_"):
             monkeypatch.setenv(name, value)
     root = s3.root()
+    before = s3.options["AWS_ENDPOINT_URL"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert open_store(root)._at("f")  # type: ignore[attr-defined]  # Connects by the old address.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", before)
     txlog.write(root, numbers(0, 3))
     assert txlog.Table(root, storage_options=s3.options).count() == 3
 

@@ -41,6 +41,7 @@ _AT_ONCE = 16
 _UPLOADS_AT_ONCE = 8  # Whole files that wait in memory, each smaller than a part.
 _RETRIED = re.compile(r"after [1-9]\d* retries")
 _NOTHING_DONE = ("PermissionDeniedError", "UnauthenticatedError")
+_ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_")
 
 _used_by: int | None = None  # The process that uses obstore: its threads do not survive a fork.
 _clients: dict[tuple[Any, ...], Any] = {}
@@ -52,7 +53,8 @@ class CloudStore(BasicStore):
     """A folder of a bucket. What a request has created is durable, and seen by all readers.
 
     A connection is made at the first use, and shared by all tables of the process with the same
-    bucket and options; it renews credentials of the environment or the machine by itself.
+    bucket, options and environment. It renews credentials of the environment or the machine by
+    itself.
     """
 
     root: str  # With the scheme.
@@ -77,6 +79,13 @@ class CloudStore(BasicStore):
         place = place_of(self.resolve(path))
         return self._client(place), place.key
 
+    def _connection(self, place: Place) -> tuple[Any, ...]:
+        """Return all that a connection is made from; obstore reads the environment too."""
+        environment = {
+            name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
+        }
+        return (*place[:3], _frozen(self.options), _frozen(environment))
+
     def _client(self, place: Place) -> Any:
         global _used_by
         process = os.getpid()
@@ -89,7 +98,7 @@ class CloudStore(BasicStore):
                 remedy="Start processes by multiprocessing's 'spawn' or 'forkserver'",
             )
         _used_by = process
-        key = (*place[:3], _frozen(self.options))
+        key = self._connection(place)
         if key not in _clients:
             _clients[key] = connect(place, self.options)
         return _clients[key]
@@ -172,8 +181,7 @@ class CloudStore(BasicStore):
         return self._created(client, key, path, data)
 
     def _probe(self, client: Any) -> None:
-        place = place_of(self.root)
-        known = (*place[:3], _frozen(self.options))
+        known = self._connection(place_of(self.root))
         if known in _trusted:
             return
         path = f"_delta_log/.txlog-probe-{REAL.uuid()}"
