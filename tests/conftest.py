@@ -27,8 +27,12 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=33)
-settings.load_profile("quick")  # `--hypothesis-profile=thorough` takes all examples.
+# The same code gets the same examples, so that a failure is one of the change that shows it.
+# `--hypothesis-profile=thorough` takes all examples, and searches anew each time.
+settings.register_profile(
+    "quick", settings.get_profile("thorough"), max_examples=33, derandomize=True
+)
+settings.load_profile("quick")
 
 SESSIONS = {"spark", "remote"}  # Fixtures that start Spark, and serve many tests.
 SPARK_SETTINGS = {

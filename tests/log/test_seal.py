@@ -1,7 +1,7 @@
 """Seals: any change to sealed bytes is noticed."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from txlog.actions.ndjson import BLANK, COMMIT_MARK, FOOTER_MARK, is_broken, sealed
@@ -17,10 +17,16 @@ def test_any_changed_byte_breaks_the_seal(
     whole = sealed(before + mark + BLANK.encode() + after, mark)
     assert not is_broken(whole, mark)
     at = data.draw(st.integers(0, len(whole) - 1))
-    if len(before) <= at < len(before) + len(mark):
-        return  # Without its mark it is a file that never had a seal.
     changed = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
-    assert is_broken(whole[:at] + changed + whole[at + 1 :], mark)
+    other = whole[:at] + changed + whole[at + 1 :]
+    assume(mark in other)  # Without its mark it is a file that never had a seal.
+    assert is_broken(other, mark)
+
+
+def test_a_mark_in_a_name_before_the_seal_is_no_seal() -> None:
+    whole = sealed(FOOTER_MARK + b"a column" + FOOTER_MARK + BLANK.encode() + b"rest", FOOTER_MARK)
+    assert not is_broken(whole, FOOTER_MARK)
+    assert is_broken(whole + b"x", FOOTER_MARK)
 
 
 def test_without_a_mark_there_is_nothing_to_break() -> None:

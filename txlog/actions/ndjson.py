@@ -185,13 +185,19 @@ def seal_of(data: bytes, mark: bytes) -> str:
 def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
     """Return whether bytes have a seal that does not fit them. False without a seal.
 
-    `within` is how far from the start to look for it, in bytes.
+    `within` is how far from the start to look for it, in bytes. The mark may stand elsewhere too, as
+    part of a name: one seal that fits is enough.
     """
     end = len(data) if within is None else within
-    at = data.find(mark, 0, end)
-    start = at + len(mark)
-    if at < 0 or start + len(_BLANK) > end:
-        return False
-    seal = data[start : start + len(_BLANK)]
-    rest = zlib.crc32(_BLANK, zlib.crc32(data[:start]))
-    return seal != b"%08x" % zlib.crc32(data[start + len(_BLANK) :], rest)
+    found = False
+    at = -1
+    while (at := data.find(mark, at + 1, end)) >= 0:
+        start = at + len(mark)
+        seal = data[start : start + len(_BLANK)]
+        if start + len(_BLANK) > end:
+            break
+        found = True
+        rest = zlib.crc32(_BLANK, zlib.crc32(data[:start]))
+        if seal == b"%08x" % zlib.crc32(data[start + len(_BLANK) :], rest):
+            return False
+    return found
