@@ -185,8 +185,8 @@ def seal_of(data: bytes, mark: bytes) -> str:
 def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
     """Return whether bytes have a seal that does not fit them. False without a seal.
 
-    `within` is how far from the start to look for it, in bytes. The mark may stand elsewhere too, as
-    part of a name: one seal that fits is enough.
+    `within` is how far from the start to look for it, in bytes. The mark may stand elsewhere too,
+    as part of a name: one seal that fits is enough.
     """
     end = len(data) if within is None else within
     found = False
