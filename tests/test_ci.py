@@ -1,10 +1,13 @@
 """What `.ci/` runs: the README's commands, and the versions that pyproject.toml allows."""
 
+import re
 import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+import txlog
 
 ROOT = Path(__file__).parent.parent
 NOT_OF_USERS = {"dev", "bench", "demo"}  # Extras of other extras, and of tools that may be newer.
@@ -48,3 +51,16 @@ def test_ci_tests_each_extra_alone() -> None:
     (line,) = (line for line in script.splitlines() if line.startswith("printf"))
     tested = line.split("' ")[1].rstrip("| ").split()
     assert {*tested} == {"core", *project["optional-dependencies"]} - NOT_OF_USERS
+
+
+def test_versions_of_python_are_those_that_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    claimed = set(re.findall(r"Python :: (3\.\d+)", str(project["classifiers"])))
+    script = (ROOT / ".ci" / "environments").read_text(encoding="utf-8")
+    assert claimed - {"3.11"} <= {*re.findall(r"3\.1\d", script)}
+    assert project["requires-python"] == ">=3.11"
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {txlog.__version__}\n" in citation
