@@ -20,7 +20,7 @@ ROOT = HOME.parent
 ORDER = (
     "lazy", "errors", "effects", "version", "threads", "arrow", "schema", "variant",
     "actions", "log",
-    "protocol", "expressions", "fragments", "stats", "parquet", "reconcile",
+    "protocol", "expressions", "fragments", "parquet", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "lookup", "changes", "stream", "commit", "data_files",
     "verbs", "table", "spark_ext",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.scan.read import FragmentReader
-from txlog.scan.shares import limited
+from txlog.scan.scan import limited
 
 
 def add(table: txlog.Table, name: str, values: list[int]) -> None:

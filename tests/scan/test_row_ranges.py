@@ -15,8 +15,7 @@ from tests.examples import examples
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.scan.data_file import RowRange
 from txlog.scan.read import read_fragment
-from txlog.scan.scan import Scan
-from txlog.scan.shares import row_ranges
+from txlog.scan.scan import Scan, row_ranges
 
 
 def rows_of(scan: Scan, ranges: list[RowRange | None]) -> pa.Table:

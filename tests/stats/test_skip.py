@@ -24,6 +24,7 @@ from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression, col
+from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.stats.collect import StatsCollector
@@ -153,7 +154,7 @@ def test_parquet_footers_never_lie(values: list[dict[str, Any]], predicate: Expr
     sink = io.BytesIO()
     pq.write_table(table, sink)
     bound = bind(predicate, SCHEMA)
-    bounds = row_group_bounds(pq.read_metadata(sink), columns_of(bound), SCHEMA.fields)
+    bounds = row_group_bounds(FileFooter.of(pq.ParquetFile(sink)), columns_of(bound), SCHEMA.fields)
     check(bound, bounds, table)
 
 
@@ -165,7 +166,9 @@ def test_footers_of_other_names_leave_nothing_out() -> None:
     a = StructField("a", long, metadata={"delta.columnMapping.physicalName": "b"})
     b = StructField("b", long, metadata={"delta.columnMapping.physicalName": "a"})
     columns = (a, StructField("s", StructType((a, b))))
-    bounds = row_group_bounds(pq.read_metadata(sink), [("a",), ("s", "a"), ("s", "b")], columns)
+    bounds = row_group_bounds(
+        FileFooter.of(pq.ParquetFile(sink)), [("a",), ("s", "a"), ("s", "b")], columns
+    )
     assert not bounds.columns
 
 

@@ -279,3 +279,8 @@ def _unique_id(value: dict[str, Any] | None) -> str | None:
     offset = value.get("offset")
     suffix = "" if offset is None else f"@{offset}"
     return f"{value['storageType']}{value['pathOrInlineDv']}{suffix}"
+
+
+def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
+    """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
+    return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,9 +11,10 @@ import pyarrow as pa
 from txlog.actions.ndjson import FOOTER_MARK, is_broken
 from txlog.arrow import pq
 from txlog.errors import LogCorruptError, NotFoundError
+from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
-from txlog.store.ranged import TAIL_BYTES, open_ranged
+from txlog.store.ranged import open_ranged
 
 # Of each action that a checkpoint may hold, a field that it always has.
 KEYS = {
@@ -46,39 +46,31 @@ def named(path: str) -> Any:
 class Opened:
     """A Parquet file that is open for reading."""
 
-    def __init__(self, source: Any, footer: pq.FileMetaData | None = None) -> None:
-        footer = read_footer(source) if footer is None else footer
+    def __init__(self, source: Any, footer: FileFooter | None = None) -> None:
+        self.footer = footer = read_footer(source) if footer is None else footer
         # What is near is read as it is needed; of what is far, all columns of a row group at once.
         near = isinstance(source, pa.NativeFile)
-        schema = footer.schema
-        self.leaves = {schema.column(at).path: at for at in range(len(schema))}
+        self.leaves = footer.leaves
+        self.groups = footer.groups
+        self.rows = footer.rows
         self.file = pq.ParquetFile(
             source,
-            metadata=footer,
+            metadata=footer.metadata,
             pre_buffer=not near,
             buffer_size=_BUFFER_BYTES if near else 0,
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",
-            read_dictionary=_few_texts(schema, self.leaves),  # So they are read at least cost.
+            read_dictionary=_few_texts(footer),  # So they are read at least cost.
         )
-        self.kinds = [name for name in self.file.schema_arrow.names if name in KEYS]
+        self.kinds = [name for name in footer.schema.names if name in KEYS]
         """The actions that it has columns for."""
-
-    @property
-    def groups(self) -> range:
-        """The numbers of its row groups."""
-        return range(self.file.num_row_groups)
-
-    def rows(self, group: int) -> int:
-        """Return how many rows a row group has."""
-        return int(self.file.metadata.row_group(group).num_rows)
 
     def bytes(self, group: int, columns: Collection[str]) -> int:
         """Return how many bytes some columns of a row group, or structs of them, take uncompressed.
 
         Decoded they may take more: of a dictionary, each value is there once.
         """
-        held = self.file.metadata.row_group(group)
+        held = self.footer.metadata.row_group(group)
         begins = tuple(f"{column}." for column in columns)
         return sum(
             held.column(at).total_uncompressed_size
@@ -91,13 +83,8 @@ class Opened:
 
         `leaf` is its path in the file (`add.path`). A column that is not there has none.
         """
-        if leaf not in self.leaves:
-            return 0
-        column = self.file.metadata.row_group(group).column(self.leaves[leaf])
-        statistics = column.statistics
-        if statistics is None or not statistics.has_null_count:
-            return None
-        return int(column.num_values - statistics.null_count)
+        at = self.leaves.get(leaf)
+        return 0 if at is None else self.footer.values(group, at)
 
     def only_value(self, group: int, leaf: str) -> str | int | None:
         """Return the one value of a column in a row group, if the footer tells it.
@@ -107,10 +94,10 @@ class Opened:
         `int` too.
         """
         at = self.leaves[leaf]
-        kind = self.file.schema.column(at)
+        kind = self.footer.metadata.schema.column(at)
         if kind.max_repetition_level or self.values(group, leaf) != 1:
             return None
-        statistics = self.file.metadata.row_group(group).column(at).statistics
+        statistics = self.footer.statistics(group, at)
         if not statistics.has_min_max or statistics.min_raw != statistics.max_raw:
             return None
         match statistics.min_raw:
@@ -140,13 +127,13 @@ class Opened:
         return self.values(group, key)
 
 
-def _few_texts(schema: pq.ParquetSchema, leaves: Mapping[str, int]) -> list[str]:
+def _few_texts(footer: FileFooter) -> list[str]:
     """Return the text columns with few distinct values, or few values that are not null."""
     return [
         leaf
-        for leaf, at in leaves.items()
+        for leaf, kind in zip(footer.paths, footer.physical_types, strict=True)
         if leaf.split(".")[0] not in ("add", "remove") or leaf.startswith("add.partitionValues.")
-        if schema.column(at).physical_type == "BYTE_ARRAY"
+        if kind == "BYTE_ARRAY"
     ]
 
 
@@ -180,16 +167,11 @@ def opened(
             # Some logs are wrong about the sizes of files.
             found = Opened(stack.enter_context(open_ranged(home, name)))
         if footers is not None and is_far(home):
-            footers[path] = found.file.metadata
+            footers[path] = found.footer
         yield found
 
 
-FOOTER_END = 8  # The footer's length, and the magic.
-_MAGIC = b"PAR1"
-_GUESS = TAIL_BYTES  # Most footers are shorter, so that one read is enough.
-
-
-class Footers(dict[str, "pq.FileMetaData"]):
+class Footers(dict[str, FileFooter]):
     """Footers of a checkpoint's files that were read from far away, by path.
 
     They are kept with what was read by them; pickled, they are left behind.
@@ -199,23 +181,7 @@ class Footers(dict[str, "pq.FileMetaData"]):
         return Footers, ()
 
 
-def footer_start(tail: bytes, size: int) -> int:
-    """Return where in a Parquet file of `size` bytes the footer begins, from the file's end.
-
-    Raises
-    ------
-    ValueError
-        These are not the last bytes of a Parquet file.
-    """
-    if len(tail) < FOOTER_END or tail[-4:] != _MAGIC:
-        raise ValueError("it does not end as Parquet does, so it was torn")
-    start = size - FOOTER_END - int(struct.unpack("<I", tail[-FOOTER_END:-4])[0])
-    if start < len(_MAGIC):
-        raise ValueError("the footer is longer than the file")
-    return start
-
-
-def read_footer(source: Any) -> pq.FileMetaData:
+def read_footer(source: Any) -> FileFooter:
     """Return the footer of an open Parquet file.
 
     Raises
@@ -223,14 +189,7 @@ def read_footer(source: Any) -> pq.FileMetaData:
     ValueError, pyarrow.ArrowException
         It is no footer, or it is not as it was written.
     """
-    size = source.seek(0, 2)
-    source.seek(max(0, size - _GUESS))
-    tail = source.read()
-    start = footer_start(tail, size)
-    if size - start > len(tail):
-        source.seek(start)
-        tail = source.read()
-    footer = tail[len(tail) - (size - start) :]
+    footer = footer_bytes(source)
     if is_broken(footer, FOOTER_MARK):
         raise ValueError("its footer does not fit the checksum in it")
-    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+    return FileFooter.parse(footer)

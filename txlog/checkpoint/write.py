@@ -22,10 +22,10 @@ from txlog.actions.table import DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import arrow_scalar, empty_table, numpy_array, pc, pq, table_of_rows
 from txlog.checkpoint.file_rows import united
 from txlog.checkpoint.hint import HINT_PATH, Hint, decode_hint, encode_hint
-from txlog.checkpoint.parquet import FOOTER_END, footer_start
 from txlog.errors import NotFoundError
 from txlog.lazy import dataclass
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
+from txlog.parquet.file_footer import FOOTER_END, footer_start
 from txlog.reconcile.files import FileState
 from txlog.reconcile.table_state import Controls
 from txlog.schema.arrow import arrow_type

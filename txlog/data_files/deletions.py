@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from txlog.actions.columns import files_at
 from txlog.actions.file import Add, Cdc, DeletionVectorDescriptor, Remove
 from txlog.actions.stats_text import StatsText
 from txlog.commit.context import Context
@@ -45,7 +46,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, map_all
-from txlog.scan.files import as_fragments, files_at
+from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
 from txlog.scan.read import FragmentReader, matching_positions
 from txlog.snapshot.commits import Commit, file_rows

@@ -15,6 +15,7 @@ from txlog.arrow import pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
 from txlog.lazy import dataclass
+from txlog.parquet.file_footer import FileFooter, open_buffer
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import (
@@ -51,8 +52,7 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
             reason=f"a column's type cannot be written to Parquet: {error}",
             remedy="Write this table with another engine, such as Spark",
         ) from error
-    kept = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return tuple(kept.column(index).path for index in range(len(kept)))
+    return FileFooter.of(open_buffer(sink.getvalue().to_pybytes())).paths
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:

@@ -15,7 +15,6 @@ from txlog.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Cursor, ThriftE
 
 Numbers = NDArray[np.int64]
 
-MAGIC = b"PAR1"
 _REPEATED = 2  # Of FieldRepetitionType.
 _MAX_PAGES = 1 << 24
 

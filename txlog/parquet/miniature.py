@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from txlog.parquet.footer import MAGIC, Chunk, Footer, Numbers, PageStarts
+from txlog.parquet.file_footer import MAGIC
+from txlog.parquet.footer import Chunk, Footer, Numbers, PageStarts
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError, list_header, zigzag
 
 ByteRange = tuple[int, int]

@@ -19,6 +19,7 @@ from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
+from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
@@ -84,8 +85,8 @@ class OpenFile:
 
     Parameters
     ----------
-    schema
-        The file's own, in Arrow's terms.
+    footer
+        The file's own.
     places
         By the table's names, the places of the columns in the file.
     opened
@@ -99,22 +100,20 @@ class OpenFile:
         path: str,
         fragment_id: int,
         plan: ReadPlan,
-        metadata: pq.FileMetaData,
-        schema: pa.Schema,
+        footer: FileFooter,
         places: Mapping[str, int],
         opened: Callable[[], pq.ParquetFile],
         paged: PagedFile | None = None,
     ) -> None:
         self.path = path
         self._fragment_id = fragment_id
-        self.num_rows = int(metadata.num_rows)
+        self.num_rows = footer.num_rows
         self._plan = plan
-        self._metadata = metadata
+        self._footer = footer
         self._opened = opened
         self._paged = paged
-        self._legacy = is_legacy(metadata.metadata)
-        self._schema = schema
-        names = schema.names
+        self._legacy = is_legacy(footer.pairs)
+        names = footer.schema.names
         self._names = {column: names[place] for column, place in places.items()}
         self._places = places
         for name in self._names.values() if len(set(names)) < len(names) else ():
@@ -140,7 +139,7 @@ class OpenFile:
             path
             for column, name in self._names.items()
             for path in stored_parts(
-                self._schema.field(self._places[column]).type,
+                self._footer.schema.field(self._places[column]).type,
                 kinds.get(column),
                 name,
                 self._plan.mapping_mode,
@@ -151,8 +150,8 @@ class OpenFile:
     def row_groups(self) -> list[RowRange]:
         """The positions of each row group's first row, and of the one after its last."""
         found, start = [], 0
-        for group in range(self._metadata.num_row_groups):
-            stop = start + self._metadata.row_group(group).num_rows
+        for group in self._footer.groups:
+            stop = start + self._footer.rows(group)
             found.append((start, stop))
             start = stop
         return found
@@ -231,12 +230,14 @@ class OpenFile:
 
     def _in_todays_calendar(self, raw: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of a legacy file with the dates and timestamps that their writer meant."""
-        metadata, schema = self._metadata.metadata, self._metadata.schema
-        leaves = map(schema.column, range(len(schema.names)))
-        int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        pairs, kinds = (
+            self._footer.pairs,
+            zip(self._footer.paths, self._footer.physical_types, strict=True),
+        )
+        int96 = {path for path, kind in kinds if kind == "INT96"}
         columns = [
             rebased(column, int96=name in int96)
-            if is_legacy(metadata, int96=name in int96)
+            if is_legacy(pairs, int96=name in int96)
             else column
             for name, column in zip(raw.schema.names, raw.columns, strict=True)
         ]
@@ -244,12 +245,12 @@ class OpenFile:
 
     def _kept_row_groups(self) -> list[bool] | None:
         plan = self._plan
-        if plan.where is None or self._metadata.num_row_groups < 2:
+        if plan.where is None or len(self._footer.groups) < 2:
             return None
         paths = columns_of(plan.where)
         if plan.mapping_mode != "none" and any(len(path) > 1 for path in paths):
             return None  # Nested columns may have other names in the file.
-        schema = self._schema
+        schema = self._footer.schema
         ours = [
             column
             for column in plan.needed
@@ -263,7 +264,7 @@ class OpenFile:
             for column in ours
         ):
             return None  # Statistics of another type: read all of it.
-        known = merged(row_group_bounds(self._metadata, paths, ours), self._addresses())
+        known = merged(row_group_bounds(self._footer, paths, ours), self._addresses())
         return [bool(value) for value in keep(plan.where, known).to_pylist()]
 
     def _addresses(self) -> Bounds:

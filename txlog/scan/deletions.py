@@ -16,9 +16,9 @@ from txlog.fragments.deletion_vector import (
 )
 from txlog.fragments.fragment import Fragment
 from txlog.log.paths import decode_path, require_inside
+from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 from txlog.store.open import locate
-from txlog.store.ranged import TAIL_BYTES
 
 
 def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:

@@ -28,11 +28,6 @@ from txlog.store.base import Store
 from txlog.store.open import uri_of
 
 
-def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
-    """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
-    return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))
-
-
 def live_sequence(snapshot: Snapshot, live: pa.Table) -> FragmentSequence:
     """Return a version's live `FILE_ROWS` as a sequence of fragments, ordered by id.
 

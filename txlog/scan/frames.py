@@ -18,6 +18,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.log.paths import decode_path
+from txlog.parquet.file_footer import FileFooter
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
 from txlog.scan.engine import Engine, is_in_process
@@ -25,7 +26,6 @@ from txlog.scan.plan import ReadPlan
 from txlog.scan.polars_predicates import as_polars
 from txlog.scan.polars_sources import (
     ORDERED,
-    Footer,
     Layout,
     Run,
     Source,
@@ -81,10 +81,10 @@ def _sources(
     return find_sources(plan, fragments, [next(found) if may else None for may in chosen])
 
 
-def _footer(store: Store, version: int, fragment: Fragment) -> Footer | None:
+def _footer(store: Store, version: int, fragment: Fragment) -> FileFooter | None:
     try:
         with ExitStack() as stack:
-            return Footer.of(open_parquet(stack, store, fragment.files[0], version))
+            return FileFooter.of(open_parquet(stack, store, fragment.files[0], version))
     except TxlogError:
         return None  # Read the other way, it says what is wrong.
 

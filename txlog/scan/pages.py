@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pq
-from txlog.parquet.footer import MAGIC, Footer, Numbers, parse_footer
+from txlog.arrow import arrow_array
+from txlog.parquet.file_footer import FOOTER_END, FileFooter, footer_bytes, open_buffer
+from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
     ByteRange,
     FetchedBytes,
@@ -26,7 +27,6 @@ from txlog.parquet.miniature import (
 )
 from txlog.parquet.thrift import ThriftError
 from txlog.store.base import Store, is_far, map_many
-from txlog.store.ranged import TAIL_BYTES
 
 _FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far away,
 _NEAR_GAP = 1 << 12  # and on a local disk.
@@ -45,8 +45,7 @@ class PagedFile:
     store: Store
     name: str
     size: int
-    metadata: pq.FileMetaData
-    schema: pa.Schema
+    told: FileFooter
     footer: Footer
     cost: int  # Bytes that its footer takes, about.
     grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
@@ -202,11 +201,6 @@ class PagedFile:
         return FetchedBytes(merged, parts)
 
 
-def open_buffer(data: bytes) -> pq.ParquetFile:
-    """Open a Parquet file in memory, with the types that data files are read with."""
-    return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
-
-
 def load_paged(store: Store, name: str, size: int) -> PagedFile | None:
     """Read the footer of a data file; None if its pages cannot be read by themselves.
 
@@ -215,27 +209,17 @@ def load_paged(store: Store, name: str, size: int) -> PagedFile | None:
     size
         In bytes, as the log has it; where it is wrong, the answer is None.
     """
-    start = max(0, size - TAIL_BYTES)
     with store.open_input(name, size=size) as source:
-        source.seek(start)
-        tail = bytes(source.read(size - start))
-        length = int.from_bytes(tail[-8:-4], "little")
-        if len(tail) != size - start or tail[-4:] != MAGIC or length + 12 > size:
+        try:
+            data = footer_bytes(source, size)
+            footer = parse_footer(data[:-FOOTER_END])
+        except ValueError:
             return None
-        if length + 8 > len(tail):
-            source.seek(size - 8 - length)
-            tail = bytes(source.read(length + 8))
-    data = tail[-8 - length : -8]
     try:
-        footer = parse_footer(data)
-    except ThriftError:
-        return None
-    try:
-        parquet = open_buffer(MAGIC + tail[-8 - length :])
-        metadata, schema = parquet.metadata, parquet.schema_arrow
+        told = FileFooter.parse(data)
     except UnicodeDecodeError:  # A damaged name of a column.
         return None
-    return PagedFile(store, name, size, metadata, schema, footer, 4 * len(data))
+    return PagedFile(store, name, size, told, footer, 4 * len(data))
 
 
 class BoundedCache(Generic[Key, Value]):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.arrow import pq
 from txlog.fragments.fragment import Fragment
+from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import find_column, is_legacy
 from txlog.scan.plan import ReadPlan
 from txlog.schema.arrow import arrow_type
@@ -21,23 +21,6 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 _RUN_ROWS = 1 << 31  # Polars numbers the rows of a scan by 32 bits.
-
-
-@dataclass(frozen=True)
-class Footer:
-    """What a file's footer tells of it."""
-
-    rows: int
-    schema: pa.Schema
-    physical: tuple[str, ...]  # The Parquet types of the leaves, which the schema does not tell.
-    legacy: bool  # In the old calendar.
-
-    @classmethod
-    def of(cls, file: pq.ParquetFile) -> Footer:
-        """Return the footer of an open file."""
-        told, leaves = file.metadata, file.metadata.schema
-        physical = tuple(leaves.column(at).physical_type for at in range(len(leaves)))
-        return cls(told.num_rows, file.schema_arrow, physical, is_legacy(told.metadata))
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,7 @@ def may_read(plan: ReadPlan, fragment: Fragment) -> bool:
 
 
 def find_sources(
-    plan: ReadPlan, fragments: Sequence[Fragment], footers: Sequence[Footer | None]
+    plan: ReadPlan, fragments: Sequence[Fragment], footers: Sequence[FileFooter | None]
 ) -> list[Source | None]:
     """Return the file of each fragment, or None if polars might read other rows of it.
 
@@ -94,30 +77,36 @@ def find_sources(
     """
     found: list[Source | None] = []
     layout: Layout | None = None
-    known: Footer | None = None  # That of the layout: files in a row are mostly alike.
+    known: FileFooter | None = None  # That of the layout: files in a row are mostly alike.
     for fragment, footer in zip(fragments, footers, strict=True):
         rows = fragment.physical_rows
-        if footer is None or footer.legacy or (rows is not None and rows != footer.rows):
+        if (
+            footer is None
+            or is_legacy(footer.pairs)
+            or (rows is not None and rows != footer.num_rows)
+        ):
             found.append(None)
             continue
         if known is None or not _same_schema(known, footer):
             known, layout = footer, _layout(plan, footer)
-        found.append(None if layout is None else Source(footer.rows, layout))
+        found.append(None if layout is None else Source(footer.num_rows, layout))
     return found
 
 
-def _same_schema(one: Footer, other: Footer) -> bool:
+def _same_schema(one: FileFooter, other: FileFooter) -> bool:
     # Fields' metadata tell their ids.
-    return one.physical == other.physical and one.schema.equals(other.schema, check_metadata=True)
+    return one.physical_types == other.physical_types and one.schema.equals(
+        other.schema, check_metadata=True
+    )
 
 
-def _layout(plan: ReadPlan, footer: Footer) -> Layout | None:
+def _layout(plan: ReadPlan, footer: FileFooter) -> Layout | None:
     """Return where files have a plan's columns, or None if polars might read others.
 
     It reads the types of the table itself, but casts none to them, and knows no timestamps that
     are longer than the table's.
     """
-    if "INT96" in footer.physical:
+    if "INT96" in footer.physical_types:
         return None
     schema = footer.schema
     names, absent = {}, []
@@ -135,7 +124,7 @@ def _layout(plan: ReadPlan, footer: Footer) -> Layout | None:
     wanted = {column.name for column in plan.columns}
     if not wanted & set(names):
         return None
-    return Layout(schema, footer.physical, names, tuple(absent))
+    return Layout(schema, footer.physical_types, names, tuple(absent))
 
 
 def _alike(have: pa.DataType, want: pa.DataType) -> bool:

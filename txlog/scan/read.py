@@ -21,6 +21,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.deletion_vector import alive_mask, as_array, as_bitmap
 from txlog.fragments.fragment import DataFile, Fragment
 from txlog.log.paths import decode_path
+from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import conform, find_column, metadata_column
 from txlog.scan.data_file import (
     BATCH_ROWS,
@@ -53,14 +54,14 @@ class FragmentReader:
         self._plan = plan
         self._fragment = fragment
 
-    def footer(self) -> pq.FileMetaData:
+    def footer(self) -> FileFooter:
         """Return the primary file's footer."""
         with ExitStack() as stack:
-            return self._open(stack, self._fragment.files[0]).metadata
+            return FileFooter.of(self._open(stack, self._fragment.files[0]))
 
     def count_rows(self) -> int:
         """Return the number of physical rows, from the primary file's footer."""
-        return int(self.footer().num_rows)
+        return self.footer().num_rows
 
     def deletions(self) -> BitMap64 | None:
         """Return the positions of deleted rows, or None; errors as in `load_deletions`."""
@@ -164,15 +165,13 @@ class FragmentReader:
         paged = self._paged(file) if by_pages else None
         if paged is None:
             parquet = self._open(stack, file)
-            metadata, schema = parquet.metadata, parquet.schema_arrow
+            footer = FileFooter.of(parquet)
             opened: Callable[[], pq.ParquetFile] = lambda: parquet  # noqa: E731 (It is open already.)
         else:
-            metadata, schema = paged.metadata, paged.schema
+            footer = paged.told
             opened = partial(self._open, stack, file)
-        places = self._places(schema, columns)
-        open_file = OpenFile(
-            file.path, self._fragment.id, plan, metadata, schema, places, opened, paged
-        )
+        places = self._places(footer.schema, columns)
+        open_file = OpenFile(file.path, self._fragment.id, plan, footer, places, opened, paged)
         self._check_rows(open_file)
         return open_file
 

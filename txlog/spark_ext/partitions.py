@@ -10,7 +10,7 @@ from txlog.changes.plan import ChangeFile
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import RowRange
 from txlog.scan.plan import ReadPlan, ScanPlan
-from txlog.scan.shares import limited, packed, row_ranges
+from txlog.scan.scan import limited, packed, row_ranges
 from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
 
 _OPEN_BYTES = 4 * 1024 * 1024  # What opening a file costs, in bytes read. As Spark has it.

@@ -13,9 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path, put
-from txlog.arrow import pc, pq
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError
 from txlog.lazy import dataclass
+from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
@@ -224,9 +225,7 @@ def upper_prefix(text: str) -> str | None:
 _SILENT = (PrimitiveType("float"), PrimitiveType("double"))
 
 
-def footer_extents(
-    metadata: pq.FileMetaData, columns: Mapping[Path, DataType]
-) -> dict[Path, Extent]:
+def footer_extents(footer: FileFooter, columns: Mapping[Path, DataType]) -> dict[Path, Extent]:
     """Return the statistics of columns in a footer, without columns that must be read.
 
     Parameters
@@ -234,16 +233,14 @@ def footer_extents(
     columns
         Leaf columns and their types, by the names that the file has for them.
     """
-    schema = metadata.schema.to_arrow_schema()
+    schema = footer.schema
     folded = {name.lower() for name in schema.names}
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
     extents = {}
     for path, kind in columns.items():
         if path[0].lower() not in folded:
-            extents[path] = Extent(metadata.num_rows)
-        elif (place := places.get(".".join(path))) is not None and _is_stored(schema, path, kind):
-            extent = _extent(metadata, place, kind)
+            extents[path] = Extent(footer.num_rows)
+        elif (leaf := footer.leaf(path)) is not None and _is_stored(schema, path, kind):
+            extent = _extent(footer, leaf, kind)
             if extent is not None:
                 extents[path] = extent
     return extents
@@ -264,17 +261,17 @@ def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
     return primitive and kind not in _SILENT and field.type == arrow_type(kind)
 
 
-def _extent(metadata: pq.FileMetaData, place: int, kind: DataType) -> Extent | None:
+def _extent(footer: FileFooter, leaf: int, kind: DataType) -> Extent | None:
     """Return the extent of a column over all row groups; None if one lacks its statistics."""
     nulls, low, high = 0, None, None
-    for number in range(metadata.num_row_groups):
-        chunk = metadata.row_group(number).column(place)
-        statistics = chunk.statistics
-        if statistics is None or not statistics.has_null_count:
+    for group in footer.groups:
+        missing = footer.nulls(group, leaf)
+        if missing is None:
             return None
-        nulls += statistics.null_count
-        if not has_bounds(kind) or statistics.null_count == chunk.num_values:
+        nulls += missing
+        if not has_bounds(kind) or footer.values(group, leaf) == 0:
             continue
+        statistics = footer.statistics(group, leaf)
         if not statistics.has_min_max:
             return None
         least, greatest = _value(statistics.min_raw, kind), _value(statistics.max_raw, kind)

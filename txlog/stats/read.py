@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.stats_text import Path
-from txlog.arrow import arrow_array, pc, pq
+from txlog.arrow import arrow_array, pc
 from txlog.lazy import compiled
+from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
@@ -330,29 +331,27 @@ def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def row_group_bounds(
-    metadata: pq.FileMetaData, paths: Sequence[Path], columns: Sequence[StructField]
+    footer: FileFooter, paths: Sequence[Path], columns: Sequence[StructField]
 ) -> Bounds:
     """Return the bounds of a Parquet file's row groups, one row for each.
 
     The file's columns must bear the logical names and types of `columns`.
     """
     schema = StructType(tuple(columns))
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    rows = arrow_array([group.num_rows for group in groups], pa.int64())
-    names = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
-    places = {name: number for number, name in enumerate(names) if names.count(name) == 1}
+    groups = footer.groups
+    rows = arrow_array([footer.rows(group) for group in groups], pa.int64())
     bounds = {}
     for path in paths:
         kind = kind_of(schema, path)
-        place = places.get(".".join(path))
-        if kind is None or place is None or _is_renamed(schema, path):
+        leaf = footer.leaf(path)
+        if kind is None or leaf is None or _is_renamed(schema, path):
             continue
-        statistics = [group.column(place).statistics for group in groups]
+        statistics = [footer.statistics(group, leaf) for group in groups]
         floating = pa.types.is_floating(bound_type(kind))
         bounds[path] = without_contradictions(
             _footer([_edge(s, "min") for s in statistics], kind),
             _footer([None if floating else _edge(s, "max") for s in statistics], kind),
-            arrow_array([_footer_nulls(s) for s in statistics], pa.int64()),
+            arrow_array([footer.nulls(group, leaf) for group in groups], pa.int64()),
         )
     return Bounds(rows, bounds)
 
@@ -376,12 +375,6 @@ def _edge(statistics: Any, name: str) -> Any:
     except (pa.ArrowException, ValueError, OverflowError):
         return None
     return None if value != value else value
-
-
-def _footer_nulls(statistics: Any) -> int | None:
-    if statistics is None or not statistics.has_null_count:
-        return None
-    return int(statistics.null_count)
 
 
 def _footer(values: list[Any], kind: DataType) -> pa.Array:

@@ -9,10 +9,8 @@ from queue import Full, Queue
 from threading import Thread
 from typing import Any
 
+from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
-
-TAIL_BYTES = 65_536
-"""Of a file far away, so much of its end is read at once: most footers, and small files whole."""
 
 
 class RangedFile(RawIOBase):

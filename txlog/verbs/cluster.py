@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.columns import flat
+from txlog.actions.columns import files_at, flat
 from txlog.actions.file import Add
 from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.commit.context import Context
@@ -33,7 +33,6 @@ from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.engine import map_all
-from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema

@@ -10,6 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.arrow import pc
 from txlog.commit.context import Context
@@ -26,7 +27,6 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.engine import map_all
-from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.live_files import load_files

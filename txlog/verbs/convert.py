@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
-from txlog.arrow import arrow_array, pq
+from txlog.arrow import arrow_array
 from txlog.commit.app_versions import AnyAppVersion, require_app_version, with_txn
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
@@ -27,6 +27,7 @@ from txlog.errors import (
     TxlogError,
 )
 from txlog.log.paths import encode_path
+from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.schema.arrow import from_arrow
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
@@ -93,7 +94,7 @@ def convert(
     files = found_files(context.store.list_tree(""), context.store.root, steps)
     partitions = _partition_columns(files, partition_by)
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
-    schema = _schema(files, [schema for schema, _ in footers], partitions)
+    schema = _schema(files, [footer.schema for footer in footers], partitions)
     metadata, schema = new_metadata(
         schema,
         partition_by=partitions.names(),
@@ -110,9 +111,9 @@ def convert(
             size=file.info.size,
             modification_time=file.info.modified_ms or now_ms,
             data_change=True,
-            stats=stats_json({"numRecords": rows}),
+            stats=stats_json({"numRecords": footer.num_rows}),
         )
-        for file, (_, rows) in zip(files, footers, strict=True)
+        for file, footer in zip(files, footers, strict=True)
     ]
     intent = _converting(create_intent(metadata, schema, adds=adds), len(files))
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
@@ -246,12 +247,12 @@ def _require_parsed(name: str, texts: Sequence[str | None], kind: DataType) -> N
         ) from error
 
 
-def _footer(store: Store, info: ObjectInfo) -> tuple[pa.Schema, int]:
-    """Return the schema and the number of rows of a Parquet file."""
+def _footer(store: Store, info: ObjectInfo) -> FileFooter:
+    """Return the footer of a Parquet file."""
     try:
-        with store.open_input(info.name, size=info.size) as source, pq.ParquetFile(source) as file:
-            return file.schema_arrow, int(file.metadata.num_rows)
-    except (pa.ArrowException, OSError) as error:
+        with store.open_input(info.name, size=info.size) as source:
+            return FileFooter.parse(footer_bytes(source, info.size))
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataFileError(
             path=info.name,
             version=0,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows
+from txlog.actions.columns import empty_rows, files_at
 from txlog.actions.file import Add
 from txlog.actions.table import DomainMetadata, Metadata
 from txlog.arrow import pc
@@ -36,7 +36,6 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
 from txlog.protocol.properties import DROPPED, dropped_columns
-from txlog.scan.files import files_at
 from txlog.scan.plan import plan_scan
 from txlog.schema.json import schema_json
 from txlog.schema.types import (

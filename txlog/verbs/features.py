@@ -8,6 +8,7 @@ from functools import partial
 
 import orjson
 
+from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
 from txlog.actions.table import DomainMetadata, Protocol
@@ -30,7 +31,6 @@ from txlog.protocol.access import (
     with_features,
 )
 from txlog.protocol.features import CLUSTERING, FEATURES
-from txlog.scan.files import files_at
 from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.live_files import load_files

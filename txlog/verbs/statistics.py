@@ -215,7 +215,7 @@ def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:
     footer = reader.footer()
     kinds = leaf_types(schema)
     # A footer tells of names, and with the mode `id` these need not be the columns' own.
-    silent = is_legacy(footer.metadata) or plan.mapping_mode == "id"
+    silent = is_legacy(footer.pairs) or plan.mapping_mode == "id"
     asked = {} if silent else {path: kinds[path] for path in job.columns}
     collector.settle(footer.num_rows, footer_extents(footer, asked))
     needed = tuple(
@@ -302,7 +302,7 @@ def contradiction(store: Store, snapshot: Snapshot, row: pa.Table) -> str:
     stated = num_records(row)[0].as_py()
     if stated is not None and stated != footer.num_rows:
         return f"it has {footer.num_rows} rows, not {stated}"
-    if fragment.deletion is not None or is_legacy(footer.metadata) or snapshot.mapping_mode == "id":
+    if fragment.deletion is not None or is_legacy(footer.pairs) or snapshot.mapping_mode == "id":
         return ""
     stored = StructType(
         tuple(one for one in snapshot.schema.fields if one.name not in snapshot.partition_columns)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
+from txlog.actions.columns import files_at
 from txlog.actions.file import Add, Cdc, Remove
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Kind, Reads
@@ -29,7 +30,7 @@ from txlog.data_files.write import discard_files
 from txlog.errors import UnsupportedFeatureError
 from txlog.expressions.tree import Or
 from txlog.fragments.ids import ID_TAG
-from txlog.scan.files import as_fragments, files_at
+from txlog.scan.files import as_fragments
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txlog.actions.columns import files_at
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation, require_table_writable
 from txlog.errors import InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.scan.files import files_at, live_fragments
+from txlog.scan.files import live_fragments
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
