@@ -39,6 +39,10 @@ ONLY_IN = {
     "rich": {"cli"},
     "typer": {"cli"},
     "polars": {"scan", "table"},  # Tables only name its types.
+    "torch": {"loader"},
+    "jax": {"loader"},
+    "tensorflow": {"loader"},
+    "PIL": {"loader", "datasets"},
 }
 FACES = {"spark_ext", "cli"}
 

@@ -20,6 +20,7 @@ ENFORCED = (
     "SPK",
     "VAC",
     "GUA",
+    "LDR",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

@@ -29,6 +29,7 @@ BRINGS = {
     "s3": ("s3fs",),
     "gcs": ("gcsfs",),
     "azure": ("adlfs",),
+    "images": ("PIL",),
 }
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}
 
@@ -138,6 +139,32 @@ def test_commit_coordinators(extra: str, coordinator: str, tmp_path: Path) -> No
     elif not has(extra):
         with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
             txlog.write(tmp_path / "t", pa.table({"n": [1]}), storage_options=options)
+
+
+def test_images(tmp_path: Path) -> None:
+    from txlog.loader import Image, Loader
+
+    table = txlog.write(tmp_path / "images", pa.table({"image": [b"none"]}))
+    if has("images"):
+        with pytest.raises(txlog.InvalidInputError, match="no readable image"):
+            list(Loader(table, batch_size=1, views={"image": Image()}))
+    else:
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[images\]"):
+            Loader(table, batch_size=1, views={"image": Image()})
+
+
+@pytest.mark.parametrize(
+    ("extra", "module"), [("torch", "torch"), ("jax", "jax"), ("tf", "tensorflow")]
+)
+def test_batches_of_other_libraries(table: txlog.Table, extra: str, module: str) -> None:
+    from txlog.loader import Loader
+
+    loader = Loader(table, batch_size=1)
+    assert [batch["n"].tolist() for batch in loader] in ([[1], [2]], [[2], [1]])
+    if is_there(module):
+        pytest.skip(f"{module} is there; tests/loader tries it")
+    with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
+        getattr(loader, extra)()
 
 
 @pytest.mark.parametrize("extra", SCHEMES)

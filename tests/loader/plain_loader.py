@@ -1,0 +1,77 @@
+"""spec/loader.md once more, in plain Python: lists and whole numbers, no arrays."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+WORD = (1 << 64) - 1
+
+Row = TypeVar("Row")
+
+
+def mix(x: int) -> int:
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & WORD
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & WORD
+    return x ^ x >> 31
+
+
+def permuted(n: int, *seeds: int) -> list[int]:
+    k = 0x5851F42D4C957F2D
+    for seed in seeds:
+        k = mix(k ^ seed)
+    return sorted(range(n), key=lambda i: mix(i * 0x9E3779B97F4A7C15 + k & WORD))
+
+
+def blocks_of(fragments: Sequence[Sequence[tuple[Row, bool]]], block_rows: int) -> list[list[Row]]:
+    """Return the blocks of fragments, each a list of rows and whether they count."""
+    blocks = []
+    for fragment in fragments:
+        for start in range(0, len(fragment), block_rows):
+            block = [row for row, counts in fragment[start : start + block_rows] if counts]
+            if block:
+                blocks.append(block)
+    return blocks
+
+
+def epoch_of(
+    blocks: Sequence[Sequence[Row]],
+    shuffle: tuple[int, int, int] | None,
+    epoch: int,
+) -> list[Row]:
+    """Return the rows of an epoch; `shuffle` is seed, lanes, window_rows."""
+    if shuffle is None:
+        return [row for block in blocks for row in block]
+    seed, lanes, window_rows = shuffle
+    stream = [row for at in permuted(len(blocks), seed, epoch) for row in blocks[at]]
+    total = len(stream)
+    parts = [stream[i * total // lanes : (i + 1) * total // lanes] for i in range(lanes)]
+    rows: list[Row] = []
+    number = 0
+    while len(rows) < total:
+        windows = []
+        for lane, part in enumerate(parts):
+            window = part[number * window_rows : (number + 1) * window_rows]
+            windows.append([window[i] for i in permuted(len(window), seed, epoch, lane, number)])
+        for line in range(window_rows):
+            rows += [window[line] for window in windows if line < len(window)]
+        number += 1
+    return rows
+
+
+def batches_of(
+    rows: Sequence[Row], batch_size: int, rank: int, ranks: int, even: str, position: int = 0
+) -> list[list[Row]]:
+    """Return the batches of a rank, from a position of the epoch on."""
+    step = batch_size * ranks
+    batches = []
+    while position < len(rows):
+        positions = list(range(position, position + step))
+        if positions[-1] >= len(rows):
+            if even == "drop":
+                break
+            if even == "short":
+                positions = [p for p in positions if p < len(rows)]
+        batch = [rows[p % len(rows)] for p in positions if p % ranks == rank]
+        if batch:
+            batches.append(batch)
+        position += step
+    return batches

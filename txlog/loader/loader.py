@@ -1,0 +1,414 @@
+"""`Loader`: batches of a version, in an order that the version and the arguments alone decide."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.expressions.sql import Where
+from txlog.loader.blocks import BlockReader, Columns, finished
+from txlog.loader.images import Image
+from txlog.loader.order import FORMAT, Order, Shuffle
+from txlog.loader.plan import plan_blocks
+from txlog.loader.state import State, refused, require_state
+from txlog.loader.stream import Share, stream
+from txlog.loader.views import View, default_view, require_view
+from txlog.scan.plan import column_names
+from txlog.store.base import without_secrets
+from txlog.table.table import Table
+from txlog.threads import map_ahead
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Even = Literal["drop", "pad", "short"]
+Batch = dict[str, Any]
+
+
+class Loader:
+    """Batches of every live row of a version, once an epoch, as NumPy arrays by column.
+
+    The order is a function of the version, the predicate, the shuffle and the epoch. Ranks,
+    workers, threads and how files are read have no part in it, so a state says a position and no
+    more. Rules: spec/loader.md.
+
+    Iterating gives the rest of the epoch that the loader is at, and the next iteration the next
+    epoch. One that is broken off begins again at its epoch's first row, unless a state is loaded.
+
+    Parameters
+    ----------
+    table
+        A table at a version, or the URI of one.
+    batch_size
+        Rows of one batch of one rank.
+    version
+        A version, or the name of a pin. Default: that of the table.
+    columns
+        As for `Table.scan`: fields of structs (`st.b`) and `_rowaddr` too. Default: all.
+    where
+        Only rows of which this is true, as for `Table.scan`.
+    shuffle
+        How rows are shuffled; None gives them in the order of the table.
+    rank, world_size
+        Which of how many processes this is. Default: as `torch.distributed` says if it is
+        initialised, else the variables `RANK` and `WORLD_SIZE`, else 0 of 1.
+    even
+        What becomes of rows that are no batch for all ranks, at the end of an epoch. `drop` leaves
+        them out, `pad` fills up with the first rows of the epoch, `short` gives shorter batches,
+        to some ranks perhaps none.
+    threads
+        How many threads read and decode; 0 does it all in the caller's.
+    ahead
+        How many rounds of windows are read before their turn.
+    views
+        How columns become arrays, by name: `Vector`, `Image`, `Ragged`, `Text`, `Number`. Default:
+        numbers and times as they are, texts and bytes as objects, lists as a `RaggedArray`.
+    fill
+        What takes the place of nulls, by column. Nulls of other columns are refused.
+    transform
+        Called with each batch; its result is given out instead.
+    storage_options
+        With a URI: as for `Table`.
+
+    Raises
+    ------
+    InvalidInputError
+        An argument is wrong, or a column does not fit its view.
+    DataFileError
+        A data file of the version is gone.
+
+    Examples
+    --------
+    >>> loader = Loader("clicks", batch_size=1024, shuffle=Shuffle(seed=7))  # doctest: +SKIP
+    >>> for batch in loader:  # doctest: +SKIP
+    ...     train(batch["x"], batch["label"])
+    """
+
+    def __init__(
+        self,
+        table: Table | str | os.PathLike[str],
+        *,
+        batch_size: int,
+        version: int | str | None = None,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        shuffle: Shuffle | None = Shuffle(),  # noqa: B008  (A frozen value.)
+        rank: int | None = None,
+        world_size: int | None = None,
+        even: Even = "drop",
+        threads: int = 2,
+        ahead: int = 2,
+        views: Mapping[str, View] | None = None,
+        fill: Mapping[str, Any] | None = None,
+        transform: Callable[[Batch], Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.batch_size = _whole("batch_size", batch_size, 1)
+        self.rank, self.world_size = _rank(rank, world_size)
+        self._threads, self._ahead = _whole("threads", threads, 0), _whole("ahead", ahead, 1)
+        self._transform = transform
+        if even not in get_args(Even):
+            raise InvalidInputError(
+                argument="even",
+                reason=f"one of {', '.join(get_args(Even))} was expected, not {even!r}",
+            )
+        self._even = even
+        if shuffle is not None and not isinstance(shuffle, Shuffle):
+            raise InvalidTypeError(
+                argument="shuffle", reason=f"a Shuffle or None was expected, not {shuffle!r}"
+            )
+        self._shuffle = shuffle
+        opened = _opened(table, version, storage_options)
+        self.version = opened.version
+        self._plan = plan_blocks(
+            opened,
+            columns=None if columns is None else column_names(columns),
+            where=where,
+            shuffle=shuffle,
+        )
+        self.schema: pa.Schema = self._plan.reading.schema
+        self._views = _views(self.schema, views or {}, fill or {})
+        self._reader = BlockReader(self._plan, self._views, dict(fill or {}))
+        self._root = without_secrets(opened.uri)
+        self._epoch = self._position = 0
+        self._resumes = False
+
+    def __repr__(self) -> str:
+        return (
+            f"txlog.Loader({self._root!r}, version={self.version}, rows={self.num_rows}, "
+            f"rank={self.rank} of {self.world_size})"
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows an epoch has, of all ranks."""
+        return int(self._plan.counts.sum())
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration gives, or the one that is under way."""
+        return self._epoch
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this order from others, seed and epoch left out."""
+        return self._plan.identity.fingerprint
+
+    def __len__(self) -> int:
+        """Return how many batches a whole epoch has; with `short` some ranks may get one less."""
+        rows, step = self.num_rows, self._step
+        return rows // step if self._even == "drop" else -(-rows // step)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.batches()
+
+    def batches(self, worker: int = 0, workers: int = 1) -> Iterator[Any]:
+        """Yield the batches that one of several workers of this rank makes: each has its turn.
+
+        Parameters
+        ----------
+        worker, workers
+            Which of how many this is; the default gives all batches of the rank.
+        """
+        epoch, first = self._epoch, self._position if self._resumes else 0
+        self._position, self._resumes = first, False
+        rows = self.num_rows
+        steps = (rows - first) // self._step
+        stop = first + steps * self._step
+        if self._even != "drop" and stop < rows:
+            stop = rows if self._even == "short" else stop + self._step
+        share = Share(
+            first=first,
+            stop=stop,
+            rank=self.rank,
+            ranks=self.world_size,
+            batch_rows=self.batch_size,
+            skip=worker,
+            stride=workers,
+        )
+        seeds = None if self._shuffle is None else (self._shuffle.seed, epoch)
+        lanes = 1 if self._shuffle is None else self._shuffle.lanes
+        order = Order(
+            self._plan.counts, lanes=lanes, window_rows=self._plan.window_rows, seeds=seeds
+        )
+        numbered = stream(self._reader, order, share, threads=self._threads, ahead=self._ahead)
+        with closing(self._made(numbered)) as made:
+            for number, batch in made:
+                self._position = min(first + (number + 1) * self._step, rows)
+                yield batch if self._transform is None else self._transform(batch)
+        self._epoch, self._position = epoch + 1, 0
+
+    def _made(self, numbered: Iterator[tuple[int, Columns]]) -> Any:
+        """Yield batches with what their views make of them: images in threads."""
+        finish = partial(_finished, self._views)
+        if self._threads and any(isinstance(view, Image) for view in self._views.values()):
+            return map_ahead(finish, numbered, workers=self._threads, ahead=2 * self._threads)
+        return (finish(item) for item in numbered)
+
+    def empty_batch(self) -> Any:
+        """Return a batch of no rows: it has the columns, types and shapes of all others."""
+        batch = finished(self._views, self._reader.empty())
+        return batch if self._transform is None else self._transform(batch)
+
+    # Where it is ---------------------------------------------------------------------------
+
+    def state_dict(self) -> State:
+        """Return where the loader is: after the batch that was given out last.
+
+        Five small fields. All ranks have the same state after the same step, and any number of
+        ranks, with any batch size, may go on from it.
+        """
+        return self._state(self._epoch, self._position)
+
+    def state_at(self, step: int) -> State:
+        """Return the state after so many batches of the loader's epoch, from its first row."""
+        return self._state(self._epoch, min(_whole("step", step, 0) * self._step, self.num_rows))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Have the next iteration go on from a state.
+
+        Raises
+        ------
+        InvalidInputError
+            It is no state, or one of another table, version, predicate, or shuffle.
+        """
+        require_state(state)
+        if state["fingerprint"] != self.fingerprint:
+            raise refused(
+                f"it is of another order: its fingerprint is {state['fingerprint']}, this loader's "
+                f"{self.fingerprint}; {self._plan.identity.difference(state['fingerprint'])}"
+            )
+        if state["seed"] != self._seed:
+            raise refused(
+                f"its seed is {state['seed']}, this loader's {self._seed}",
+                f"Pass shuffle=Shuffle(seed={state['seed']}, …)",
+            )
+        if state["position"] > self.num_rows:
+            raise refused(f"it is at row {state['position']} of {self.num_rows}")
+        self._epoch, self._position, self._resumes = state["epoch"], state["position"], True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next iteration begin at the first row of an epoch."""
+        self._epoch, self._position = _whole("epoch", epoch, 0), 0
+        self._resumes = False
+
+    @property
+    def _step(self) -> int:
+        """Positions that one batch of all ranks takes."""
+        return self.batch_size * self.world_size
+
+    @property
+    def _seed(self) -> int:
+        return 0 if self._shuffle is None else self._shuffle.seed
+
+    def _state(self, epoch: int, position: int) -> State:
+        return {
+            "format": FORMAT,
+            "epoch": epoch,
+            "position": position,
+            "seed": self._seed,
+            "fingerprint": self.fingerprint,
+        }
+
+    # Other libraries -----------------------------------------------------------------------
+
+    def torch(self) -> Any:
+        """Return the batches as a `torch.utils.data.IterableDataset` of dicts of tensors.
+
+        For `DataLoader(dataset, batch_size=None, num_workers=…)` and torchdata's
+        `StatefulDataLoader`. Texts are lists of `str`; times are int64. With workers, call
+        `set_epoch` of the dataset before each epoch.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            torch is not installed.
+        """
+        return _adapter("torch").TorchDataset(self)
+
+    def jax(self, sharding: Any = None) -> Iterator[Any]:
+        """Yield the batches as dicts of JAX arrays, on one device or spread as `sharding` says.
+
+        Parameters
+        ----------
+        sharding
+            A `jax.sharding.Sharding` of the global batch: each process gives its own part of it.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            jax is not installed, or a column has texts or rows of different lengths.
+        """
+        found: Iterator[Any] = _adapter("jax").jax_batches(self, sharding)
+        return found
+
+    def tf(self) -> Any:
+        """Return the batches as a `tf.data.Dataset` of dicts of tensors.
+
+        Texts are string tensors, a `RaggedArray` a `tf.RaggedTensor`, times int64.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            tensorflow is not installed.
+        """
+        return _adapter("tf").tf_dataset(self)
+
+
+def _adapter(name: str) -> Any:
+    """Return the module for another library; it is imported by nobody else."""
+    try:
+        return import_module(f"txlog.loader.{name}")
+    except ImportError as error:
+        raise UnsupportedFeatureError(
+            features=(name,),
+            reason=f"the library is not installed: {error}",
+            remedy=f"Install it: pip install 'pyspark-txlog[{name}]'",
+        ) from error
+
+
+def _finished(views: Mapping[str, View], item: tuple[int, Columns]) -> tuple[int, Batch]:
+    return item[0], finished(views, item[1])
+
+
+def _opened(
+    table: Table | str | os.PathLike[str],
+    version: int | str | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Table:
+    """Return the table at the version that is asked for."""
+    if not isinstance(table, Table):
+        return Table(table, version, storage_options=storage_options)
+    if storage_options is not None:
+        raise InvalidInputError(
+            argument="storage_options", reason="the table was opened with its own already"
+        )
+    if version is None or version == table.version:
+        return table
+    return Table._of(table._context, table._version(version))
+
+
+def _views(
+    schema: pa.Schema, views: Mapping[str, View], fill: Mapping[str, Any]
+) -> dict[str, View]:
+    """Return the view of each column."""
+    for argument, names in (("views", views), ("fill", fill)):
+        for name in names:
+            if name not in schema.names:
+                raise InvalidInputError(
+                    argument=argument,
+                    field=name,
+                    reason="no such column is loaded",
+                    remedy=f"Choose from {', '.join(schema.names)}",
+                )
+    if not schema.names:
+        raise InvalidInputError(argument="columns", reason="at least one column was expected")
+    found = {}
+    for field in schema:
+        view = views.get(field.name) or default_view(field.type)
+        require_view(field.name, field.type, view)
+        found[field.name] = view
+    return found
+
+
+def _whole(argument: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInputError(
+            argument=argument, reason=f"a whole number from {least} was expected, not {value!r}"
+        )
+    return value
+
+
+def _rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return which of how many processes this is."""
+    if (rank is None) != (world_size is None):
+        raise InvalidInputError(argument="rank", reason="rank and world_size are given together")
+    if rank is None or world_size is None:
+        torch = sys.modules.get("torch")
+        distributed = None if torch is None else getattr(torch, "distributed", None)
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            rank, world_size = distributed.get_rank(), distributed.get_world_size()
+        else:
+            rank, world_size = _of_environment("RANK", 0), _of_environment("WORLD_SIZE", 1)
+    world_size = _whole("world_size", world_size, 1)
+    if _whole("rank", rank, 0) >= world_size:
+        raise InvalidInputError(
+            argument="rank", reason=f"a number below {world_size} was expected, not {rank}"
+        )
+    return rank, world_size
+
+
+def _of_environment(name: str, otherwise: int) -> int:
+    text = os.environ.get(name, "")
+    try:
+        return int(text) if text else otherwise
+    except ValueError as error:
+        raise InvalidInputError(
+            argument=name.lower(), reason=f"the variable {name} is {text!r}, a number was expected"
+        ) from error

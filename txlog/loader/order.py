@@ -1,0 +1,231 @@
+"""The order of rows in an epoch, as numbers. Pure.
+
+Rules: spec/loader.md. Nothing here may change within a format: states that people have kept say no
+more than a position in this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from txlog.errors import InvalidInputError
+
+FORMAT = 1
+
+Numbers = NDArray[np.int64]
+Selected: TypeAlias = slice | Numbers
+
+_WORD = 0xFFFF_FFFF_FFFF_FFFF
+_START = 0x5851_F42D_4C95_7F2D
+_GOLDEN = 0x9E37_79B9_7F4A_7C15
+_BLOCK_ROWS = 8192  # At most, where the caller does not say.
+_PLAIN_BLOCK_ROWS = 65_536  # The same without shuffling, where the order does not depend on it.
+_BLOCK_BYTES = 4 << 20  # What a block takes in files, about.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """How rows are shuffled: blocks of rows change places, and rows within windows of `lanes`.
+
+    Memory holds about `lanes` × `block_rows` rows, divided by the number of ranks.
+
+    Parameters
+    ----------
+    seed
+        A whole number from 0, below 2^64. Each epoch has another order.
+    lanes
+        How many places of the table are read at once; the rows of a batch come from all of them.
+        Any number of ranks that divides it reads every row once.
+    window_rows
+        Within how many rows of a lane the rows change places. Default: half of `block_rows`.
+    block_rows
+        How many rows that are neighbours in a file are read together. Default: 8,192, or less where
+        rows are large (LDR-3).
+    """
+
+    seed: int = 0
+    lanes: int = 64
+    window_rows: int | None = None
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        limits = {
+            "seed": (0, _WORD),
+            "lanes": (1, 1 << 20),
+            "window_rows": (1, 1 << 31),
+            "block_rows": (1, 1 << 31),
+        }
+        for name, (least, most) in limits.items():
+            value = getattr(self, name)
+            if value is None and name.endswith("_rows"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise InvalidInputError(
+                    argument=f"shuffle.{name}",
+                    reason=f"a whole number from {least} to {most} was expected, not {value!r}",
+                )
+
+
+def block_rows_for(size: int, rows: int, *, shuffled: bool) -> int:
+    """Return how many rows a block has where so many rows take `size` bytes. Rule: LDR-3."""
+    block_rows = _BLOCK_ROWS if shuffled else _PLAIN_BLOCK_ROWS
+    while block_rows > 1 and block_rows * size > _BLOCK_BYTES * rows > 0:
+        block_rows //= 2
+    return block_rows
+
+
+def permutation(count: int, *seeds: int) -> Numbers:
+    """Return the numbers below `count` in the order that `seeds` give. Rule: LDR-2."""
+    key = _START
+    for seed in seeds:
+        key = int(_mix(np.array([key ^ seed], np.uint64))[0])
+    words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    return np.argsort(_mix(words))  # All differ: each step can be undone.
+
+
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the finaliser of splitmix64 of each word."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
+    return words ^ (words >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a block: those that count, from the first up to the second offset without it."""
+
+    block: int  # Its number in the order of the table,
+    place: int  # and in that of the epoch.
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A round: of each lane a window of rows, in the order in which the rows are given out.
+
+    Parameters
+    ----------
+    first
+        The position of its first row in the epoch.
+    windows
+        For each lane, the rows of the stream in its window.
+    """
+
+    number: int
+    first: int
+    windows: tuple[tuple[int, int], ...]
+
+    @property
+    def stop(self) -> int:
+        """The position after its last row."""
+        return self.first + sum(stop - start for start, stop in self.windows)
+
+
+class Order:
+    """The order of one epoch.
+
+    Parameters
+    ----------
+    block_counts
+        For each block that has rows that count, in the table's order, how many.
+    window_rows
+        Of each lane in a round.
+    seeds
+        The shuffle's seed and the epoch; None without shuffling, which is one lane.
+    """
+
+    def __init__(
+        self, block_counts: Numbers, *, lanes: int, window_rows: int, seeds: tuple[int, int] | None
+    ) -> None:
+        self._seeds = seeds
+        self._lanes = lanes if seeds is not None else 1
+        self._window = window_rows
+        count = len(block_counts)
+        self._blocks = np.arange(count) if seeds is None else permutation(count, *seeds)
+        self._ends = np.cumsum(block_counts[self._blocks], dtype=np.int64)
+        self.rows = int(self._ends[-1]) if count else 0
+        self._bounds = [lane * self.rows // self._lanes for lane in range(self._lanes + 1)]
+
+    def rounds(self, position: int = 0) -> Iterator[Round]:
+        """Yield the rounds, from the one that holds a position on."""
+        shortest = self.rows // self._lanes
+        number = min(position // (self._window * self._lanes), shortest // self._window)
+        while (first := self._before(number)) < self.rows:
+            yield Round(number, first, self._windows(number))
+            number += 1
+
+    def _before(self, number: int) -> int:
+        """Return how many rows are in the rounds before one."""
+        rows = number * self._window
+        return rows * self._lanes if rows <= self.rows // self._lanes else self.rows
+
+    def _windows(self, number: int) -> tuple[tuple[int, int], ...]:
+        skipped = number * self._window
+        return tuple(
+            (min(start + skipped, stop), min(start + skipped + self._window, stop))
+            for start, stop in pairwise(self._bounds)
+        )
+
+    def selected(
+        self, of: Round, first: int, stop: int, rank: int, ranks: int
+    ) -> tuple[list[int], Selected]:
+        """Return what a rank is given in a round: of which lanes, and where these rows are.
+
+        Only positions from `first` up to `stop` are meant: those that leave `rank` when they are
+        divided by `ranks`. The second value takes these rows, in their order, out of the windows
+        of the lanes, one after another.
+        """
+        first, stop = max(first, of.first), min(stop, of.stop)
+        first += (rank - first) % ranks
+        if self._seeds is None:
+            return [0], slice(first - of.first, max(stop, first) - of.first, ranks)
+        places = np.arange(first, max(stop, first), ranks, dtype=np.int64) - of.first
+        counts = np.array([end - start for start, end in of.windows], np.int64)
+        lines = int(counts.min())
+        # Of the last round, some lanes have one row more: these rows are the last line.
+        longer = np.flatnonzero(counts > lines)
+        last = places >= lines * self._lanes
+        places[last] = lines * self._lanes + longer[places[last] - lines * self._lanes]
+        given = np.zeros(self._lanes, bool)
+        given[places % self._lanes] = True
+        lanes = np.flatnonzero(given).tolist()
+        table = np.zeros((int(counts.max()), self._lanes), np.int64)
+        before = 0
+        for lane in lanes:
+            count = int(counts[lane])
+            table[:count, lane] = before + permutation(count, *self._seeds, lane, of.number)
+            before += count
+        return lanes, table.ravel()[places]
+
+    def pieces(self, window: tuple[int, int]) -> list[Piece]:
+        """Return some rows of the stream as rows of blocks."""
+        start, stop = window
+        found = []
+        at = int(np.searchsorted(self._ends, start, "right"))
+        while start < stop:
+            end = int(self._ends[at])
+            before = int(self._ends[at - 1]) if at else 0
+            last = min(stop, end)
+            found.append(Piece(int(self._blocks[at]), at, start - before, last - before))
+            start, at = last, at + 1
+        return found
+
+    def whole(self, lane: int, part: Piece) -> Piece:
+        """Return all rows of a piece's block that are in a lane."""
+        end = int(self._ends[part.place])
+        before = int(self._ends[part.place - 1]) if part.place else 0
+        start, stop = self._bounds[lane : lane + 2]
+        return Piece(part.block, part.place, max(start, before) - before, min(stop, end) - before)
+
+    def pieces_per_round(self, ranks: int) -> int:
+        """Return about how many pieces of blocks a rank begins in a round."""
+        rows = self._window * self._lanes // gcd(self._lanes, ranks)
+        return max(1, rows * len(self._ends) // max(1, self.rows))

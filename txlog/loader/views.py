@@ -1,0 +1,416 @@
+"""How a column of a table becomes a column of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.errors import InvalidInputError
+
+Rows: TypeAlias = "NDArray[Any] | pa.Array"
+"""A column of rows that are read: an array with a row for each, or Arrow values of any length."""
+
+
+class UnfitError(Exception):
+    """A row does not fit the view of its column; whoever knows where the row is, says it."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        self.reason = reason
+
+
+class RaggedArray(NamedTuple):
+    """Rows of different lengths: row i is `values[offsets[i] : offsets[i + 1]]`."""
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+
+class View(Protocol):
+    """How a column becomes a column of a batch. A value: it pickles."""
+
+    def require(self, kind: pa.DataType) -> None:
+        """Raise `TypeError`, which says what was expected, if columns of a type do not fit."""
+        ...
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the rows of a block.
+
+        Parameters
+        ----------
+        values
+            No row is null. Elements of lists may be.
+        fill
+            What takes the place of nulls in lists; None to refuse them.
+
+        Raises
+        ------
+        UnfitError
+            A row does not fit.
+        """
+        ...
+
+    def finish(self, rows: Rows) -> Any:
+        """Return rows that `prepare` gave, in another order, as a batch has them."""
+        ...
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    )
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether a type is binary."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+@dataclass(frozen=True)
+class Number:
+    """Numbers, truth values, dates and times: an array (n,).
+
+    Dates and timestamps come as `datetime64`, the latter in microseconds of UTC.
+
+    Parameters
+    ----------
+    dtype
+        NumPy's name of a type of numbers. Default: the column's own. Decimals need one.
+    """
+
+    dtype: str | None = None
+
+    def require(self, kind: pa.DataType) -> None:
+        """Refuse what is no number, and types that lose more than digits."""
+        if pa.types.is_decimal(kind):
+            if self.dtype is None or np.dtype(self.dtype).kind != "f":
+                raise TypeError("decimals need Number('float64')")
+            return
+        if pa.types.is_temporal(kind) and (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+            if self.dtype is not None:
+                raise TypeError("dates and times have a type of their own: Number()")
+            return
+        if not _is_numeric(kind):
+            raise TypeError("a column of numbers was expected")
+        own = np.dtype(kind.to_pandas_dtype())
+        if self.dtype is not None and not np.can_cast(own, self.dtype, "same_kind"):
+            raise TypeError(f"{own} cannot become {self.dtype}")
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the numbers."""
+        if pa.types.is_date32(values.type):
+            return numpy_array(values.view(pa.int32())).astype("datetime64[D]")
+        if pa.types.is_timestamp(values.type):
+            unit = f"datetime64[{values.type.unit}]"
+            return _array(numpy_array(values.view(pa.int64())).view(unit))
+        if pa.types.is_decimal(values.type):
+            values = values.cast(pa.float64())
+        return _converted(numpy_array(values), self.dtype, lambda at: at)
+
+    def finish(self, rows: Rows) -> Any:
+        """Return the numbers."""
+        return rows
+
+
+def _array(values: Any) -> NDArray[Any]:
+    found: NDArray[Any] = values
+    return found
+
+
+def _converted(
+    values: NDArray[Any], dtype: str | None, row_of: Callable[[int], int]
+) -> NDArray[Any]:
+    """Return numbers in a type; whole ones that do not fit it are refused."""
+    if dtype is None or values.dtype == dtype:
+        return values
+    made = values.astype(dtype)
+    if made.dtype.kind in "iu" and values.dtype.kind in "iu":
+        wrong = np.flatnonzero((made.astype(values.dtype) != values) | ((made < 0) != (values < 0)))
+        if len(wrong):
+            raise UnfitError(row_of(int(wrong[0])), f"{values[wrong[0]]} does not fit {dtype}")
+    return made
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Vectors and other arrays of one shape: an array (n, *shape).
+
+    Parameters
+    ----------
+    dtype
+        NumPy's name of the numbers' type. Of binary columns it says how the bytes are read, little
+        endian.
+    shape
+        The length, or several. A column of lists has as many numbers in each row; lists in lists
+        are taken as well.
+    """
+
+    dtype: str
+    shape: int | tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers a row has."""
+        return prod(self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+
+    def require(self, kind: pa.DataType) -> None:
+        """Refuse what is neither binary nor a list of numbers."""
+        wanted = np.dtype(self.dtype)
+        if wanted.kind not in "biuf" or min(self._shape, default=0) < 1:
+            raise TypeError(f"{self!r} is no array of numbers")
+        if is_bytes(kind):
+            return
+        if not _is_list(kind):
+            raise TypeError("a column of lists or bytes was expected")
+        while _is_list(kind):
+            kind = kind.value_type
+        if not _is_numeric(kind):
+            raise TypeError("lists of numbers were expected")
+        own = np.dtype(kind.to_pandas_dtype())
+        if not np.can_cast(own, wanted, "same_kind"):
+            raise TypeError(f"{own} cannot become {self.dtype}")
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the vectors, as one array."""
+        count = len(values)
+        if is_bytes(values.type):
+            wanted = np.dtype(self.dtype).newbyteorder("<")
+            data = _of_length(values, self.size * wanted.itemsize, "bytes")
+            return np.frombuffer(data, wanted).reshape(count, *self._shape)
+        if _is_list(values.type.value_type):
+            for length in self._shape[:-1]:
+                values = _elements_of_length(values, length)
+            values = _elements_of_length(values, self._shape[-1])
+        else:
+            values = _elements_of_length(values, self.size)
+        numbers = numpy_array(_without_nulls(values, fill, lambda at: at // self.size))
+        made = _converted(numbers, self.dtype, lambda at: at // self.size)
+        return made.reshape(count, *self._shape)
+
+    def finish(self, rows: Rows) -> Any:
+        """Return the vectors."""
+        return rows
+
+
+def _offsets(values: pa.Array) -> NDArray[np.int64]:
+    """Return where the rows of a list or binary array begin among its elements, and the end."""
+    kind = values.type
+    large = (
+        pa.types.is_large_list(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_string(kind)
+    )
+    code: Any = np.int64 if large else np.int32
+    data = values.buffers()[1]
+    if data is None or not len(values):
+        return np.zeros(len(values) + 1, np.int64)
+    found = np.frombuffer(data, code, len(values) + 1 + values.offset)
+    return found[values.offset :].astype(np.int64)
+
+
+def _require_length(offsets: NDArray[np.int64], length: int, what: str) -> None:
+    wrong = np.flatnonzero(np.diff(offsets) != length)
+    if len(wrong):
+        at = int(wrong[0])
+        count = int(offsets[at + 1] - offsets[at])
+        raise UnfitError(at, f"a row has {count} {what}, {length} were expected")
+
+
+def _of_length(values: pa.Array, length: int, what: str) -> Any:
+    """Return the bytes of binary values, all of one length, without a copy."""
+    offsets = _offsets(values)
+    _require_length(offsets, length, what)
+    data = values.buffers()[2]
+    if data is None:
+        return b""
+    return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+
+
+def _elements_of_length(values: pa.Array, length: int) -> pa.Array:
+    """Return the elements of lists of one length, one list after another."""
+    if values.null_count:
+        raise UnfitError(0, "a list in a list is null")
+    _require_length(_offsets(values), length, "elements")
+    return values.flatten()
+
+
+def _without_nulls(elements: pa.Array, fill: Any, row_of: Callable[[int], int]) -> pa.Array:
+    """Return elements of lists with a value for each null."""
+    if not elements.null_count:
+        return elements
+    if fill is None:
+        at = pc.index(elements.is_null(), True).as_py()
+        raise UnfitError(row_of(at), "an element is null")
+    return pc.fill_null(elements, arrow_scalar(fill, elements.type))
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of numbers of different lengths: a `RaggedArray`, or an array (n, length) with `pad`.
+
+    Parameters
+    ----------
+    pad
+        What rows are filled up with, up to `length`.
+    length
+        Default: that of the longest row of the batch.
+    truncate
+        Cut longer rows off at `length`. Otherwise they are refused.
+    dtype
+        NumPy's name of the numbers' type. Default: the column's own.
+    """
+
+    pad: float | None = None
+    length: int | None = None
+    truncate: bool = False
+    dtype: str | None = None
+
+    def require(self, kind: pa.DataType) -> None:
+        """Refuse what is no list of numbers."""
+        if not _is_list(kind) or not _is_numeric(kind.value_type):
+            raise TypeError("a column of lists of numbers was expected")
+        if self.length is not None and self.length < 1:
+            raise TypeError("a length from 1 was expected")
+        if self.pad is None and self.length is not None and not self.truncate:
+            raise TypeError("a length needs pad or truncate")
+        own = np.dtype(kind.value_type.to_pandas_dtype())
+        if self.dtype is not None and not np.can_cast(own, self.dtype, "same_kind"):
+            raise TypeError(f"{own} cannot become {self.dtype}")
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the lists, with elements of the type."""
+        offsets = _offsets(values)
+        starts = offsets - offsets[0]
+        if self.length is not None and not self.truncate:
+            long = np.flatnonzero(np.diff(offsets) > self.length)
+            if len(long):
+                at = int(long[0])
+                raise UnfitError(
+                    at,
+                    f"a row has {offsets[at + 1] - offsets[at]} elements, "
+                    f"at most {self.length} fit",
+                )
+
+        def row_of(at: int) -> int:
+            return int(np.searchsorted(starts, at, "right")) - 1
+
+        numbers = numpy_array(_without_nulls(values.flatten(), fill, row_of))
+        numbers = _converted(numbers, self.dtype, row_of)
+        return pa.LargeListArray.from_arrays(arrow_array(starts), arrow_array(numbers))
+
+    def finish(self, rows: Rows) -> Any:
+        """Return the rows as values and offsets, or padded."""
+        starts = _offsets(rows)
+        values = numpy_array(rows.flatten())
+        lengths = np.diff(starts)
+        if self.length is not None:
+            lengths = np.minimum(lengths, self.length)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        if offsets[-1] < len(values):
+            moved = np.repeat(starts[:-1] - starts[0] - offsets[:-1], lengths)
+            values = values[np.arange(offsets[-1]) + moved]
+        if self.pad is None:
+            return RaggedArray(values, offsets)
+        width = self.length or int(lengths.max(initial=0))
+        padded = np.full((len(rows), width), self.pad, values.dtype)
+        padded[np.arange(width) < lengths[:, None]] = values
+        return padded
+
+
+@dataclass(frozen=True)
+class Text:
+    """Texts or bytes: an array of objects (n,).
+
+    Parameters
+    ----------
+    encoded
+        Return their bytes (UTF-8) as a `RaggedArray` of uint8 instead.
+    """
+
+    encoded: bool = False
+
+    def require(self, kind: pa.DataType) -> None:
+        """Refuse what is neither text nor binary."""
+        if not _is_text(kind) and not is_bytes(kind):
+            raise TypeError("a column of texts or bytes was expected")
+
+    def prepare(self, values: pa.Array, fill: Any) -> Rows:
+        """Return the values with room for more than two gigabytes."""
+        return values.cast(pa.large_string() if _is_text(values.type) else pa.large_binary())
+
+    def finish(self, rows: Rows) -> Any:
+        """Return the values as objects, or their bytes."""
+        values: Any = rows
+        if not self.encoded:
+            made = np.empty(len(rows), object)
+            made[:] = values.to_pylist()
+            return made
+        offsets = _offsets(values)
+        data = values.buffers()[2]
+        characters = np.frombuffer(b"" if data is None else data, np.uint8)
+        return RaggedArray(characters[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def default_view(kind: pa.DataType) -> View:
+    """Return the view of columns of a type where the caller names none."""
+    if _is_list(kind):
+        return Ragged()
+    return Text() if _is_text(kind) or is_bytes(kind) else Number()
+
+
+def require_view(column: str, kind: pa.DataType, view: View) -> None:
+    """Refuse a view that columns of a type do not fit.
+
+    Raises
+    ------
+    InvalidInputError
+        They do not.
+    """
+    try:
+        view.require(kind)
+    except TypeError as error:
+        raise InvalidInputError(
+            argument="views",
+            field=column,
+            reason=f"a column of type {kind} cannot be read as {view!r}: {error}",
+            remedy="Give it another view, or leave it out; of structs take fields: `st.b`",
+        ) from error
+
+
+def filled(values: pa.Array, fill: Any, view: View) -> pa.Array:
+    """Return the rows of a block with a value for each null.
+
+    Of a list, `fill` is what its elements are: a vector of them, or an empty list.
+
+    Raises
+    ------
+    UnfitError
+        One is null, and there is no such value.
+    """
+    if not values.null_count:
+        return values
+    if fill is None:
+        raise UnfitError(pc.index(values.is_null(), True).as_py(), "the row is null")
+    if _is_list(values.type):
+        fill = [fill] * view.size if isinstance(view, Vector) else []
+    return pc.fill_null(values, arrow_scalar(fill, values.type))
