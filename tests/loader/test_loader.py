@@ -341,7 +341,7 @@ def test_a_file_with_fewer_rows_than_the_log_says_is_refused(table: txlog.Table)
     pq.write_table(pq.read_table(path).slice(0, 90), path)
     with (
         pytest.warns(txlog.TxlogWarning, match="the log says 100 rows"),
-        pytest.raises(DataFileError, match="it has only . of the . rows from"),
+        pytest.raises(DataFileError, match=r"it has only . of the . rows from"),
     ):
         list(made(table, threads=0))
 
