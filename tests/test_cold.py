@@ -108,7 +108,7 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
 
 OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
           "fragments", "lazy", "log", "parquet.file_footer", "protocol", "reconcile",
-          "scan.engine", "schema", "snapshot", "store", "table", "threads", "version"}  # fmt: skip
+          "schema", "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}
 WRITES = READS | {"commit", "data_files", "verbs"}
 

@@ -1,14 +1,19 @@
-"""Calls in a bounded number of threads, and properties that survive threads and forks."""
+"""Work on many items: calls in a bounded number of threads, and the door to other engines.
+
+Also properties that survive threads and forks. Rules of engines: spec/engine.md.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+
+from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -184,3 +189,74 @@ def prefetch(
     finally:
         following.close()
         batches.close()
+
+
+class Engine(Protocol):
+    """Runs one function over many items.
+
+    Functions and items are values that pickle: they may go to other processes. An engine whose
+    workers are such processes has an attribute `in_process` that is False. It may run an item more
+    than once, if a worker is lost; of each item one result is handed out.
+    """
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order; an error ends the iteration."""
+        ...
+
+
+@dataclass(frozen=True)
+class Threads:
+    """An engine of threads on this machine, a bounded number of items ahead of the consumer."""
+
+    workers: int = 0  # 0: one for each CPU.
+
+    in_process: ClassVar[bool] = True
+
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order; an error ends the iteration."""
+        workers = self.workers or os.cpu_count() or 1
+        if workers == 1:
+            yield from map(function, items)
+            return
+        yield from map_ahead(function, items, workers=workers, ahead=workers)
+
+
+def is_in_process(engine: Engine) -> bool:
+    """Return whether an engine's work is done in this process, and sees its memory."""
+    return bool(getattr(engine, "in_process", True))
+
+
+def map_all(
+    engine: Engine,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    undo: Callable[[list[Result]], object],
+) -> list[Result]:
+    """Return `function(item)` for each item, in order, or nothing of any.
+
+    If one fails, those that run already are awaited, `undo` gets all results that there are, and
+    the first error is raised.
+    """
+    results: list[Result] = []
+    failure: Exception | None = None
+    try:
+        for found in engine.map(partial(_caught, function), items):
+            if isinstance(found, Exception):
+                failure = failure or found
+                continue
+            results.append(found)
+        if failure is not None:
+            raise failure
+    except BaseException:
+        undo(results)
+        raise
+    return results
+
+
+def _caught(function: Callable[[Item], Result], item: Item) -> Result | Exception:
+    """Return an error as a value: others still run, and what they leave must be known."""
+    try:
+        return function(item)
+    except Exception as error:
+        return error

@@ -18,12 +18,12 @@ from txlog.commit.intent import Intent, encode_commit
 from txlog.commit.loop import Committed, commit, unparsed
 from txlog.data_files.options import as_schema
 from txlog.log.names import LogFile, commit_name
-from txlog.scan.engine import Threads
 from txlog.snapshot.commits import parse_commit
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
+from txlog.threads import Threads
 from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -15,12 +15,12 @@ from txlog.commit.context import Context
 from txlog.data_files.options import as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, OutcomeUnknownError, StoreError
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot, refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.local.disk import Disk
 from txlog.store.local.local import LocalStore
 from txlog.testing import Fault, FaultyStore, LatencyStore
+from txlog.threads import Threads
 from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create
 

@@ -21,11 +21,11 @@ from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
 from txlog.errors import CommitConflictError, RetriesExhaustedError
 from txlog.fragments.ids import ID_APP, ID_TAG
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
+from txlog.threads import Threads
 from txlog.verbs.create import create
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -16,11 +16,11 @@ from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
 from txlog.errors import OutcomeUnknownError, StoreError
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
+from txlog.threads import Threads
 from txlog.verbs.create import create, write_new_table
 
 SCHEMA = pa.schema([("x", pa.int64())])

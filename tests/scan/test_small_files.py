@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import txlog
 from txlog.scan import read
 from txlog.scan.columns import find_column
-from txlog.scan.engine import Threads
 from txlog.scan.plan import ReadMemo
 from txlog.stats.partition import parse_partition_values
+from txlog.threads import Threads
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.string()), ("p", pa.int32())])
 

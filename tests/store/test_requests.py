@@ -15,11 +15,11 @@ import pytest
 
 import txlog
 from txlog.effects import Effects
-from txlog.scan.engine import Threads
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.store.ranged import open_ranged
 from txlog.testing import CountingStore, LatencyStore, Request, StoreContract, open_table, unsealed
+from txlog.threads import Threads
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])
 AFTER = 3  # Commits after the checkpoint.

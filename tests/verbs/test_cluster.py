@@ -69,7 +69,7 @@ class Processes:
             yield pickle.loads(pickle.dumps(result))
 
     def __reduce__(self) -> Any:
-        from txlog.scan.engine import Threads
+        from txlog.threads import Threads
 
         return Threads, ()
 

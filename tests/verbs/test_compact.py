@@ -22,9 +22,9 @@ from txlog.commit.loop import commit
 from txlog.effects import REAL
 from txlog.errors import DataFileError, InvalidInputError, StoreError, UnsupportedFeatureError
 from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import BasicStore
+from txlog.threads import Threads
 from txlog.verbs.compact import Limits, choose_groups
 
 SCHEMA = pa.schema([("x", pa.int64()), ("p", pa.string())])

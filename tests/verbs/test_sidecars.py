@@ -18,8 +18,8 @@ from pyspark import cloudpickle
 import txlog
 from txlog.checkpoint.read import Source
 from txlog.checkpoint.sidecars import choose_parts
-from txlog.scan.engine import Threads
 from txlog.testing import unsealed
+from txlog.threads import Threads
 
 V2 = {
     "delta.feature.v2Checkpoint": "supported",

@@ -18,7 +18,6 @@ from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
 from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION, row_tracking
 from txlog.scan.deferred import plan_snapshot
-from txlog.scan.engine import Engine
 from txlog.scan.plan import column_names
 from txlog.scan.scan import ArrowStream, Scan
 from txlog.snapshot.commits import read_commit, read_deltas
@@ -27,6 +26,7 @@ from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import file_times
 from txlog.store.base import Store
+from txlog.threads import Engine
 
 OPERATION, USER = "_operation", "_user"
 _BLAMED = pa.schema(

@@ -26,7 +26,6 @@ from txlog.log.paths import canonical_keys
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.engine import Engine, Threads, threads_for
 from txlog.scan.plan import ReadPlan, choose_columns
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
@@ -37,7 +36,8 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import parse_timestamp, version_from, version_until
 from txlog.stats.files import file_bounds
 from txlog.stats.skip import keep
-from txlog.store.base import Store
+from txlog.store.base import Store, threads_for
+from txlog.threads import Engine, Threads
 
 Bound = tuple[int | None, str | datetime | int | None]
 """A version, or a moment, or neither."""

@@ -31,7 +31,6 @@ from txlog.reconcile.files import file_keys, overlay, text_hashes
 from txlog.scan.columns import ROW_ID, row_tracking
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import as_fragments, live_fragments
 from txlog.scan.plan import ReadPlan, column_names, read_plan, require_table_columns
 from txlog.scan.read import FragmentReader
@@ -42,6 +41,7 @@ from txlog.snapshot.live_files import fold_files, load_files
 from txlog.snapshot.load import list_commits
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.threads import Engine, Threads
 
 ROWS_AT_ONCE = 2_000_000  # Of both versions: so many are held and compared at a time.
 _TURNED = {"insert": "delete", "delete": "insert"}

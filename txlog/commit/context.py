@@ -7,8 +7,8 @@ from dataclasses import field
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.lazy import dataclass
-from txlog.scan.engine import Engine, Threads, is_in_process
 from txlog.store.base import Store
+from txlog.threads import Engine, Threads, is_in_process
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,12 @@ from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.engine import map_all
 from txlog.scan.plan import ReadPlan, plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import map_all
 
 FOLDER = "_change_data"
 

@@ -45,7 +45,6 @@ from txlog.fragments.deletion_vector import (
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine, map_all
 from txlog.scan.files import as_fragments
 from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
 from txlog.scan.read import FragmentReader, matching_positions
@@ -54,6 +53,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import with_json_stats
 from txlog.store.base import Store
+from txlog.threads import Engine, map_all
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,12 @@ from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.engine import map_all
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import map_all
 
 NewRows = Callable[[Fragment, pa.Array, pa.RecordBatch], pa.RecordBatch]
 """Return what rows become: of a fragment, the rows' positions (uint64, ascending), and the rows.

@@ -34,12 +34,12 @@ from txlog.lookup.keys import (
 )
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine
 from txlog.scan.pages import BoundedCache, FooterCache
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import FragmentReader
 from txlog.schema.types import StructField
 from txlog.store.base import Store
+from txlog.threads import Engine
 
 Missing = Literal["skip", "null", "error"]
 PlanOf = Callable[[list[str], Expression | None], ScanPlan]

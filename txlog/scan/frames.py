@@ -21,7 +21,6 @@ from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine, is_in_process
 from txlog.scan.plan import ReadPlan
 from txlog.scan.polars_predicates import as_polars
 from txlog.scan.polars_sources import (
@@ -38,6 +37,7 @@ from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
+from txlog.threads import Engine, is_in_process
 
 _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a call has its price.
 

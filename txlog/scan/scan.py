@@ -16,12 +16,12 @@ from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.deferred import DeferredPlan
-from txlog.scan.engine import Engine, Threads
 from txlog.scan.files import uris_of
 from txlog.scan.narrow import Explanation
 from txlog.scan.plan import ReadPlan, ScanPlan
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.store.base import Store, is_far, map_many, without_secrets
+from txlog.threads import Engine, Threads
 
 if TYPE_CHECKING:
     import pandas as pd

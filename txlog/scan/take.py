@@ -18,11 +18,11 @@ from txlog.fragments.deletion_vector import as_array, as_bitmap
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine
 from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
 from txlog.scan.read import FragmentReader, chosen_columns
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store
+from txlog.threads import Engine
 
 PlanOf = Callable[[list[str] | None], FilePlan]
 

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 
 from txlog.effects import REAL
 from txlog.errors import EngineError, InvalidInputError, TxlogError, TxlogWarning
-from txlog.scan.engine import Threads
+from txlog.threads import Threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

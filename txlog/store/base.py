@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, Type
 
 from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError, naming_table
 from txlog.lazy import compiled
-from txlog.threads import map_ahead
+from txlog.threads import Threads, map_ahead
 
 # One letter before a colon is a drive; `a::b://` is a chain of fsspec's.
 _URI = compiled(r"([a-zA-Z][a-zA-Z0-9+.-]+)(?:::[^/]*)?://")
@@ -387,3 +387,10 @@ def map_many(
     yield from map_ahead(
         function, items, workers=workers, ahead=2 * workers, size=size, ahead_size=_AHEAD_BYTES
     )
+
+
+def threads_for(store: Store) -> Threads:
+    """Return an engine for a store: of one far away, threads wait more than they work."""
+    if not is_far(store):
+        return Threads()
+    return Threads(max(store.reads_at_once, os.cpu_count() or 1))

@@ -14,12 +14,13 @@ from txlog.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
 )
-from txlog.scan.engine import Engine, threads_for
 from txlog.snapshot.time_travel import snapshot_at
+from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.about import About
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
+from txlog.threads import Engine
 
 if TYPE_CHECKING:
     import pyarrow as pa

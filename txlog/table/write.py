@@ -19,11 +19,12 @@ from txlog.expressions.sql import Where, as_expression
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import split_features
-from txlog.scan.engine import Engine, threads_for
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.table import Table
+from txlog.threads import Engine
 from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table
 from txlog.verbs.fragments.workers import write_new_fragments

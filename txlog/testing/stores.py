@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from txlog.commit.context import Context
 from txlog.effects import REAL, Effects
-from txlog.scan.engine import threads_for
 from txlog.snapshot.time_travel import snapshot_at
-from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+from txlog.store.base import BasicStore, ObjectInfo, Put, Store, threads_for
 
 if TYPE_CHECKING:
     from txlog.table.table import Table

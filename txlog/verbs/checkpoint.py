@@ -47,13 +47,13 @@ from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
 from txlog.protocol.access import features_of
 from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
-from txlog.scan.engine import map_all
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import fold_states, has_large_checkpoint, load_files, require_sound
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.structs import stats_type
 from txlog.store.base import Store
+from txlog.threads import map_all
 
 
 def checkpoint(context: Context, snapshot: Snapshot) -> None:

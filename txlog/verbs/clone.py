@@ -40,12 +40,12 @@ from txlog.protocol.features import CATALOG_MANAGED, CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id
 from txlog.protocol.properties import Properties, split_features, validate_properties
 from txlog.scan.deletions import vector_path
-from txlog.scan.engine import map_all
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.references import RegisteredClone
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store, copy_file, scheme_of
 from txlog.store.open import locate, require_allowed, uri_of
+from txlog.threads import map_all
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.references import RegisterClone
 from txlog.verbs.restore import OF_THE_LOG, STAMPS

@@ -32,7 +32,6 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.engine import map_all
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.schema.arrow import arrow_schema
@@ -40,6 +39,7 @@ from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_na
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
+from txlog.threads import map_all
 from txlog.verbs.compact import bytes_left, optimize_metrics, require_partition_columns
 from txlog.verbs.mapped_columns import clustering_columns, logical_path
 

@@ -33,12 +33,12 @@ from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import dropped_columns, still_dropped, with_dropped
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Threads, map_all
 from txlog.scan.plan import choose_columns, plan_scan
 from txlog.scan.read import read_fragment
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import Threads, map_all
 from txlog.verbs.append import require_supported_types
 
 _SAMPLE_ROWS = 100

@@ -26,11 +26,11 @@ from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
-from txlog.scan.engine import map_all
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import map_all
 
 MAX_DELETED_FRACTION = 0.05
 MAX_COLUMN_FILES = 8

@@ -11,8 +11,8 @@ import pyarrow as pa
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.scan.engine import map_all
 from txlog.store.base import Store, is_there, move_file
+from txlog.threads import map_all
 
 DECISIONS = pa.schema(
     [

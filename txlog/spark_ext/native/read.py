@@ -19,7 +19,6 @@ from txlog.fragments.fragment import fragments_of
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS
 from txlog.scan.deferred import plan_snapshot
-from txlog.scan.engine import threads_for
 from txlog.scan.plan import FilePlan, column_names
 from txlog.schema.types import (
     TYPE_CHANGES,
@@ -38,7 +37,7 @@ from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
 from txlog.spark_ext.types import moment_text, read_schema
-from txlog.store.base import Store
+from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 
 MANIFESTS = "spark.txlog.manifests"

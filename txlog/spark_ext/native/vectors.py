@@ -20,13 +20,12 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
-from txlog.scan.engine import Engine
 from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader
 from txlog.spark_ext.native.columns import POSITION
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.store.base import Store
-from txlog.threads import cached_property
+from txlog.threads import Engine, cached_property
 
 WORD = 64
 WORD_BYTES = 8
