@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import txlog
+from txlog.checkpoint.parquet import read_footer
 from txlog.effects import Effects
+from txlog.parquet.file_footer import FileFooter
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.store.ranged import open_ranged
@@ -229,13 +231,13 @@ def test_a_footer_is_read_once(
     if deferred:
         monkeypatch.setattr("txlog.snapshot.live_files._LARGE_BYTES", 0)
     read: list[int] = []
-    whole = pq.read_metadata
+    whole = read_footer
 
-    def counted(source: Any) -> pq.FileMetaData:
+    def counted(source: Any) -> FileFooter:
         read.append(1)
         return whole(source)
 
-    monkeypatch.setattr("txlog.checkpoint.parquet.pq.read_metadata", counted)
+    monkeypatch.setattr("txlog.checkpoint.parquet.read_footer", counted)
     store = far(root)
     table = open_table(store)
     found = table.to_arrow(where="a = 33")
