@@ -52,6 +52,7 @@ def names(folder: Path) -> dict[str, Any]:
         "new": folder / "new",
         "rows": pa.table({"n": [4, 9], "p": ["x", "y"]}, SCHEMA),
         "rows_of_x": ROWS.slice(0, 1),
+        "nanos": pa.table({"t": pa.array([1], pa.timestamp("ns"))}),
         "schema": SCHEMA,
         "field": pa.field("extra", pa.float64()),
         "feed_from": 1,

@@ -48,9 +48,6 @@ FAULTS: dict[str, tuple[type[txlog.TxlogError], str]] = {
     "FAIL unless implemented: reader feature geospatial": (
         txlog.UnsupportedFeatureError, "geospatial",
     ),
-    "FAIL unless implemented: reader feature timestampNanos": (
-        txlog.UnsupportedFeatureError, "timestampNanos",
-    ),
     "FAIL commit 12 missing": (txlog.LogCorruptError, "00000000000000000012.json"),
     "FAIL unknown reader feature catalogOwned": (txlog.UnsupportedFeatureError, "catalogOwned"),
     "FAIL (or hide) column: recorded type change": (

@@ -65,6 +65,7 @@ IN_THE_WILD = {
     "variantType-preview": "reader-writer",
     "variantShredding-preview": "reader-writer",
     "catalogOwned-preview": "reader-writer",
+    "timestampNanos": "reader-writer",
     "txlog.fragments": "reader-writer",
     "checkpointProtection": "writer",
     "icebergCompatV3": "writer",

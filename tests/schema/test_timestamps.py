@@ -12,6 +12,7 @@ from txlog.schema.timestamps import (
     days_of,
     format_date,
     format_moment,
+    format_nanos,
     parse_date,
     parse_moment,
 )
@@ -57,6 +58,13 @@ def test_days_ascend_without_a_gap(days: int) -> None:
 @given(st.integers(days_of(0, 1, 1) * DAY_US, days_of(99_999, 12, 31) * DAY_US))
 def test_text_comes_back_for_years_that_python_has_not(micros: int) -> None:
     assert parse_moment(format_moment(micros, digits=6)) == micros
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(["", "Z"]))
+def test_nanoseconds_come_back(nanos: int, zone: str) -> None:
+    text = format_nanos(nanos, zone=zone)
+    assert parse_moment(text, digits=9) == nanos
+    assert parse_moment(text) == nanos // 1000
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ KINDS = {
     "day": PrimitiveType("date"),
     "at": PrimitiveType("timestamp"),
     "local": PrimitiveType("timestamp_ntz"),
+    "nanos": PrimitiveType("timestamp_nanos"),
     "m": DecimalType(10, 2),
     'odd"ü': PrimitiveType("long"),
     'odd"n': PrimitiveType("long"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from txlog.cli.maintain import version_of
-from txlog.cli.output import print_json, print_rows, print_text
+from txlog.cli.output import as_rows, print_json, print_rows, print_text
 from txlog.scan.scan import first_rows
 from txlog.table.table import Table
 
@@ -99,5 +99,5 @@ def repair(
 
 def _print_some(batches: Any, limit: int, json: bool) -> None:
     kept = batches if limit < 0 else first_rows(batches, limit)
-    rows = list(chain.from_iterable(batch.to_pylist() for batch in kept))
+    rows = list(chain.from_iterable(map(as_rows, kept)))
     print_rows("", rows, json)

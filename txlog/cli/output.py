@@ -14,6 +14,7 @@ import orjson
 from txlog.errors import TxlogError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.console import Console
 
     from txlog.commit.operation import Outcome
@@ -106,6 +107,17 @@ def print_table(
     for row in rows:
         grid.add_row(*(escape(_text(value)) for value in row))
     console().print(grid)
+
+
+def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows by their names; nanoseconds, which Python has not, as text."""
+    import pyarrow as pa  # Most commands print no rows.
+
+    for at, field in enumerate(data.schema):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            data = data.set_column(at, field.name, data.column(at).cast(pa.string()))
+    rows: list[dict[str, Any]] = data.to_pylist()
+    return rows
 
 
 def print_rows(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import typer
 
 from txlog.cli.maintain import version_of
-from txlog.cli.output import print_json, print_outcome, print_table
+from txlog.cli.output import as_rows, print_json, print_outcome, print_table
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.table.table import Table
 
@@ -168,7 +168,7 @@ def lookup(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     found = opened.lookup(asked, on=on, columns=names)
     if json:
-        print_json(found.to_pylist())
+        print_json(as_rows(found))
     else:
-        rows = [list(row.values()) for row in found.to_pylist()]
+        rows = [list(row.values()) for row in as_rows(found)]
         print_table(f"Rows of {table}", found.schema.names, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,12 @@ class ColumnValues:
 
 
 def column_values(
-    columns: Any, schema: StructType, *, read_columns: Sequence[str] | None, sample: Sample
+    columns: Any,
+    schema: StructType,
+    *,
+    read_columns: Sequence[str] | None,
+    sample: Sample,
+    nanos: bool = False,
 ) -> ColumnValues:
     """Return the new columns that the argument `columns` describes.
 
@@ -74,6 +80,8 @@ def column_values(
         The columns that functions get; None for all.
     sample
         Gives a few rows in some columns, for functions to show their types.
+    nanos
+        That of `from_arrow`.
 
     Raises
     ------
@@ -82,42 +90,44 @@ def column_values(
     """
     chosen = choose_columns(schema, list(schema.names() if read_columns is None else read_columns))
     reads = tuple(column.name for column in chosen)
-    described = _described(columns, schema, reads, sample)
+    typed = partial(from_arrow, nanos=nanos)
+    described = _described(columns, schema, reads, sample, typed)
     if not described.fields:
         raise _bad(None, "no column is given")
     return described
 
 
 def _described(
-    columns: Any, schema: StructType, reads: tuple[str, ...], sample: Sample
+    columns: Any, schema: StructType, reads: tuple[str, ...], sample: Sample, typed: Typed
 ) -> ColumnValues:
     if isinstance(columns, pa.Field | pa.Schema):
         fields = [columns] if isinstance(columns, pa.Field) else list(columns)
-        return _nulls(from_arrow(pa.schema(fields)))
+        return _nulls(typed(pa.schema(fields)))
     if isinstance(columns, Mapping):
         if not columns:
             raise _bad(None, "no column is given")
-        return _together([_named(n, v, schema, reads, sample) for n, v in columns.items()])
+        return _together([_named(n, v, schema, reads, sample, typed) for n, v in columns.items()])
     if callable(columns) and not hasattr(columns, "__arrow_c_stream__"):
-        return _function(None, columns, reads, sample)
-    return _data(None, columns)
+        return _function(None, columns, reads, sample, typed)
+    return _data(None, columns, typed)
 
 
 Sample = Callable[[tuple[str, ...]], pa.RecordBatch]
+Typed = Callable[[pa.Schema], StructType]  # What columns of Arrow become.
 
 
 def _named(
-    name: str, value: Any, schema: StructType, reads: tuple[str, ...], sample: Sample
+    name: str, value: Any, schema: StructType, reads: tuple[str, ...], sample: Sample, typed: Typed
 ) -> ColumnValues:
     if not isinstance(name, str) or not name:
         raise _bad(str(name), "a column's name was expected")
     if isinstance(value, str | Expression):
         return _expression(name, value, schema)
     if isinstance(value, pa.DataType):
-        return _nulls(from_arrow(pa.schema([pa.field(name, value)])))
+        return _nulls(typed(pa.schema([pa.field(name, value)])))
     if callable(value) and not hasattr(value, "__arrow_c_stream__"):
-        return _function(name, value, reads, sample)
-    return _data(name, value)
+        return _function(name, value, reads, sample, typed)
+    return _data(name, value, typed)
 
 
 def _expression(name: str, value: str | Expression, schema: StructType) -> ColumnValues:
@@ -138,7 +148,7 @@ def _expression(name: str, value: str | Expression, schema: StructType) -> Colum
 
 def _function(
     name: str | None, function: Callable[[pa.RecordBatch], Any], reads: tuple[str, ...],
-    sample: Sample,
+    sample: Sample, typed: Typed,
 ) -> ColumnValues:  # fmt: skip
     """Return the columns of a function; its result for a few rows shows their types."""
 
@@ -153,7 +163,7 @@ def _function(
         except Exception as error:  # The caller's function may raise anything.
             raise _bad(name, f"the function failed: {type(error).__name__}: {error}") from error
 
-    fields = from_arrow(_nullable(call(sample(reads)).schema)).fields
+    fields = typed(_nullable(call(sample(reads)).schema)).fields
 
     def compute(rows: pa.RecordBatch) -> list[pa.Array]:
         result = call(rows)
@@ -178,7 +188,7 @@ def _as_array(values: Any) -> pa.Array | pa.ChunkedArray:
     return arrow_array(values)
 
 
-def _data(name: str | None, value: Any) -> ColumnValues:
+def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
     """Return the columns of Arrow data, whose rows are taken in the table's order."""
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({name or "": value})
@@ -192,9 +202,9 @@ def _data(name: str | None, value: Any) -> ColumnValues:
     if name is not None:
         if len(reader.schema) != 1:
             raise _bad(name, f"data of one column was expected, not of {len(reader.schema)}")
-        fields = from_arrow(pa.schema([reader.schema.field(0).with_name(name)])).fields
+        fields = typed(pa.schema([reader.schema.field(0).with_name(name)])).fields
     else:
-        fields = from_arrow(reader.schema).fields
+        fields = typed(reader.schema).fields
     rows = _RowStream(reader)
     nullable = tuple(StructField(field.name, field.type) for field in fields)
     return ColumnValues(

@@ -36,6 +36,11 @@ SchemaMode = Literal["merge", "overwrite"] | None
 
 VARIANT = PrimitiveType("variant")
 _UNNAMED_INDEX = "__index_level_"  # How pandas calls an index without a name in Arrow.
+_TOO_FINE = (
+    "Cut it off by writer_properties=txlog.WriterProperties(allow_truncated_timestamps=True), or "
+    "keep it in a column of type timestamp_nanos or timestamp_nanos_ntz: new columns of a table "
+    "with the feature timestampNanos are such (docs/properties.md)"
+)
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
 
@@ -262,6 +267,8 @@ def is_storable(have: DataType, want: DataType) -> bool:
             return is_storable(element, target)
         case MapType(key, value), MapType(to_key, to_value):
             return is_storable(key, to_key) and is_storable(value, to_value)
+        case PrimitiveType(old), PrimitiveType(new) if old.startswith("timestamp"):
+            return old.replace("_nanos", "") == new.replace("_nanos", "")
         case PrimitiveType(old), PrimitiveType(new):
             integers = _NUMBERS[:4]
             return is_widening(old, new) or (old in integers and new in integers)
@@ -271,12 +278,16 @@ def is_storable(have: DataType, want: DataType) -> bool:
 
 
 def fitted(
-    reader: pa.RecordBatchReader, table: StructType, numbering: Numbering | None = None
+    reader: pa.RecordBatchReader,
+    table: StructType,
+    numbering: Numbering | None = None,
+    *,
+    truncates: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches in the table's columns and types.
 
     Columns that the data lacks have their default value, null without one; identity columns are
-    numbered, and generated ones computed.
+    numbered, and generated ones computed. `truncates` is that of `cast_array`.
 
     Raises
     ------
@@ -306,7 +317,7 @@ def fitted(
                 array = pa.repeat(defaults[field.name], batch.num_rows)
             else:
                 array = batch.column(positions[field.name.lower()])
-            arrays.append(fit_column(array, field))
+            arrays.append(fit_column(array, field, truncates=truncates))
         if not batch.num_rows:
             continue
         if numbering is not None:
@@ -318,8 +329,8 @@ def fitted(
         yield pa.RecordBatch.from_arrays(arrays, schema=target) if computed else rows
 
 
-def fit_column(array: pa.Array, field: StructField) -> pa.Array:
-    """Cast values to a column's type; errors as for `fitted`."""
+def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) -> pa.Array:
+    """Cast values to a column's type; `truncates` and errors are those of `fitted`."""
     target = arrow_field(field).type
     try:
         if field.type == VARIANT:
@@ -327,13 +338,15 @@ def fit_column(array: pa.Array, field: StructField) -> pa.Array:
 
             fit = as_variants(array)
         else:
-            fit = cast_array(array, field.type, target)
+            fit = cast_array(array, field.type, target, truncates=truncates)
     except (pa.ArrowException, ValueError, InvalidInputError) as error:
         raise SchemaMismatchError(
             argument="data",
             field=field.name,
             reason=f"a value of column {field.name} does not fit {type_name(field.type)}: {error}",
-            remedy="Cast or round the column before writing",
+            remedy=_TOO_FINE
+            if "timestamp[ns" in str(error)
+            else "Cast or round the column before writing",
         ) from error
     if not field.nullable or pa.types.is_nested(target):
         require_no_null(fit, field, field.name)
@@ -348,8 +361,12 @@ class Incoming:
     schema: StructType  # Of the table, after the write.
 
 
-def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> Incoming:
+def incoming(
+    data: Any, table: StructType | None, schema_mode: SchemaMode, *, nanos: bool = False
+) -> Incoming:
     """Check data against a table's schema (None: there is no table yet) before a row is read.
+
+    `nanos` says whether new columns may hold nanoseconds.
 
     Raises
     ------
@@ -366,7 +383,7 @@ def incoming(data: Any, table: StructType | None, schema_mode: SchemaMode) -> In
         )
     reader = as_reader(data)
     replaces = table is None or schema_mode == "overwrite"
-    given = from_arrow(reader.schema, nulls_as_void=not replaces)
+    given = from_arrow(reader.schema, nulls_as_void=not replaces, nanos=nanos)
     schema = target_schema(table, given, schema_mode)
     if table is not None and not replaces:
         _require_typed(schema.fields, table, "")

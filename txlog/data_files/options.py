@@ -129,6 +129,8 @@ class WriterProperties:
         Bytes.
     data_page_row_count_limit, write_batch_size
         Rows.
+    allow_truncated_timestamps
+        Cut nanoseconds off where a column has microseconds. Otherwise they are refused.
     default_column_properties, column_properties
         For all columns, and for those of a name: nested ones with dots, in backticks if the name
         itself has odd characters. Those of a struct, list or map are for all that is in it.
@@ -146,6 +148,7 @@ class WriterProperties:
     dictionary_page_size_limit: int | None = None
     data_page_row_count_limit: int | None = None
     write_batch_size: int | None = None
+    allow_truncated_timestamps: bool = False
     default_column_properties: ColumnProperties = field(default_factory=ColumnProperties)
     column_properties: Mapping[str, ColumnProperties] = field(default_factory=dict)
 
@@ -305,8 +308,8 @@ class WriteOptions:
         return replace(self, target_file_bytes=asked)
 
 
-def as_schema(schema: pa.Schema | StructType) -> StructType:
-    """Return a Delta schema of a Delta or an Arrow schema.
+def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructType:
+    """Return a Delta schema of a Delta or an Arrow schema; `nanos` is that of `from_arrow`.
 
     Raises
     ------
@@ -318,9 +321,9 @@ def as_schema(schema: pa.Schema | StructType) -> StructType:
     if isinstance(schema, StructType):
         return schema
     if isinstance(schema, pa.Schema):
-        return from_arrow(schema)
+        return from_arrow(schema, nanos=nanos)
     if hasattr(schema, "__arrow_c_schema__"):
-        return from_arrow(pa.schema(schema))
+        return from_arrow(pa.schema(schema), nanos=nanos)
     raise InvalidTypeError(
         argument="schema",
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
@@ -378,10 +381,12 @@ def as_type(kind: pa.DataType | DataType) -> DataType:
     )
 
 
-def new_fields(columns: Any) -> list[tuple[tuple[str, ...], StructField]] | None:
+def new_fields(
+    columns: Any, *, nanos: bool = False
+) -> list[tuple[tuple[str, ...], StructField]] | None:
     """Return columns that are given by types alone, each with the path of its struct.
 
-    None if they have values.
+    None if they have values. `nanos` is that of `from_arrow`.
     """
     if isinstance(columns, pa.Field | StructField):
         columns = [columns]
@@ -398,7 +403,7 @@ def new_fields(columns: Any) -> list[tuple[tuple[str, ...], StructField]] | None
     if not all(isinstance(one, pa.Field | StructField) for one in columns):
         return None
     fields = [
-        one if isinstance(one, StructField) else from_arrow(pa.schema([one])).fields[0]
+        one if isinstance(one, StructField) else from_arrow(pa.schema([one]), nanos=nanos).fields[0]
         for one in columns
     ]
     paths = [col(field.name).path for field in fields]

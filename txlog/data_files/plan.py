@@ -97,7 +97,8 @@ class WritePlan:
             A row does not fit the table, or breaks a constraint.
         """
         rows: Iterator[pa.RecordBatch]
-        rows = fitted(reader, self.schema, numbering or self.numbering())
+        truncates = self.layout.writer_properties.allow_truncated_timestamps
+        rows = fitted(reader, self.schema, numbering or self.numbering(), truncates=truncates)
         if self.rules:
             rows = checked(rows, list(self.rules))
         return rows if self.replaced is None else _satisfying(rows, self.replaced)
@@ -342,7 +343,8 @@ class AddedFiles:
             The files were written for other columns, partitions or rules than `base` has.
         """
         if self.schema is None or self._require_fit is None:
-            rows = incoming(self._data, base.schema, self.schema_mode)
+            nanos = base.supports("timestampNanos")
+            rows = incoming(self._data, base.schema, self.schema_mode, nanos=nanos)
             self._write(base, settled(base, rows.schema), rows.reader)
             self._data = None
         assert self._require_fit is not None

@@ -42,8 +42,8 @@ from txlog.expressions.types import (
     primitive_name,
 )
 from txlog.lazy import compiled
-from txlog.schema.timestamps import parse_date, parse_moment
-from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
+from txlog.schema.timestamps import Nanos, parse_date, parse_moment
+from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, StructType, type_name
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
@@ -217,6 +217,8 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case date():
             kind = PrimitiveType("date")
         case _:
+            if (nanos := _nanos_of(node.value)) is not None:
+                return Literal(nanos[0], nanos[1]), nanos[1]
             if hasattr(node.value, "as_py"):
                 return _typed(Literal(node.value.as_py()))
             if hasattr(node.value, "item"):
@@ -270,7 +272,9 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
         raise _clash(kind, value, node)
     if is_number(kind) and isinstance(value, str):
         value = _number(value, kind, node)
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+    if primitive_name(kind) in NANOS:
+        return _with_nanos(op, node, kind, value)
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool | Nanos):
         if primitive_name(kind) == "string":  # As in Spark, the text has to be a number.
             kind = LONG if isinstance(value, int) else DOUBLE
             node = Cast(node, kind)
@@ -284,6 +288,41 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     except InvalidInputError as error:
         error.field = _label(node)
         raise
+
+
+def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
+    """Return a comparison of nanoseconds with a constant, which may be beyond their range."""
+    try:
+        nanos = _nanos(value)
+    except ValueError as error:
+        raise _bad(f"{value!r} is no {type_name(kind)}: {error}", _label(node)) from error
+    within = min(max(nanos, -(2**63)), 2**63 - 1)
+    constant = Literal(Nanos(within), kind)
+    return _against(op, node, constant, exact=within == nanos, above=nanos < within)
+
+
+def _nanos(value: Any) -> int:
+    """Return a constant as nanoseconds since the epoch, of any year."""
+    match value:
+        case Nanos():
+            return value
+        case str():
+            return parse_moment(value, digits=9)
+        case date():  # The moments of pandas have digits below those of Python.
+            of_epoch = _moment(value, "timestamp") - _EPOCH
+            return of_epoch // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
+    raise ValueError("a timestamp was expected")
+
+
+def _nanos_of(value: Any) -> tuple[Nanos, DataType] | None:
+    """Return a scalar of NumPy or Arrow in nanoseconds as a constant; None for other ones."""
+    if getattr(getattr(value, "dtype", None), "str", "")[1:] == "M8[ns]" and value == value:
+        return Nanos(value.astype("int64")), PrimitiveType("timestamp_nanos_ntz")
+    kind = getattr(value, "type", None)
+    if getattr(kind, "unit", None) != "ns" or not hasattr(kind, "tz") or value.value is None:
+        return None
+    zoned = PrimitiveType("timestamp_nanos" if kind.tz else "timestamp_nanos_ntz")
+    return Nanos(value.value), zoned
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
@@ -332,6 +371,16 @@ def _with_exact(
         if not least <= steps <= greatest:
             steps, exact = (least if above else greatest), False
     constant = _steps(steps, kind, scale)
+    return _against(op, node, constant, exact=exact, above=above)
+
+
+def _against(
+    op: Comparator, node: Expression, constant: Literal, *, exact: bool, above: bool
+) -> Expression:
+    """Return a comparison with a constant that may stand for another one.
+
+    Unless it is exact, the other one is between it and the next one, or below it: then `above`.
+    """
     if exact:
         return Comparison(op, node, constant)
     less = Comparison("<" if above else "<=", node, constant)
@@ -392,6 +441,11 @@ def _coerced(value: Any, kind: DataType) -> Literal:
                 return Literal(value, kind)
             case (("timestamp" | "timestamp_ntz"), _):
                 return Literal(_moment(value, name), kind)
+            case (("timestamp_nanos" | "timestamp_nanos_ntz"), _):
+                nanos = _nanos(value)
+                if not -(2**63) <= nanos < 2**63:
+                    raise ValueError("nanoseconds end with the years 1677 and 2262")
+                return Literal(Nanos(nanos), kind)
             case (("float" | "double"), int() | float() | Decimal() | str()):
                 return Literal(float(value), kind)
             case (("byte" | "short" | "integer" | "long"), int() | str()):
@@ -406,6 +460,8 @@ def _coerced(value: Any, kind: DataType) -> Literal:
 def _moment(value: Any, name: str) -> datetime:
     if isinstance(value, str):
         timestamp = _EPOCH + timedelta(microseconds=parse_moment(value))
+    elif isinstance(value, Nanos):
+        timestamp = _EPOCH + timedelta(microseconds=value // 1000)
     elif isinstance(value, datetime):
         timestamp = value if value.tzinfo else value.replace(tzinfo=UTC)
     elif isinstance(value, date):

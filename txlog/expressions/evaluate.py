@@ -162,6 +162,9 @@ def _cast(value: Any, kind: pa.DataType) -> Any:
         pa.types.is_string(kind) or pa.types.is_binary(kind)
     ):
         value = pc.utf8_trim_whitespace(value)
+    if pa.types.is_timestamp(value.type) and value.type.unit == "ns":
+        finest = pa.types.is_timestamp(kind) and kind.unit == "ns"
+        value = value if finest else pc.floor_temporal(value, unit="microsecond")
     fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if fractional and pa.types.is_integer(kind):
         value = pc.trunc(value)

@@ -37,6 +37,7 @@ from txlog.expressions.tree import (
     of_filters,
 )
 from txlog.lazy import compiled
+from txlog.schema.timestamps import Nanos, format_nanos
 from txlog.schema.types import DecimalType, PrimitiveType, type_name
 
 _ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
@@ -428,6 +429,8 @@ def _text(value: Any, kind: str | None) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
+    if isinstance(value, Nanos):  # What it is compared with says that it is a moment.
+        return _quoted(format_nanos(value, zone="Z"))
     if isinstance(value, str):
         return _quoted(value) if kind in (None, "string") else f"CAST({_quoted(value)} AS {kind})"
     if isinstance(value, bytes):

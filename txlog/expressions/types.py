@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
+from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 BOOLEAN = PrimitiveType("boolean")
 DOUBLE = PrimitiveType("double")
@@ -93,7 +93,7 @@ def is_castable(have: DataType, kind: DataType) -> bool:
         return True
     old, new = _group(have), _group(kind)
     if new == "text":  # Spark writes fractions and timestamps in another form than Arrow.
-        return primitive_name(have) not in FLOATS | TIMESTAMPS and old != "other"
+        return primitive_name(have) not in FLOATS | TIMESTAMPS.union(NANOS) and old != "other"
     if old == "text":
         return new != "other"
     if "binary" in (old, new) or "other" in (old, new):
@@ -105,6 +105,6 @@ def is_castable(have: DataType, kind: DataType) -> bool:
 def _group(kind: DataType) -> str:
     if is_number(kind) or kind == BOOLEAN:
         return "number"
-    if primitive_name(kind) in TIMESTAMPS | {"date"}:
+    if primitive_name(kind) in TIMESTAMPS.union(NANOS, ("date",)):
         return "temporal"
     return {"string": "text", "binary": "binary"}.get(primitive_name(kind), "other")

@@ -15,14 +15,15 @@ from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import And, Column, Comparison, Expression, In, Literal, Or
 from txlog.schema.arrow import arrow_type
-from txlog.schema.types import DecimalType, PrimitiveType, StructField
+from txlog.schema.timestamps import Nanos
+from txlog.schema.types import NANOS, DecimalType, PrimitiveType, StructField
 
 Encodings = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 _GOLDEN = 0x9E3779B97F4A7C15
-_INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
+_INTEGERS = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", *NANOS)
 _OTHERS = ("string", "binary", "boolean")
 _FEW = 256  # Keys that a predicate names one by one;
 _RANGES = 64  # of more, it names so many ranges.
@@ -274,20 +275,26 @@ def within(column: Expression, distinct: pa.Array) -> Expression:
         Ascending, without null.
     """
     if len(distinct) <= _FEW:
-        return In(column, tuple(Literal(value) for value in distinct.to_pylist()))
+        return In(column, _literals(distinct))
     step = -(-len(distinct) // _RANGES)
-    ranges = [
-        And(
-            (
-                Comparison(">=", column, Literal(distinct[start].as_py())),
-                Comparison(
-                    "<=", column, Literal(distinct[min(start + step, len(distinct)) - 1].as_py())
-                ),
-            )
+    starts = np.arange(0, len(distinct), step)
+    firsts = _literals(distinct.take(arrow_array(starts)))
+    ends = np.minimum(starts + step, len(distinct)) - 1
+    lasts = _literals(distinct.take(arrow_array(ends)))
+    return Or(
+        tuple(
+            And((Comparison(">=", column, first), Comparison("<=", column, last)))
+            for first, last in zip(firsts, lasts, strict=True)
         )
-        for start in range(0, len(distinct), step)
-    ]
-    return Or(tuple(ranges))
+    )
+
+
+def _literals(values: pa.Array) -> tuple[Literal, ...]:
+    kind = values.type
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return tuple(map(Literal, values.to_pylist()))
+    nanos = PrimitiveType("timestamp_nanos" if kind.tz else "timestamp_nanos_ntz")
+    return tuple(Literal(Nanos(value), nanos) for value in values.cast(pa.int64()).to_pylist())
 
 
 def as_keys(columns: Sequence[StructField], keys: Any) -> tuple[pa.Array, ...]:

@@ -14,6 +14,7 @@ from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
     GENERATION,
+    NANOS,
     ArrayType,
     DataType,
     MapType,
@@ -336,12 +337,15 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
     readers, writers = set[str](), set[str]()
     if properties.get("delta.enableDeletionVectors"):
         readers.add("deletionVectors")
-    if any(kind == PrimitiveType("timestamp_ntz") for kind in types_in(schema)):
+    names = {kind.name for kind in types_in(schema) if isinstance(kind, PrimitiveType)}
+    if not names.isdisjoint(("timestamp_ntz", *NANOS)):
         readers.add("timestampNtz")
+    if not names.isdisjoint(NANOS):
+        readers.add("timestampNanos")
     if properties.get("delta.columnMapping.mode") != "none":
         readers.add("columnMapping")
     shreds = properties.get("delta.enableVariantShredding")
-    if shreds or PrimitiveType("variant") in types_in(schema):
+    if shreds or "variant" in names:
         readers.update(("variantType", "variantShredding") if shreds else ("variantType",))
     if properties.get("delta.enableInCommitTimestamps"):
         writers.add("inCommitTimestamp")

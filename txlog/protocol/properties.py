@@ -205,6 +205,11 @@ def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[
     return asked, kept
 
 
+def asks_for(feature: str, raw: Mapping[str, str] | None) -> bool:
+    """Return whether properties list a feature."""
+    return f"{FEATURE_PREFIX}{feature}" in (raw or {})
+
+
 VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from txlog.errors import InvalidInputError
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     MONTH_INTERVALS,
+    NANOS,
     TIME_INTERVALS,
     ArrayType,
     DataType,
@@ -74,6 +75,8 @@ _ARROW: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "timestamp_nanos": pa.timestamp("ns", "UTC"),
+    "timestamp_nanos_ntz": pa.timestamp("ns"),
     "void": pa.null(),
     **dict.fromkeys(MONTH_INTERVALS, pa.month_day_nano_interval()),
     **dict.fromkeys(TIME_INTERVALS, pa.duration("us")),
@@ -87,7 +90,7 @@ _DELTA: dict[pa.DataType, str] = {
     **{
         kind: name
         for name, kind in _ARROW.items()
-        if name not in ("void", "variant") and not name.startswith("interval")
+        if name not in ("void", "variant", *NANOS) and not name.startswith("interval")
     },
     pa.large_string(): "string",
     pa.string_view(): "string",
@@ -130,7 +133,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([arrow_field(f) for f in schema.fields])
 
 
-def from_arrow(schema: pa.Schema, *, nulls_as_void: bool = False) -> StructType:
+def from_arrow(
+    schema: pa.Schema, *, nulls_as_void: bool = False, nanos: bool = False
+) -> StructType:
     """Return the Delta schema that can hold all values of an Arrow schema.
 
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
@@ -141,6 +146,9 @@ def from_arrow(schema: pa.Schema, *, nulls_as_void: bool = False) -> StructType:
     ----------
     nulls_as_void
         Let columns of Arrow's null type, at any depth, become `void`. Otherwise they are refused.
+    nanos
+        Let nanoseconds become `timestamp_nanos` or `timestamp_nanos_ntz`, for tables that support
+        them. Otherwise they become `timestamp` or `timestamp_ntz`, which hold microseconds.
 
     Raises
     ------
@@ -148,12 +156,19 @@ def from_arrow(schema: pa.Schema, *, nulls_as_void: bool = False) -> StructType:
         A type has no counterpart (time, duration, null, union, …); `field` names the column.
     """
     # Schemas that differ by metadata alone are equal, so their bytes are part of the key.
-    return _from_arrow(schema, schema.serialize().to_pybytes(), nulls_as_void)
+    return _from_arrow(schema, schema.serialize().to_pybytes(), _Leniency(nulls_as_void, nanos))
 
 
 @lru_cache(maxsize=64)
-def _from_arrow(schema: pa.Schema, _: bytes, nulls_as_void: bool) -> StructType:
-    return StructType(tuple(_field(f, f.name, nulls_as_void) for f in schema))
+def _from_arrow(schema: pa.Schema, _: bytes, taken: _Leniency) -> StructType:
+    return StructType(tuple(_field(f, f.name, taken) for f in schema))
+
+
+class _Leniency(NamedTuple):
+    """Which types of Arrow are taken that not every table holds."""
+
+    voids: bool
+    nanos: bool
 
 
 # Metadata of Arrow fields that would mean something to Delta, or means something only to a library.
@@ -176,20 +191,22 @@ def _metadata(field: pa.Field) -> dict[str, str]:
 VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of Arrow.
 
 
-def _field(field: pa.Field, path: str, voids: bool) -> StructField:
-    kind = _type(field.type, path, voids)
+def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
+    kind = _type(field.type, path, taken)
     if (field.metadata or {}).get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
         kind = PrimitiveType("variant")
     return StructField(field.name, kind, field.nullable, _metadata(field))
 
 
-def _type(kind: pa.DataType, path: str, voids: bool) -> DataType:
+def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
     if (name := _DELTA.get(kind)) is not None:
         return PrimitiveType(name)
-    if voids and pa.types.is_null(kind):
+    if taken.voids and pa.types.is_null(kind):
         return PrimitiveType("void")
     if pa.types.is_timestamp(kind):
-        return PrimitiveType("timestamp_ntz" if kind.tz is None else "timestamp")
+        zone = "_ntz" if kind.tz is None else ""
+        unit = "_nanos" if taken.nanos and kind.unit == "ns" else ""
+        return PrimitiveType(f"timestamp{unit}{zone}")
     if pa.types.is_fixed_size_binary(kind):
         return PrimitiveType("binary")
     if pa.types.is_uint64(kind):
@@ -197,22 +214,22 @@ def _type(kind: pa.DataType, path: str, voids: bool) -> DataType:
     if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _type(kind.value_type, path, voids)
+        return _type(kind.value_type, path, taken)
     if pa.types.is_map(kind):
         return MapType(
-            _type(kind.key_type, f"{path}.key", voids),
-            _type(kind.item_type, f"{path}.value", voids),
+            _type(kind.key_type, f"{path}.key", taken),
+            _type(kind.item_type, f"{path}.value", taken),
             kind.item_field.nullable,
         )
     if pa.types.is_struct(kind):
-        return StructType(tuple(_field(f, f"{path}.{f.name}", voids) for f in kind))
+        return StructType(tuple(_field(f, f"{path}.{f.name}", taken) for f in kind))
     if is_list(kind):
-        element = _type(kind.value_type, f"{path}.element", voids)
+        element = _type(kind.value_type, f"{path}.element", taken)
         return ArrayType(element, kind.value_field.nullable)
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == VARIANT_EXTENSION:
             return PrimitiveType("variant")
-        return _type(kind.storage_type, path, voids)
+        return _type(kind.storage_type, path, taken)
     if pa.types.is_null(kind):
         raise InvalidInputError(
             reason=f"{path} holds only nulls, so its type is not known",
@@ -229,7 +246,9 @@ def _type(kind: pa.DataType, path: str, voids: bool) -> DataType:
 _LARGEST_OFFSET = 2**31 - 1
 
 
-def cast_array(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array:
+def cast_array(
+    array: pa.Array, kind: DataType, target: pa.DataType, *, truncates: bool = False
+) -> pa.Array:
     """Return an array in the Arrow type of a Delta type; no value is changed.
 
     Fields of structs go by their names, in any case; fields that the array lacks are null. Any
@@ -239,6 +258,8 @@ def cast_array(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array
     ----------
     target
         `arrow_type(kind)`.
+    truncates
+        Cut nanoseconds off where the type has microseconds.
 
     Raises
     ------
@@ -248,10 +269,10 @@ def cast_array(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        values = cast_array(array.dictionary, kind, target)
+        values = cast_array(array.dictionary, kind, target, truncates=truncates)
         return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     if pa.types.is_run_end_encoded(array.type):
-        values = cast_array(array.values, kind, target)
+        values = cast_array(array.values, kind, target, truncates=truncates)
         runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
         return pc.run_end_decode(runs.slice(array.offset, len(array)))
     if array.type == target:
@@ -260,12 +281,14 @@ def cast_array(array: pa.Array, kind: DataType, target: pa.DataType) -> pa.Array
         return pa.nulls(len(array), target)
     match kind:
         case StructType() if pa.types.is_struct(array.type):
-            return _struct(array, kind, target)
+            return _struct(array, kind, target, truncates)
         case ArrayType() if is_list(array.type):
-            return _list(array, kind, target)
+            return _list(array, kind, target, truncates)
         case MapType() if pa.types.is_map(array.type):
-            return _map(array, kind, target)
-    return array.cast(target)
+            return _map(array, kind, target, truncates)
+    is_finer = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
+    cuts = truncates and is_finer and pa.types.is_timestamp(target)
+    return array.cast(target, safe=not cuts)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -283,7 +306,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _struct(array: pa.Array, kind: StructType, target: Any) -> pa.Array:
+def _struct(array: pa.Array, kind: StructType, target: Any, truncates: bool) -> pa.Array:
     positions = {field.name.lower(): position for position, field in enumerate(array.type)}
     children = []
     for field, inner in zip(kind.fields, target, strict=True):
@@ -291,11 +314,12 @@ def _struct(array: pa.Array, kind: StructType, target: Any) -> pa.Array:
         if position is None:
             children.append(pa.nulls(len(array), inner.type))
         else:
-            children.append(cast_array(array.field(position), field.type, inner.type))
+            child = array.field(position)
+            children.append(cast_array(child, field.type, inner.type, truncates=truncates))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
 
 
-def _list(array: pa.Array, kind: ArrayType, target: Any) -> pa.Array:
+def _list(array: pa.Array, kind: ArrayType, target: Any, truncates: bool) -> pa.Array:
     if len(array) == 0:
         return pa.nulls(0, target)
     elements = array.flatten()  # Without those below null lists.
@@ -306,15 +330,15 @@ def _list(array: pa.Array, kind: ArrayType, target: Any) -> pa.Array:
     starts = pa.concat_arrays([pa.repeat(arrow_scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
     # Arrow before 26 refuses a mask beside offsets with a validity bitmap, even without nulls.
     offsets = pa.Array.from_buffers(starts.type, len(starts), [None, starts.buffers()[1]])
-    values = cast_array(elements, kind.element, target.value_type)
+    values = cast_array(elements, kind.element, target.value_type, truncates=truncates)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
 
-def _map(array: pa.Array, kind: MapType, target: Any) -> pa.Array:
+def _map(array: pa.Array, kind: MapType, target: Any, truncates: bool) -> pa.Array:
     if array.offset or len(array.keys) != len(array.items):
         array = pa.concat_arrays([array])  # Its children then begin where it does.
-    keys = cast_array(array.keys, kind.key, target.key_type)
-    items = cast_array(array.items, kind.value, target.item_type)
+    keys = cast_array(array.keys, kind.key, target.key_type, truncates=truncates)
+    items = cast_array(array.items, kind.value, target.item_type, truncates=truncates)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=_mask(array))
 
 

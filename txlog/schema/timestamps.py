@@ -47,8 +47,10 @@ def parse_date(text: str) -> int:
     return _days(text, found)
 
 
-def parse_moment(text: str) -> int:
+def parse_moment(text: str, *, digits: int = 6) -> int:
     """Return microseconds since the epoch of a timestamp; digits beyond those are dropped.
+
+    With `digits=9` they are nanoseconds.
 
     `2020-01-31`, `2020-01-31 10:00:00.5` and ISO 8601 with `T` and a zone are read; without a
     zone, UTC is meant. Raises `ValueError`.
@@ -59,9 +61,9 @@ def parse_moment(text: str) -> int:
     hour, minute, second = (int(found[at] or 0) for at in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{text!r} has no such time of day")
-    micros = int((found[7] or "").ljust(6, "0")[:6])
-    of_day = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
-    return _days(text, found) * DAY_US + of_day - _offset_us(found[8])
+    seconds = (hour * 60 + minute) * 60 + second - _offset_s(found[8])
+    seconds += _days(text, found) * 86_400
+    return seconds * 10**digits + int((found[7] or "").ljust(9, "0")[:digits])
 
 
 def _days(text: str, found: re.Match[str]) -> int:
@@ -72,13 +74,13 @@ def _days(text: str, found: re.Match[str]) -> int:
     return days_of(year, month, day)
 
 
-def _offset_us(zone: str | None) -> int:
+def _offset_s(zone: str | None) -> int:
     if zone in (None, "Z", "z", "UTC", "GMT"):
         return 0
     assert zone is not None
     digits = zone[1:].replace(":", "").ljust(6, "0")
     seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:])
-    return (-seconds if zone[0] == "-" else seconds) * 1_000_000
+    return -seconds if zone[0] == "-" else seconds
 
 
 def format_date(days: int) -> str:
@@ -95,3 +97,18 @@ def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str =
     hour, minute = divmod(minutes, 60)
     decimals = f"{fraction:06d}"[:digits]
     return f"{format_date(days)}{separator}{hour:02d}:{minute:02d}:{second:02d}.{decimals}{zone}"
+
+
+class Nanos(int):
+    """Nanoseconds since the epoch: a constant of a type that Python's `datetime` cannot hold."""
+
+
+def format_nanos(nanos: int, *, zone: str = "") -> str:
+    """Return a timestamp of nanoseconds since the epoch, with all nine decimals.
+
+    Without zone, date and time have a space between them: deltalake reads no `T` there, which the
+    proposal of the feature has.
+    """
+    micros, below = divmod(nanos, 1000)
+    moment = format_moment(micros, digits=6, separator="T" if zone else " ")
+    return f"{moment}{below:03d}{zone}"

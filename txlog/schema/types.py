@@ -17,12 +17,13 @@ CHANGE_TYPE = "_change_type"  # The column of change data that says what became 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
 GENERATION = "delta.generationExpression"  # The same, of the expression of all its values.
 IDENTITY = "delta.identity."  # Begins the names of metadata of columns that count by themselves.
+NANOS = ("timestamp_nanos", "timestamp_nanos_ntz")  # Timestamps in nanoseconds.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 
 PRIMITIVES = frozenset(
     {
         "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary",
-        "date", "timestamp", "timestamp_ntz", "void", "variant",
+        "date", "timestamp", "timestamp_ntz", *NANOS, "void", "variant",
     }
 )  # fmt: skip
 

@@ -14,10 +14,12 @@ from txlog.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
 )
+from txlog.protocol.access import types_in
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
     MONTH_INTERVALS,
+    NANOS,
     TIME_INTERVALS,
     TYPE_CHANGES,
     ArrayType,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_NANOS = frozenset(map(PrimitiveType, NANOS))
 _CAST = "Cast the column to a type that Delta has, or drop it"
 # What the metadata of a column says of the files and rules of the table that it was read from.
 _OF_A_TABLE = (
@@ -43,7 +46,21 @@ _OF_A_TABLE = (
 
 
 def spark_schema(schema: StructType) -> SparkStruct:
-    """Return columns as Spark's: both are the same JSON."""
+    """Return columns as Spark's: both are the same JSON.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        A column has nanoseconds, which Spark has no type for.
+    """
+    for field in schema.fields:
+        if not _NANOS.isdisjoint(types_in(StructType((field,)))):
+            raise UnsupportedFeatureError(
+                features=("timestampNanos",),
+                field=field.name,
+                reason=f"the column {field.name} has nanoseconds, and Spark has no type for them",
+                remedy="Read the table without Spark: by txlog.Table, or Table.to_polars",
+            )
     return SparkStruct.fromJson(json.loads(schema_json(schema)))
 
 

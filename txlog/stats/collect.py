@@ -31,8 +31,8 @@ _UNBOUNDED = frozenset({"binary", "boolean", "void", "variant"})
 class Extent:
     """The number of nulls, the least and the greatest value of a column in a file.
 
-    Bounds are those of Arrow's values: days, microseconds, Decimals; None if all rows are null, or
-    the type has none.
+    Bounds are those of Arrow's values (days, microseconds or nanoseconds, Decimals); None if all
+    rows are null, or the type has none.
     """
 
     nulls: int
@@ -180,6 +180,9 @@ def _json_bounds(leaf: _Leaf) -> tuple[Any, Any]:
             return _moment(low, "Z"), _moment(high, "Z")
         case PrimitiveType("timestamp_ntz"):
             return _moment(low, ""), _moment(high, "")
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz" as name):
+            zone = "" if name.endswith("_ntz") else "Z"
+            return _moment(low // 1000, zone), _moment(high // 1000, zone)
         case PrimitiveType("string"):
             return low[:STRING_PREFIX], upper_prefix(high)
         case PrimitiveType():

@@ -314,7 +314,7 @@ def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | No
             return _texts(tokens, up)
         case PrimitiveType("date"):
             return _cast(tokens, f'"{_DATE}"', pa.date32())
-        case PrimitiveType("timestamp" | "timestamp_ntz"):
+        case PrimitiveType(name) if name.startswith("timestamp"):
             return _moments(tokens, bound_type(kind), up)
     whole = pa.types.is_int64(tokens.type) and pa.types.is_int64(bound_type(kind))
     return tokens if whole else None
@@ -347,7 +347,13 @@ def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None
     micros = moments.cast(pa.int64())
     if pc.min(micros).as_py() <= LAST_ODD_OFFSET_US:
         return None
-    return pc.add(micros, TRUNCATED_US if up else 0).cast(target)
+    bounds = pc.add(micros, TRUNCATED_US if up else 0)
+    if target.unit == "us":
+        return bounds.cast(target)
+    try:
+        return pc.add(pc.multiply_checked(bounds, 1000), 999 if up else 0).cast(target)
+    except pa.ArrowInvalid:  # A moment that nanoseconds do not reach.
+        return None
 
 
 def _cast(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,13 @@ from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.lazy import compiled
 from txlog.schema.arrow import arrow_type
-from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
+from txlog.schema.timestamps import (
+    format_date,
+    format_moment,
+    format_nanos,
+    parse_date,
+    parse_moment,
+)
 from txlog.schema.types import (
     WHOLE_NUMBERS,
     DataType,
@@ -173,6 +180,8 @@ def _reader(kind: DataType) -> Callable[[str], Any]:
             return lambda text: parse_date(text[:10] if text[10:11] in (" ", "T") else text)
         case PrimitiveType("timestamp" | "timestamp_ntz"):
             return parse_moment
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
+            return partial(parse_moment, digits=9)
         case PrimitiveType("binary"):
             return str.encode
         case PrimitiveType("string"):
@@ -230,6 +239,9 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
             held, text = distinct.cast(pa.int64()), _moment_text
         case PrimitiveType("timestamp_ntz"):
             held, text = distinct.cast(pa.int64()), _local_text
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz" as name):
+            zone = "" if name.endswith("_ntz") else "Z"
+            held, text = distinct.cast(pa.int64()), partial(format_nanos, zone=zone)
         case _:
             held, text = distinct, _text
     # Of an empty text, the log cannot say that it is none.

@@ -21,6 +21,7 @@ from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import parse_date, parse_moment
 from txlog.schema.types import (
+    NANOS,
     WHOLE_NUMBERS,
     DataType,
     DecimalType,
@@ -110,6 +111,11 @@ def readers(kind: DataType) -> tuple[Reader, Reader]:
             return _date, _date
         case PrimitiveType("timestamp" | "timestamp_ntz"):
             return _moment, _upper_moment
+        case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz"):
+            return (
+                lambda value: _nanos(_moment(value) * 1000),
+                lambda value: _nanos(_upper_moment(value) * 1000 + 999),
+            )
     return _unknown, _unknown
 
 
@@ -167,6 +173,12 @@ def _upper_moment(value: Any) -> int:
     if not -(2**63) <= micros < 2**63 - _ODD_OFFSET_US - TRUNCATED_US:
         raise ValueError(value)
     return micros + TRUNCATED_US + _odd_offset(value, micros)
+
+
+def _nanos(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(value)
+    return value
 
 
 def _odd_offset(text: str, micros: int) -> int:
@@ -250,8 +262,7 @@ def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, 
         low = pc.if_else(pc.is_nan(low), None, low)
         return loose_floats(low), pa.nulls(len(low), low.type)
     if pa.types.is_timestamp(low.type):
-        zoned = low.type.tz is not None
-        return _loose_moments(low, zoned, up=False), _loose_moments(high, zoned, up=True)
+        return _loose_moments(low, up=False), _loose_moments(high, up=True)
     if pa.types.is_string(low.type):
         return low, without_cut(high)
     if pa.types.is_binary(low.type):  # No rule says how they may be cut.
@@ -279,14 +290,17 @@ def _loose_decimals(bounds: pa.Array, kind: DecimalType, *, up: bool) -> pa.Arra
     return typed(bounds.to_pylist(), moved, kind)
 
 
-def _loose_moments(bounds: pa.Array, zoned: bool, *, up: bool) -> pa.Array:
-    micros = bounds.cast(pa.int64())
-    cut = TRUNCATED_US if up else pc.if_else(pc.less(micros, 0), TRUNCATED_US, 0)
-    odd = pc.if_else(pc.less_equal(micros, LAST_ODD_OFFSET_US), _ODD_OFFSET_US if zoned else 0, 0)
+def _loose_moments(bounds: pa.Array, *, up: bool) -> pa.Array:
+    units = bounds.cast(pa.int64())
+    scale = 1000 if bounds.type.unit == "ns" else 1
+    most = (TRUNCATED_US + 1) * scale - 1
+    cut = most if up else pc.if_else(pc.less(units, 0), most, 0)
+    error = _ODD_OFFSET_US * scale if bounds.type.tz else 0
+    odd = pc.if_else(pc.less_equal(units, LAST_ODD_OFFSET_US * scale), error, 0)
     margin = pc.add(odd, cut)
-    moved = pc.add(micros, margin) if up else pc.subtract(micros, margin)
+    moved = pc.add(units, margin) if up else pc.subtract(units, margin)
     # Beyond the last moment there is none, and the sum is on the other side.
-    turned = pc.less(moved, micros) if up else pc.greater(moved, micros)
+    turned = pc.less(moved, units) if up else pc.greater(moved, units)
     return pc.if_else(turned, None, moved).cast(bounds.type)
 
 
@@ -318,8 +332,9 @@ def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
         return True
     kinds = pa.types
     if kinds.is_timestamp(want):
-        # Nanoseconds come from INT96 and may have run over.
-        return bool(kinds.is_date(have) or (kinds.is_timestamp(have) and have.unit != "ns"))
+        # Nanoseconds where there are none in the table come from INT96 and may have run over.
+        finer = kinds.is_timestamp(have) and have.unit == "ns" != want.unit
+        return bool(kinds.is_date(have) or (kinds.is_timestamp(have) and not finer))
     exact = kinds.is_integer(have) or kinds.is_decimal(have)
     fits = (
         (kinds.is_date(want) and kinds.is_date(have))
@@ -347,10 +362,11 @@ def row_group_bounds(
         if kind is None or leaf is None or _is_renamed(schema, path):
             continue
         statistics = [footer.statistics(group, leaf) for group in groups]
+        raw = "_raw" if isinstance(kind, PrimitiveType) and kind.name in NANOS else ""
         floating = pa.types.is_floating(bound_type(kind))
         bounds[path] = without_contradictions(
-            _footer([_edge(s, "min") for s in statistics], kind),
-            _footer([None if floating else _edge(s, "max") for s in statistics], kind),
+            _footer([_edge(s, f"min{raw}") for s in statistics], kind),
+            _footer([None if floating else _edge(s, f"max{raw}") for s in statistics], kind),
             arrow_array([footer.nulls(group, leaf) for group in groups], pa.int64()),
         )
     return Bounds(rows, bounds)

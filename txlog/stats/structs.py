@@ -160,7 +160,8 @@ def _reader(target: pa.DataType) -> Callable[[Any], Any]:
     if kinds.is_date(target):
         return lambda value: parse_date(_of(value, str))
     if kinds.is_timestamp(target):
-        return lambda value: _whole(parse_moment(_of(value, str)), 64)
+        digits = 9 if target.unit == "ns" else 6
+        return lambda value: _whole(parse_moment(_of(value, str), digits=digits), 64)
     return lambda value: _encodable(_of(value, str))
 
 
@@ -246,7 +247,8 @@ def _typed(values: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) ->
                 raise ValueError("another zone")
             bare = pc.utf8_slice_codeunits(values, 0, -1)
         _require_like(bare, _PLAIN_MOMENT)
-        return bare.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind)
+        micros = bare.cast(pa.timestamp("us")).cast(pa.int64())
+        return (micros if kind.unit == "us" else pc.multiply_checked(micros, 1000)).cast(kind)
     if pa.types.is_date(kind):
         _require_like(values, _PLAIN_DATE)
         return values.cast(kind)

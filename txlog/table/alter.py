@@ -58,9 +58,10 @@ class TableAlter(AlterProtocol):
         from txlog.verbs.columns import GiveValues
         from txlog.verbs.schema import AddFields
 
-        context, fields = self._table._context, new_fields(columns)
+        context, held = self._table._context, self._table._snapshot
+        fields = new_fields(columns, nanos=held.supports("timestampNanos"))
         nested = any(path for path, _ in fields or ())
-        if fields and (nested or not self._table._snapshot.supports(FEATURE)):
+        if fields and (nested or not held.supports(FEATURE)):
             return self._table._run(AddFields(context, fields), txn, user_metadata)
         operation = GiveValues(context, "add columns", columns, read_columns=read_columns)
         return self._table._run(operation, txn, user_metadata)

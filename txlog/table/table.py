@@ -180,6 +180,7 @@ class Table(About, Reading, Writing):
         """
         from txlog.data_files.identity import with_identities
         from txlog.data_files.options import as_names, as_schema, with_generated
+        from txlog.protocol.properties import asks_for
         from txlog.verbs.create import create, existing
 
         if mode not in ("error", "ignore", "overwrite"):
@@ -188,8 +189,9 @@ class Table(About, Reading, Writing):
             )
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
+        declared = as_schema(schema, nanos=asks_for("timestampNanos", properties))
         definition: dict[str, Any] = {
-            "schema": with_identities(with_generated(as_schema(schema), generated), identity),
+            "schema": with_identities(with_generated(declared, generated), identity),
             "partition_by": as_names(partition_by),
             "properties": properties,
             "name": name,

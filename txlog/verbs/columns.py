@@ -148,6 +148,7 @@ class GiveValues(Operation):
             base.schema,
             read_columns=self._read_columns,
             sample=lambda names: _sample(self.context, base, names),
+            nanos=base.supports("timestampNanos"),
         )
         if self._verb == "replace columns":
             return _typed_as_table(values, base)

@@ -51,6 +51,7 @@ from txlog.protocol.properties import (
     RECORDED,
     Properties,
     asked_versions,
+    asks_for,
     split_features,
     validate_properties,
 )
@@ -266,7 +267,7 @@ def write_new_table(
     """
     require_app_version(txn)
     context.store.require_writable()
-    rows = incoming(data, None, None)
+    rows = incoming(data, None, None, nanos=asks_for("timestampNanos", properties))
     metadata, schema = new_metadata(
         rows.schema,
         partition_by=partition_by,

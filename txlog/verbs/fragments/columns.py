@@ -58,7 +58,9 @@ class CommitColumns(FragmentsOperation):
         removes, shortened = outdated_files(base.live, names, self.context.effects.now_ms())
         outdated = {remove.path for remove in removes} | {add.path for add in shortened}
         _require_fitting(base, fragments, adds, outdated)
-        merged = settled(base.snapshot, merged_schema(base.snapshot.schema, from_arrow(schema)))
+        nanos = base.snapshot.supports("timestampNanos")
+        added = from_arrow(schema, nanos=nanos)
+        merged = settled(base.snapshot, merged_schema(base.snapshot.schema, added))
         fields = {field.name_in_files(base.snapshot.mapping_mode): field for field in merged.fields}
         for metadata in fragments:
             if columns := given[base.changed(metadata).id]:

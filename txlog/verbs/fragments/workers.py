@@ -151,7 +151,10 @@ def merge_into_fragment(
             [pa.nulls(0, field.type) for field in plan.schema], schema=plan.schema
         )
 
-    values = column_values(columns, snapshot.schema, read_columns=read_columns, sample=sample)
+    nanos = snapshot.supports("timestampNanos")
+    values = column_values(
+        columns, snapshot.schema, read_columns=read_columns, sample=sample, nanos=nanos
+    )
     values = named_in_files(values, snapshot)
     require_addable(values, snapshot)
     plan = plan_fragments(snapshot, [fragment], columns=list(values.reads))

@@ -102,7 +102,12 @@ class Merge(Operation):
             A new value does not fit its column, or breaks a constraint.
         """
         if self._source is None:
-            self._source = MergeSource(self._data, memory_bytes=self.memory_bytes)
+            self._source = MergeSource(
+                self._data,
+                memory_bytes=self.memory_bytes,
+                nanos=base.supports("timestampNanos"),
+                truncates=self._options.encoding.allow_truncated_timestamps,
+            )
             self._data = None
         source = self._source
         schema = base.schema

@@ -26,13 +26,22 @@ Indices = NDArray[np.int64]
 class MergeSource:
     """The rows of a source, which can be read as often as a merge is tried."""
 
-    def __init__(self, data: Any, *, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self,
+        data: Any,
+        *,
+        memory_bytes: int = MEMORY_BYTES,
+        nanos: bool = False,
+        truncates: bool = False,
+    ) -> None:
         """Read the data, of anything that speaks Arrow.
 
         Parameters
         ----------
         memory_bytes
             Larger data go to a temporary file, from which they are mapped into memory.
+        nanos, truncates
+            As for `from_arrow` and `cast_array`.
 
         Raises
         ------
@@ -40,8 +49,8 @@ class MergeSource:
             The data cannot be read as Arrow, or have a type that no Delta table holds.
         """
         reader = as_reader(data)
-        self.schema: StructType = from_arrow(reader.schema, nulls_as_void=True)
-        batches = self._batches_of(reader)
+        self.schema: StructType = from_arrow(reader.schema, nulls_as_void=True, nanos=nanos)
+        batches = self._batches_of(reader, truncates)
         held: list[pa.RecordBatch] = []
         size = 0
         for batch in batches:
@@ -56,12 +65,14 @@ class MergeSource:
         self._batches = held
         self._starts = np.cumsum([0, *(batch.num_rows for batch in held)], dtype=np.int64)
 
-    def _batches_of(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _batches_of(
+        self, reader: pa.RecordBatchReader, truncates: bool
+    ) -> Iterator[pa.RecordBatch]:
         target = arrow_schema(self.schema)
         for batch in reader:
             if batch.num_rows:
                 arrays = [
-                    fit_column(column, field)
+                    fit_column(column, field, truncates=truncates)
                     for column, field in zip(batch.columns, self.schema.fields, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=target)
