@@ -318,7 +318,7 @@ def _nanos_of(value: Any) -> tuple[Nanos, DataType] | None:
     """Return a scalar of NumPy or Arrow in nanoseconds as a constant; None for other ones."""
     if getattr(getattr(value, "dtype", None), "str", "")[1:] == "M8[ns]" and value == value:
         return Nanos(value.astype("int64")), PrimitiveType("timestamp_nanos_ntz")
-    kind = getattr(value, "type", None)
+    kind: Any = getattr(value, "type", None)
     if getattr(kind, "unit", None) != "ns" or not hasattr(kind, "tz") or value.value is None:
         return None
     zoned = PrimitiveType("timestamp_nanos" if kind.tz else "timestamp_nanos_ntz")

@@ -63,7 +63,8 @@ def parse_moment(text: str, *, digits: int = 6) -> int:
         raise ValueError(f"{text!r} has no such time of day")
     seconds = (hour * 60 + minute) * 60 + second - _offset_s(found[8])
     seconds += _days(text, found) * 86_400
-    return seconds * 10**digits + int((found[7] or "").ljust(9, "0")[:digits])
+    units: int = 10**digits
+    return seconds * units + int((found[7] or "").ljust(9, "0")[:digits])
 
 
 def _days(text: str, found: re.Match[str]) -> int:
