@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import ROUND_FLOOR, Decimal, localcontext
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal, localcontext
 from typing import Any
 
 from txlog.errors import InvalidInputError
@@ -37,17 +37,18 @@ from txlog.expressions.types import (
     VOID,
     arithmetic_type,
     common_type,
+    floor_of,
     is_castable,
     is_number,
+    nearest_float,
     primitive_name,
 )
 from txlog.lazy import compiled
-from txlog.schema.timestamps import Nanos, parse_date, parse_moment
+from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
 from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, StructType, type_name
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bind(expression: Expression, schema: StructType) -> Expression:
@@ -217,7 +218,7 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
         case date():
             kind = PrimitiveType("date")
         case _:
-            if (nanos := _nanos_of(node.value)) is not None:
+            if (nanos := nanos_of_scalar(node.value)) is not None:
                 return Literal(nanos[0], nanos[1]), nanos[1]
             if hasattr(node.value, "as_py"):
                 return _typed(Literal(node.value.as_py()))
@@ -281,7 +282,7 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
         if not is_number(kind):
             raise _clash(kind, value, node)
         if primitive_name(kind) in FLOATS:
-            return Comparison(op, node, Literal(_as_float(value), DOUBLE))
+            return Comparison(op, node, Literal(nearest_float(value), DOUBLE))
         return _with_exact(op, node, kind, value)
     try:
         return Comparison(op, node, _coerced(value, kind))
@@ -293,36 +294,12 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
 def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) -> Expression:
     """Return a comparison of nanoseconds with a constant, which may be beyond their range."""
     try:
-        nanos = _nanos(value)
+        nanos = nanos_of(value)
     except ValueError as error:
         raise _bad(f"{value!r} is no {type_name(kind)}: {error}", _label(node)) from error
     within = min(max(nanos, -(2**63)), 2**63 - 1)
     constant = Literal(Nanos(within), kind)
     return _against(op, node, constant, exact=within == nanos, above=nanos < within)
-
-
-def _nanos(value: Any) -> int:
-    """Return a constant as nanoseconds since the epoch, of any year."""
-    match value:
-        case Nanos():
-            return value
-        case str():
-            return parse_moment(value, digits=9)
-        case date():  # The moments of pandas have digits below those of Python.
-            of_epoch = _moment(value, "timestamp") - _EPOCH
-            return of_epoch // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
-    raise ValueError("a timestamp was expected")
-
-
-def _nanos_of(value: Any) -> tuple[Nanos, DataType] | None:
-    """Return a scalar of NumPy or Arrow in nanoseconds as a constant; None for other ones."""
-    if getattr(getattr(value, "dtype", None), "str", "")[1:] == "M8[ns]" and value == value:
-        return Nanos(value.astype("int64")), PrimitiveType("timestamp_nanos_ntz")
-    kind: Any = getattr(value, "type", None)
-    if getattr(kind, "unit", None) != "ns" or not hasattr(kind, "tz") or value.value is None:
-        return None
-    zoned = PrimitiveType("timestamp_nanos" if kind.tz else "timestamp_nanos_ntz")
-    return Nanos(value.value), zoned
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:
@@ -337,13 +314,6 @@ def _number(text: str, kind: DataType, node: Expression) -> Any:
         return float(text) if primitive_name(kind) in FLOATS else Decimal(text.strip())
     except (ValueError, ArithmeticError):
         raise _clash(kind, text, node) from None
-
-
-def _as_float(value: float | Decimal) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _with_exact(
@@ -366,7 +336,7 @@ def _with_exact(
         # NaN is greater than all.
         steps, exact, above = (least, False, True) if value < 0 else (greatest, False, False)
     else:
-        steps, exact = _floor(Decimal(value), scale)
+        steps, exact = floor_of(Decimal(value), scale)
         above = steps < least
         if not least <= steps <= greatest:
             steps, exact = (least if above else greatest), False
@@ -395,17 +365,6 @@ def _against(
         case "<>":
             return Or((less, greater))
     return Literal(False, BOOLEAN)
-
-
-def _floor(value: Decimal, scale: int) -> tuple[int, bool]:
-    """Return a number in units of 10^-scale, rounded down, and whether that is exact."""
-    if value.adjusted() > 400:  # Out of any range; the digits need not be written out.
-        return (-1 if value < 0 else 1) * 10**400, False
-    with localcontext() as context:
-        context.prec = 1000
-        scaled = value.scaleb(scale)
-        floor = scaled.to_integral_value(ROUND_FLOOR)
-        return int(floor), floor == scaled
 
 
 def _steps(steps: int, kind: DataType, scale: int) -> Literal:
@@ -440,9 +399,9 @@ def _coerced(value: Any, kind: DataType) -> Literal:
             case "date", date() if not isinstance(value, datetime):
                 return Literal(value, kind)
             case (("timestamp" | "timestamp_ntz"), _):
-                return Literal(_moment(value, name), kind)
+                return Literal(moment_of(value, zoned=name == "timestamp"), kind)
             case (("timestamp_nanos" | "timestamp_nanos_ntz"), _):
-                nanos = _nanos(value)
+                nanos = nanos_of(value)
                 if not -(2**63) <= nanos < 2**63:
                     raise ValueError("nanoseconds end with the years 1677 and 2262")
                 return Literal(Nanos(nanos), kind)
@@ -455,21 +414,6 @@ def _coerced(value: Any, kind: DataType) -> Literal:
     except (ValueError, OverflowError, ArithmeticError) as error:
         raise _bad(f"{value!r} is no {type_name(kind)}: {error}") from error
     raise _bad(f"{type_name(kind)} cannot be compared with {value!r} ({type(value).__name__})")
-
-
-def _moment(value: Any, name: str) -> datetime:
-    if isinstance(value, str):
-        timestamp = _EPOCH + timedelta(microseconds=parse_moment(value))
-    elif isinstance(value, Nanos):
-        timestamp = _EPOCH + timedelta(microseconds=value // 1000)
-    elif isinstance(value, datetime):
-        timestamp = value if value.tzinfo else value.replace(tzinfo=UTC)
-    elif isinstance(value, date):
-        timestamp = datetime.combine(value, time(), UTC)
-    else:
-        raise ValueError("a timestamp was expected")
-    timestamp = timestamp.astimezone(UTC)
-    return timestamp if name == "timestamp" else timestamp.replace(tzinfo=None)
 
 
 def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Expression:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal, localcontext
 
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
@@ -108,3 +110,22 @@ def _group(kind: DataType) -> str:
     if primitive_name(kind) in TIMESTAMPS.union(NANOS, ("date",)):
         return "temporal"
     return {"string": "text", "binary": "binary"}.get(primitive_name(kind), "other")
+
+
+def floor_of(value: Decimal, scale: int) -> tuple[int, bool]:
+    """Return a number in units of 10^-scale, rounded down, and whether that is exact."""
+    if value.adjusted() > 400:  # Out of any range; the digits need not be written out.
+        return (-1 if value < 0 else 1) * 10**400, False
+    with localcontext() as context:
+        context.prec = 1000
+        scaled = value.scaleb(scale)
+        floor = scaled.to_integral_value(ROUND_FLOOR)
+        return int(floor), floor == scaled
+
+
+def nearest_float(value: float | Decimal) -> float:
+    """Return the nearest double of a number; an infinity beyond their range."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

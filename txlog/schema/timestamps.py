@@ -6,8 +6,11 @@ Python's own types end with the year 9999; tables do not. The calendar is the pr
 from __future__ import annotations
 
 import re
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 from txlog.lazy import compiled
+from txlog.schema.types import DataType, PrimitiveType
 
 DAY_US = 86_400_000_000
 
@@ -113,3 +116,45 @@ def format_nanos(nanos: int, *, zone: str = "") -> str:
     micros, below = divmod(nanos, 1000)
     moment = format_moment(micros, digits=6, separator="T" if zone else " ")
     return f"{moment}{below:03d}{zone}"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment_of(value: Any, *, zoned: bool = True) -> datetime:
+    """Return a constant of a predicate as a moment; raise `ValueError` if it is none."""
+    if isinstance(value, str):
+        moment = _EPOCH + timedelta(microseconds=parse_moment(value))
+    elif isinstance(value, Nanos):
+        moment = _EPOCH + timedelta(microseconds=value // 1000)
+    elif isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    elif isinstance(value, date):
+        moment = datetime.combine(value, time(), UTC)
+    else:
+        raise ValueError("a timestamp was expected")
+    moment = moment.astimezone(UTC)
+    return moment if zoned else moment.replace(tzinfo=None)
+
+
+def nanos_of(value: Any) -> int:
+    """Return the same as nanoseconds since the epoch, of any year."""
+    match value:
+        case Nanos():
+            return value
+        case str():
+            return parse_moment(value, digits=9)
+    of_epoch = moment_of(value) - _EPOCH
+    # The moments of pandas have digits below those of Python.
+    below: int = getattr(value, "nanosecond", 0)
+    return of_epoch // timedelta(microseconds=1) * 1000 + below
+
+
+def nanos_of_scalar(value: Any) -> tuple[Nanos, DataType] | None:
+    """Return a scalar of NumPy or Arrow in nanoseconds as a constant; None for other ones."""
+    if getattr(getattr(value, "dtype", None), "str", "")[1:] == "M8[ns]" and value == value:
+        return Nanos(value.astype("int64")), PrimitiveType("timestamp_nanos_ntz")
+    kind: Any = getattr(value, "type", None)
+    if getattr(kind, "unit", None) != "ns" or not hasattr(kind, "tz") or value.value is None:
+        return None
+    return Nanos(value.value), PrimitiveType("timestamp_nanos" + ("" if kind.tz else "_ntz"))
