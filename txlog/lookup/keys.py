@@ -52,21 +52,52 @@ def require_key_columns(columns: Sequence[StructField]) -> None:
             )
 
 
-def _is_ordered(column: StructField) -> bool:
+def is_number(column: StructField) -> bool:
+    """Return whether values of a column are whole numbers of 64 bits, in effect."""
     kind = column.type
     if isinstance(kind, DecimalType):
         return kind.precision <= 18
     return isinstance(kind, PrimitiveType) and kind.name in _INTEGERS
 
 
+def orders(column: StructField) -> bool:
+    """Return whether there is an ordered encoding of a column's values."""
+    kind = column.type
+    text = isinstance(kind, PrimitiveType) and kind.name in ("string", "binary")
+    return text or is_number(column)
+
+
+def key_type(column: StructField) -> str:
+    """Return what values are encoded alike: of whole numbers of any width, the same text."""
+    kind = column.type
+    if isinstance(kind, DecimalType):
+        return f"decimal({'18' if kind.precision <= 18 else '38'},{kind.scale})"
+    name = str(kind)
+    return "long" if name in ("byte", "short", "integer") else name
+
+
+def ordered(column: StructField, array: pa.Array) -> Encodings:
+    """Return a number for each row that is not below that of a lesser key. Rule: LKP-2."""
+    return _integers(array) ^ _SIGN if is_number(column) else _first_bytes(array)
+
+
+def hashed_numbers(encodings: Encodings) -> Encodings:
+    """Return the hashes of whole numbers, which are given by their ordered encodings."""
+    return _mix(_seed(8) ^ encodings ^ _SIGN)
+
+
 def encode(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Encodings:
     """Return a number for each row, equal for equal keys. What a null gives, means nothing.
 
-    Keys of one column of whole numbers, dates, timestamps or short decimals keep their order. Rule:
-    LKP-2.
+    It is the ordered encoding of one column of numbers; of others, the hashed one.
     """
-    if len(columns) == 1 and _is_ordered(columns[0]):
-        return _integers(arrays[0]) ^ _SIGN
+    if len(columns) == 1 and is_number(columns[0]):
+        return ordered(columns[0], arrays[0])
+    return hashed(columns, arrays)
+
+
+def hashed(columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> Encodings:
+    """Return a hash of each row's key. Rule: LKP-2."""
     hashes = [_hashed(column, array) for column, array in zip(columns, arrays, strict=True)]
     combined = hashes[0]
     for hashed in hashes[1:]:
@@ -105,7 +136,7 @@ def _words(array: pa.Array, width: int) -> Encodings:
 
 
 def _hashed(column: StructField, array: pa.Array) -> Encodings:
-    if _is_ordered(column):
+    if is_number(column):
         return _mix(_seed(8) ^ _integers(array))
     if pa.types.is_decimal(array.type):
         words = _words(array, 16).reshape(-1, 2)
@@ -116,8 +147,8 @@ def _hashed(column: StructField, array: pa.Array) -> Encodings:
     return _hashed_bytes(array)
 
 
-def _hashed_bytes(array: pa.Array) -> Encodings:
-    """Return a hash of each text or binary value, over eight of its bytes after the other."""
+def _values(array: pa.Array) -> tuple[Encodings, Numbers, Numbers]:
+    """Return eight bytes of text or binary values from each byte on; starts and sizes of values."""
     array = array.cast(pa.large_binary())
     offsets = np.frombuffer(
         array.buffers()[1], np.int64, count=len(array) + 1, offset=8 * array.offset
@@ -129,7 +160,21 @@ def _hashed_bytes(array: pa.Array) -> Encodings:
         padded[:length] = np.frombuffer(data, np.uint8)
     # A view of eight bytes from each byte on.
     view = np.ndarray((length + 8,), "<u8", buffer=padded, strides=(1,))
-    starts, sizes = offsets[:-1], np.diff(offsets)
+    return view, offsets[:-1], np.diff(offsets)
+
+
+def _first_bytes(array: pa.Array) -> Encodings:
+    """Return the first eight bytes of each value as a number, zeros behind shorter ones."""
+    view, starts, sizes = _values(array)
+    unused = np.uint64(8) * (8 - np.minimum(sizes, 8)).astype(np.uint64)
+    words = view[starts].astype(np.uint64).byteswap()
+    # A shift by 64 bits means nothing.
+    return np.where(sizes > 0, words >> np.minimum(unused, 63) << np.minimum(unused, 63), 0)
+
+
+def _hashed_bytes(array: pa.Array) -> Encodings:
+    """Return a hash of each text or binary value, over eight of its bytes after the other."""
+    view, starts, sizes = _values(array)
     hashes = sizes.astype(np.uint64) * np.uint64(_GOLDEN)
     active = np.flatnonzero(sizes > 0)
     done = 0
@@ -234,10 +279,18 @@ class AskedKeys:
             codes = _places(_combined(codes, array, values), known)
         return codes
 
-    def encodings(self) -> Encodings:
-        """Return the distinct encodings of the keys, ascending."""
+    def encodings(self, form: str | None = None) -> Encodings:
+        """Return the distinct encodings of the keys, ascending: `ordered`, `hashed`, or `encode`'s.
+
+        The first is only of one column.
+        """
         complete = self.codes >= 0
-        found = encode(self.columns, self.arrays)
+        if form is None:
+            found = encode(self.columns, self.arrays)
+        elif form == "ordered":
+            found = ordered(self.columns[0], self.arrays[0])
+        else:
+            found = hashed(self.columns, self.arrays)
         return np.unique(found if complete.all() else found[complete])
 
     def predicate(self) -> Expression:

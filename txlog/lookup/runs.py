@@ -1,0 +1,443 @@
+"""Runs: the keys of data files as truncated Elias-Fano sequences. Pure. Rules: spec/lookup.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txlog.arrow import numpy_array, pc
+from txlog.lookup.keys import (
+    Encodings,
+    Numbers,
+    hashed,
+    hashed_numbers,
+    is_number,
+    ordered,
+    orders,
+)
+from txlog.schema.types import StructField
+
+Form = Literal["ordered", "hashed"]
+"""Which encoding of a key a run holds."""
+
+FILE_BITS, MERGED_BITS = 16, 8
+"""A key that a run does not have is found in it with a probability of 2 to the power of -bits."""
+
+_LEAST_HASH_BITS = 40  # That a file's hashed run keeps, so that merged ones have enough left.
+_BLOCK_WORDS = 8  # For each so many words of `upper`, the zeros before them are counted.
+
+
+class RunError(ValueError):
+    """The numbers and arrays are no run."""
+
+
+def pack(values: Encodings, bits: int) -> Encodings:
+    """Return values of so many bits each behind each other; a word of zeros follows.
+
+    Each 64 values take `bits` words.
+    """
+    groups = -(-len(values) // 64)
+    padded = np.zeros((groups, 64), np.uint64)
+    padded.reshape(-1)[: len(values)] = values
+    words = np.zeros((groups, bits), np.uint64)
+    for place in range(64 if bits else 0):
+        word, offset = divmod(place * bits, 64)
+        words[:, word] |= padded[:, place] << np.uint64(offset)
+        if offset + bits > 64:
+            words[:, word + 1] |= padded[:, place] >> np.uint64(64 - offset)
+    return np.append(words.reshape(-1), np.uint64(0))
+
+
+def packed_words(count: int, bits: int) -> int:
+    """Return how many words `pack` gives."""
+    return -(-count // 64) * bits + 1
+
+
+def unpack(words: Encodings, bits: int, count: int) -> Encodings:
+    """Return the values that `pack` was given."""
+    if not bits:
+        return np.zeros(count, np.uint64)
+    groups = words[:-1].reshape(-1, bits)
+    values = np.empty((len(groups), 64), np.uint64)
+    for place in range(64):
+        word, offset = divmod(place * bits, 64)
+        values[:, place] = groups[:, word] >> np.uint64(offset)
+        if offset + bits > 64:
+            values[:, place] |= groups[:, word + 1] << np.uint64(64 - offset)
+    return values.reshape(-1)[:count] & _mask(bits)
+
+
+def _at(words: Encodings, bits: int, places: Numbers) -> Encodings:
+    """Return the packed values at places."""
+    if not bits:
+        return np.zeros(len(places), np.uint64)
+    starts = places * bits
+    word = starts >> 6
+    offset = (starts & 63).astype(np.uint64)
+    high = (words[word + 1] << np.uint64(1)) << (np.uint64(63) - offset)
+    return ((words[word] >> offset) | high) & _mask(bits)
+
+
+def _mask(bits: int) -> np.uint64:
+    return np.uint64((1 << bits) - 1)
+
+
+def _bit_table() -> NDArray[np.uint8]:
+    """Return for each byte where its n-th one is."""
+    table = np.zeros((256, 8), np.uint8)
+    for byte in range(256):
+        places = [bit for bit in range(8) if byte >> bit & 1]
+        table[byte, : len(places)] = places
+    return table
+
+
+_BITS = _bit_table()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The keys of one or more files, ascending by their encodings, and the row of each.
+
+    Parameters
+    ----------
+    first, last
+        The least and the largest encoding.
+    shift, base
+        The i-th key is `base + y` as number of the upper `64 - shift` bits of its encoding.
+    low
+        So many of the lowest bits of each y are in `lower`, packed.
+    upper
+        The bit `(y >> low) + i` is set for the i-th y; ones fill up the last eight words.
+    zeros
+        How many zeros of `upper` come before each eight words; uint32.
+    rows
+        The row of each key, packed with `row_bits` each; None: the i-th key is that of row i.
+    """
+
+    form: Form
+    keys: int
+    first: int
+    last: int
+    shift: int
+    base: int
+    low: int
+    row_bits: int
+    upper: Encodings
+    zeros: NDArray[np.uint32]
+    lower: Encodings
+    rows: Encodings | None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the arrays take."""
+        arrays = (self.upper, self.zeros, self.lower, self.rows)
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def find(self, wanted: Encodings) -> Numbers:
+        """Return the rows that may have one of some encodings of the run's form.
+
+        Parameters
+        ----------
+        wanted
+            Ascending, without duplicates.
+        """
+        nothing = np.empty(0, np.int64)
+        begin = int(np.searchsorted(wanted, np.uint64(self.first), "left"))
+        end = int(np.searchsorted(wanted, np.uint64(self.last), "right"))
+        if begin >= end or not self.keys:
+            return nothing
+        numbers = (wanted[begin:end] >> np.uint64(self.shift)) - np.uint64(self.base)
+        if len(numbers) > 1:
+            distinct = np.ones(len(numbers), bool)
+            np.not_equal(numbers[1:], numbers[:-1], out=distinct[1:])
+            numbers = numbers[distinct]
+        heads = (numbers >> np.uint64(self.low)).astype(np.int64)
+        both = self._zeros_at(np.concatenate([np.maximum(heads - 1, 0), heads]))
+        starts = np.where(heads > 0, both[: len(heads)] + 1 - heads, 0)
+        stops = np.minimum(both[len(heads) :] - heads, self.keys)
+        if self.low:
+            lows = numbers & _mask(self.low)
+            starts = self._bound(starts, stops, lows, right=False)
+            stops = self._bound(starts, stops, lows, right=True)
+        places = expanded(starts, np.maximum(stops - starts, 0))
+        if self.rows is None or not len(places):
+            return places
+        return _at(self.rows, self.row_bits, places).astype(np.int64)
+
+    def _zeros_at(self, numbers: Numbers) -> Numbers:
+        """Return at which bits of `upper` zeros are, by their numbers from 0."""
+        blocks = np.searchsorted(self.zeros, numbers.astype(np.uint32), "right") - 1
+        left = numbers - self.zeros[blocks]
+        every = np.arange(len(numbers))
+        words = ~self.upper.reshape(-1, _BLOCK_WORDS)[blocks]
+        word, left = _holding(np.bitwise_count(words), left, every)
+        octets = words[every, word].astype("<u8").view(np.uint8).reshape(-1, 8)
+        octet, left = _holding(np.bitwise_count(octets), left, every)
+        bit = _BITS[octets[every, octet], left].astype(np.int64)
+        return blocks * (64 * _BLOCK_WORDS) + word * 64 + octet * 8 + bit
+
+    def _bound(
+        self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool
+    ) -> Numbers:
+        """Return the first places within ranges whose lower bits are not below (right: above)."""
+        starts, stops = starts.copy(), stops.copy()
+        active = np.flatnonzero(starts < stops)
+        while len(active):
+            middle = (starts[active] + stops[active]) >> 1
+            values = _at(self.lower, self.low, middle)
+            below = values <= lows[active] if right else values < lows[active]
+            starts[active[below]] = middle[below] + 1
+            stops[active[~below]] = middle[~below]
+            active = active[starts[active] < stops[active]]
+        return starts
+
+    def decoded(self) -> tuple[Encodings, Numbers]:
+        """Return the encodings, without the bits that were cut off, and their rows."""
+        if not self.keys:
+            return np.empty(0, np.uint64), np.empty(0, np.int64)
+        bits = np.unpackbits(self.upper.view(np.uint8), bitorder="little")
+        ones = np.flatnonzero(bits)[: self.keys]
+        heads = (ones - np.arange(self.keys)).astype(np.uint64)
+        numbers = heads << np.uint64(self.low) | unpack(self.lower, self.low, self.keys)
+        encodings = (numbers + np.uint64(self.base)) << np.uint64(self.shift)
+        if self.rows is None:
+            return encodings, np.arange(self.keys)
+        return encodings, unpack(self.rows, self.row_bits, self.keys).astype(np.int64)
+
+    def check(self, rows: int) -> None:
+        """Raise `RunError` unless `find` can be asked, and names rows below `rows`."""
+        if self.rows is None and self.keys != rows:
+            raise RunError(f"{self.keys} keys are those of {rows} rows")
+        if self.keys < 0 or self.keys > rows or rows >= 1 << 40:
+            raise RunError(f"{self.keys} keys of {rows} rows")
+        if not self.keys:
+            return
+        if not 0 <= self.first <= self.last < 1 << 64 or not 0 <= self.shift < 64:
+            raise RunError("first, last or shift is out of bounds")
+        if not 0 <= self.base <= self.first >> self.shift or not 0 <= self.low < 64:
+            raise RunError("base or low is out of bounds")
+        buckets = ((self.last >> self.shift) - self.base >> self.low) + 1
+        words = _BLOCK_WORDS * -(-(self.keys + buckets) // (64 * _BLOCK_WORDS))
+        if len(self.upper) != words or len(self.zeros) != words // _BLOCK_WORDS + 1:
+            raise RunError(f"upper has {len(self.upper)} words, {words} were expected")
+        if (_zeros_before(self.upper) != self.zeros).any() or self.zeros[-1] < buckets:
+            raise RunError("the zeros of upper are others")
+        if len(self.lower) != packed_words(self.keys, self.low):
+            raise RunError(f"lower has {len(self.lower)} words")
+        if self.rows is None:
+            return
+        if self.row_bits != (rows - 1).bit_length() or len(self.rows) != packed_words(
+            self.keys, self.row_bits
+        ):
+            raise RunError(f"rows has {len(self.rows)} words of {self.row_bits} bits")
+
+
+def _holding(counts: NDArray[np.uint8], left: Numbers, every: Numbers) -> tuple[Numbers, Numbers]:
+    """Return which part of each row of counts holds the n-th one, and which one of it that is."""
+    sums = np.cumsum(counts, axis=1, dtype=np.int64)
+    part = np.minimum((sums <= left[:, None]).sum(axis=1), counts.shape[1] - 1)
+    return part, np.minimum(left - sums[every, part] + counts[every, part], 63)
+
+
+def _zeros_before(upper: Encodings) -> NDArray[np.uint32]:
+    blocks = np.bitwise_count(~upper).reshape(-1, _BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
+    return np.append(np.uint64(0), np.cumsum(blocks)).astype(np.uint32)
+
+
+def expanded(starts: Numbers, counts: Numbers) -> Numbers:
+    """Return the numbers of ranges, one range after the other."""
+    total = int(counts.sum())
+    return np.arange(total) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+
+
+_EMPTY = Run(
+    "hashed", 0, 0, 0, 0, 0, 0, 0,
+    np.empty(0, np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.uint64), None,
+)  # fmt: skip
+
+
+def build_run(
+    form: Form,
+    encodings: Encodings,
+    rows: Numbers | None,
+    num_rows: int,
+    *,
+    bits: int,
+    shift: int = 0,
+) -> Run:
+    """Return the run of ascending encodings.
+
+    Parameters
+    ----------
+    rows
+        The row of each; None: that of its place.
+    num_rows
+        How many rows there are; some may have no key.
+    bits, shift
+        As many bits of each encoding are cut off as leave `bits` beyond those that tell keys apart
+        at best, and `shift` at least.
+    """
+    count = len(encodings)
+    if not count:
+        return _EMPTY if not num_rows else _with_rows(_EMPTY, num_rows)
+    first, last = int(encodings[0]), int(encodings[-1])
+    shift = max(shift, ((last - first) // count).bit_length() - 1 - bits, 0)
+    numbers = (encodings >> np.uint64(shift)) - np.uint64(first >> shift)
+    largest = int(numbers[-1])
+    low = max(((largest + 1) // count).bit_length() - 1, 0)
+    heads = (numbers >> np.uint64(low)).astype(np.int64)
+    size = -(-(count + (largest >> low) + 1) // (64 * _BLOCK_WORDS)) * 64 * _BLOCK_WORDS
+    ones = np.zeros(size, np.uint8)
+    ones[heads + np.arange(count)] = 1
+    ones[count + (largest >> low) + 1 :] = 1
+    upper = np.packbits(ones, bitorder="little").view("<u8").astype(np.uint64)
+    row_bits = 0 if rows is None else (num_rows - 1).bit_length()
+    return Run(
+        form,
+        count,
+        first,
+        last,
+        shift,
+        first >> shift,
+        low,
+        row_bits,
+        upper,
+        _zeros_before(upper),
+        pack(numbers & _mask(low), low),
+        None if rows is None else pack(rows.astype(np.uint64), row_bits),
+    )
+
+
+def _with_rows(run: Run, num_rows: int) -> Run:
+    """Return a run without keys for files that have rows."""
+    bits = (num_rows - 1).bit_length()
+    return Run(
+        run.form, 0, 0, 0, 0, 0, 0, bits, run.upper, run.zeros, run.lower, np.zeros(1, np.uint64)
+    )
+
+
+def _crowd(values: Encodings) -> float:
+    """Return over all values the sum of how many neighbours are equal to it, itself included."""
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True)) if len(values) else [-1]
+    counts = np.diff(ends, prepend=-1).astype(np.float64)
+    return float((counts * counts).sum())
+
+
+class RunBuilder:
+    """Makes the run of a file from its rows as they pass."""
+
+    def __init__(self, columns: Sequence[StructField]) -> None:
+        self._columns = tuple(columns)
+        self._is_number = len(columns) == 1 and is_number(columns[0])
+        self._is_sorted = len(columns) == 1 and orders(columns[0])
+        self._last = np.uint64(0)
+        self._hashes: list[Encodings] = []
+        self._ordered: list[Encodings] = []
+        self._valid: list[NDArray[np.bool_]] = []
+        self.num_rows = 0
+        self.nulls = 0
+
+    def add(self, arrays: Sequence[pa.Array]) -> None:
+        """Take the next rows: an array for each key column."""
+        self.num_rows += len(arrays[0])
+        if not len(arrays[0]):
+            return
+        complete = complete_rows(arrays)
+        self._valid.append(complete)
+        nulls = len(complete) - int(complete.sum())
+        self.nulls += nulls
+        if self._is_number or self._is_sorted:
+            encodings = ordered(self._columns[0], arrays[0])
+            self._is_sorted = (
+                self._is_sorted
+                and not nulls
+                and bool(encodings[0] >= self._last)
+                and bool((encodings[1:] >= encodings[:-1]).all())
+            )
+            self._last = encodings[-1]
+            if self._is_number or self._is_sorted:
+                self._ordered.append(encodings)
+        if not self._is_number:
+            self._hashes.append(hashed(self._columns, arrays))
+
+    def finish(self, bits: int = FILE_BITS) -> Run:
+        """Return the run of all rows."""
+        if self._is_sorted and self.num_rows:
+            encodings = np.concatenate(self._ordered)
+            run = build_run("ordered", encodings, None, self.num_rows, bits=bits)
+            # Of texts, rows of one key that lie apart count as those of several.
+            keys = encodings if self._is_number else np.concatenate(self._hashes)
+            if _crowd(encodings >> np.uint64(run.shift)) <= 2 * _crowd(keys):
+                return run
+        if not self.num_rows:
+            return _EMPTY
+        numbers = self._ordered if self._is_number else self._hashes
+        encodings = np.concatenate(numbers)
+        if self._is_number:
+            encodings = hashed_numbers(encodings)
+        rows = np.flatnonzero(np.concatenate(self._valid))
+        order = rows[np.argsort(encodings[rows], kind="stable")]
+        bits = max(bits, _LEAST_HASH_BITS - max(len(rows), 1).bit_length())
+        return build_run("hashed", encodings[order], order, self.num_rows, bits=bits)
+
+
+def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
+    """Return for each row whether none of some values is null."""
+    complete = arrays[0].is_valid()
+    for array in arrays[1:]:
+        complete = pc.and_(complete, array.is_valid())
+    return numpy_array(complete)
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """A run to be merged: where the rows of its files are in the merged one.
+
+    Parameters
+    ----------
+    starts
+        For each file, the row of the run with which it begins; and one after the last.
+    keep
+        Whether each file is to be in the merged run.
+    """
+
+    run: Run
+    starts: Numbers
+    keep: NDArray[np.bool_]
+
+
+def merge_runs(parts: Sequence[RunPart]) -> Run | None:
+    """Return the run of all kept files of parts of one form, in their order.
+
+    Keys are merged by their encodings; no data is read. None: too many keys would become one.
+    """
+    form = parts[0].run.form
+    shift = max(part.run.shift for part in parts)
+    encodings, rows, before = [], [], 0
+    for part in parts:
+        theirs, of = part.run.decoded()
+        file = np.searchsorted(part.starts, of, "right") - 1
+        counts = np.where(part.keep, np.diff(part.starts), 0)
+        begins = np.cumsum(counts) - counts
+        file = np.minimum(file, len(counts) - 1)
+        kept = part.keep[file]
+        theirs, of, file = theirs[kept], of[kept], file[kept]
+        encodings.append(theirs)
+        rows.append(of - part.starts[file] + begins[file] + before)
+        before += int(counts.sum())
+    together, places = np.concatenate(encodings), np.concatenate(rows)
+    order = np.argsort(together, kind="stable")
+    together, places = together[order], places[order]
+    implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
+    run = build_run(
+        form, together, None if implied else places, before, bits=MERGED_BITS, shift=shift
+    )
+    cut = np.uint64(run.shift)
+    if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):
+        return None
+    return run
