@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
-from txlog.protocol.properties import Properties
+from txlog.protocol.properties import Properties, index_definitions
 from txlog.schema.arrow import VOID, arrow_schema, gathered, stored_batch, stored_fields, unstorable
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.stats.collect import StatsCollector, stats_leaves
@@ -33,6 +33,9 @@ from txlog.stats.files import physical_path
 from txlog.stats.partition import by_partition, partition_folder
 from txlog.store.base import OpenOutput, Store
 from txlog.threads import cached_property
+
+if TYPE_CHECKING:
+    from txlog.lookup.segments import SegmentWriter
 
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -189,6 +192,7 @@ def write_data_files(
 
     Memory is bounded by a few row groups. If anything fails, the files written so far are
     deleted: nothing refers to them. When this returns, all are durable, and so are their folders.
+    Of each index of the table a segment is written, if it can be.
 
     Parameters
     ----------
@@ -200,10 +204,13 @@ def write_data_files(
         try:
             for batch in gathered(batches) if layout.partition_by else batches:
                 writer.write(batch)
-            return writer.finish()
+            adds = writer.finish()
         except BaseException:
             writer.give_up()
             raise
+    if writer.segments is not None:
+        writer.segments.write(store, effects)
+    return adds
 
 
 def discard_files(store: Store, adds: Iterable[Add]) -> None:
@@ -249,6 +256,7 @@ class _Writer:
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
         self._pinned_bytes = 0  # Of batches that buffered rows may be slices of.
         self._adds: list[Add] = []
+        self.segments = _segments(layout)
 
     def write(self, batch: pa.RecordBatch) -> None:
         batch = stored_batch(_filled(batch, self._layout.row_schema), self._layout.row_schema)
@@ -323,6 +331,8 @@ class _Writer:
                 file.writer = self._parquet_writer(file, table)
             file.writer.write_table(table, row_group_size=self._row_group_rows)
         file.stats.update(table)
+        if self.segments is not None:
+            self.segments.add(encode_path(file.path), table)
         file.rows += file.buffered_rows
         file.buffered.clear()
         file.buffered_rows = file.buffered_bytes = 0
@@ -369,6 +379,8 @@ class _Writer:
         size = file.sink.tell()
         del self._open[values]
         file.stack.close()
+        if self.segments is not None:
+            self.segments.close(encode_path(file.path), size)
         self._adds.append(
             Add(
                 path=encode_path(file.path),
@@ -379,6 +391,16 @@ class _Writer:
                 stats=stats_json(file.stats.finish()),
             )
         )
+
+
+def _segments(layout: FileLayout) -> SegmentWriter | None:
+    """Return what makes runs of the files; None if there is no index, or they are no table's."""
+    found = index_definitions(layout.properties.raw)
+    if not found or layout.folder.startswith("_"):
+        return None
+    from txlog.lookup.segments import SegmentWriter
+
+    return SegmentWriter(list(found.values()), layout.file_schema)
 
 
 def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:

@@ -1,13 +1,14 @@
 """Look-ups: the rows of a version that have given keys.
 
-The positions of keys come from runs: the key columns of a data file, read once and kept in order.
-Data files never change, so a run serves every version that has its file. The snapshot alone decides
-which rows exist, and every row that a run names is compared with the keys themselves.
+The positions of keys come from the runs of an index; of files that it does not cover, from the key
+columns, which are read once and kept in order. Data files never change, so a run serves every
+version that has its file. The snapshot alone decides which rows exist, and every row that a run
+names is compared with the keys themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -15,14 +16,13 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyroaring import BitMap64
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, empty_table, numpy_array, pc
+from txlog.arrow import arrow_array, empty_table, pc
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.expressions.tree import Expression
-from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
+from txlog.lookup.indexes import Coverage, Finder, SegmentCache
 from txlog.lookup.keys import (
     AskedKeys,
     Encodings,
@@ -32,10 +32,12 @@ from txlog.lookup.keys import (
     encode,
     require_key_columns,
 )
+from txlog.lookup.runs import complete_rows, expanded
+from txlog.protocol.properties import IndexDefinition
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.deletions import load_deletions
 from txlog.scan.pages import BoundedCache, FooterCache
 from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.positions import Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
 from txlog.schema.types import StructField
 from txlog.store.base import Store
@@ -55,10 +57,12 @@ RunName = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
 
 
 class LookupCache:
-    """What look-ups keep of data files, whatever the version: runs of keys, and footers."""
+    """What look-ups keep of data files, whatever the version: runs, footers, deletion vectors."""
 
-    def __init__(self, max_bytes: int = _RUN_BYTES) -> None:
-        self.footers = FooterCache()
+    def __init__(self, max_bytes: int = _RUN_BYTES, segment_folder: str | None = None) -> None:
+        self.segments = SegmentCache(segment_folder)
+        self.footers = FooterCache(tails=self.segments.tail)
+        self.vectors = VectorCache()
         self._runs: BoundedCache[RunName, KeyRun] = BoundedCache(max_bytes)
 
     def get(self, name: RunName) -> KeyRun | None:
@@ -73,13 +77,23 @@ class LookupCache:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Look-ups in one version of a table by some key columns."""
+    """Look-ups in one version of a table by some key columns.
+
+    Parameters
+    ----------
+    indexes
+        Those of the table.
+    coverages
+        What indexes cover of this version, by their columns; kept with it.
+    """
 
     store: Store
     engine: Engine
     plan_of: PlanOf
     cache: LookupCache
     key_columns: tuple[StructField, ...]
+    indexes: Sequence[IndexDefinition]
+    coverages: dict[tuple[str, ...], Coverage]
 
     def __post_init__(self) -> None:
         require_key_columns(self.key_columns)
@@ -125,51 +139,67 @@ class Lookup:
         """Return the rows that have a key, by address, and the code of each one's key."""
         plan = self.plan_of(names, None)
         plan.memo.footers = self.cache.footers
-        encodings = asked.encodings()
-        if not len(encodings):
-            return empty_table(plan.schema), np.empty(0, np.int64)
-        parts = [
-            (fragment, positions)
-            for fragment, positions in self._candidates(plan, asked, encodings)
-            if len(positions)
-        ]
-        read = partial(_read, self.store, plan.reading)
-        tables = list(map(read, parts) if len(parts) == 1 else self.engine.map(read, parts))
-        rows = pa.concat_tables([empty_table(plan.schema), *tables])
+        nothing = empty_table(plan.schema), np.empty(0, np.int64)
+        if not (asked.codes >= 0).any():
+            return nothing
+        parts = self._candidates(plan, asked)
+        parts = without_deleted(self.store, self.cache.vectors, parts)
+        if not parts:
+            return nothing
+        rows, _ = rows_at(self.store, plan.reading, parts)
         codes = asked.codes_of([flat(rows.column(name)) for name in self._key_names])
         if (codes < 0).any():  # Two keys with one encoding.
             rows, codes = rows.filter(arrow_array(codes >= 0)), codes[codes >= 0]
         return rows, codes
 
-    def _candidates(
-        self, plan: ScanPlan, asked: AskedKeys, encodings: Encodings
-    ) -> Iterable[tuple[Fragment, Numbers]]:
-        """Yield fragments, and the positions of rows that may have one of the keys."""
+    def _candidates(self, plan: ScanPlan, asked: AskedKeys) -> list[Part]:
+        """Return fragments, and the positions of rows that may have one of the keys."""
+        coverage = self._coverage(plan)
+        found = Finder(coverage, asked).parts()
+        unknown = [plan.fragments[place] for place in coverage.uncovered]
+        if unknown:
+            encodings = asked.encodings()
+            for fragment, run in self._runs_of(plan, unknown, asked):
+                positions = run.find(encodings)
+                if len(positions):
+                    found.append((fragment, positions))
+            found.sort(key=lambda part: part[0].id)
+        return found
+
+    def _coverage(self, plan: ScanPlan) -> Coverage:
+        """Return what the runs of an index over the key columns cover of the version."""
+        columns = tuple(column.name_in_files(plan.mapping_mode) for column in self.key_columns)
+        coverage = self.coverages.get(columns)
+        if coverage is None:
+            named = [one.name for one in self.indexes if one.columns == columns]
+            coverage = self.coverages[columns] = self.cache.segments.coverage(
+                self.store, named, plan.fragments, columns, self.key_columns
+            )
+        return coverage
+
+    def _runs_of(
+        self, plan: ScanPlan, fragments: Sequence[Fragment], asked: AskedKeys
+    ) -> list[tuple[Fragment, KeyRun]]:
+        """Return runs in memory of the fragments that may have a key; those not kept are built."""
         physical = tuple(
             (column.name_in_files(plan.mapping_mode), str(column.type))
             for column in self.key_columns
         )
-        names = [
-            (fragment, (physical, tuple((file.path, file.size) for file in fragment.files)))
-            for fragment in plan.fragments
-        ]
-        runs = [self.cache.get(name) for _, name in names]
-        unknown = [pair for pair, run in zip(names, runs, strict=True) if run is None]
-        built: dict[int, KeyRun] = {}
-        if unknown:
+        names = {
+            one.id: (physical, tuple((file.path, file.size) for file in one.files))
+            for one in fragments
+        }
+        runs = {number: self.cache.get(name) for number, name in names.items()}
+        if any(run is None for run in runs.values()):
             possible = {
                 one.id for one in self.plan_of(self._key_names, asked.predicate()).fragments
             }
-            unknown = [pair for pair in unknown if pair[0].id in possible]
+            unknown = [one for one in fragments if runs[one.id] is None and one.id in possible]
             build = partial(_build_run, self.store, plan.reading, self.key_columns)
-            made = self.engine.map(build, [fragment for fragment, _ in unknown])
-            for (fragment, name), new in zip(unknown, made, strict=True):
-                built[fragment.id] = new
-                self.cache.keep(name, new)
-        for (fragment, _), kept in zip(names, runs, strict=True):
-            run = built.get(fragment.id) if kept is None else kept
-            if run is not None:
-                yield fragment, run.find(encodings)
+            for fragment, new in zip(unknown, self.engine.map(build, unknown), strict=True):
+                runs[fragment.id] = new
+                self.cache.keep(names[fragment.id], new)
+        return [(one, run) for one in fragments if (run := runs[one.id]) is not None]
 
 
 def _build_run(
@@ -182,26 +212,11 @@ def _build_run(
     for _, batch in reader.batches(columns, prune=False, batch_rows=BATCH_ROWS, threads=False):
         arrays = [batch.column(place) for place in range(len(columns))]
         encodings.append(encode(columns, arrays))
-        complete = arrays[0].is_valid()
-        for array in arrays[1:]:
-            complete = pc.and_(complete, array.is_valid())
-        valid.append(numpy_array(complete))
+        valid.append(complete_rows(arrays))
     if not encodings:
         return KeyRun(np.empty(0, np.uint64), None)
-    complete_rows = np.concatenate(valid)
-    return KeyRun.of(np.concatenate(encodings), None if complete_rows.all() else complete_rows)
-
-
-def _read(store: Store, plan: ReadPlan, part: tuple[Fragment, Numbers]) -> pa.Table:
-    """Return the rows at ascending positions of a fragment that are not deleted."""
-    fragment, positions = part
-    wanted: BitMap64 = as_bitmap(arrow_array(positions.astype(np.uint64)))
-    deleted = load_deletions(store, fragment)
-    if deleted is not None:
-        wanted -= deleted
-    found = FragmentReader(store, plan, fragment).rows_at(plan.needed, wanted)
-    names = [column.name for column in plan.columns]
-    return pa.Table.from_batches([found.select(names)], schema=plan.schema)
+    complete = np.concatenate(valid)
+    return KeyRun.of(np.concatenate(encodings), None if complete.all() else complete)
 
 
 def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
@@ -218,8 +233,7 @@ def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
     ordered = codes[by_code]
     starts = np.searchsorted(ordered, asked, "left")
     counts = np.searchsorted(ordered, asked, "right") - starts
-    total = int(counts.sum())
-    places = np.arange(total) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    places = expanded(starts, counts)
     return by_code[places], np.repeat(np.arange(len(asked)), counts)
 
 

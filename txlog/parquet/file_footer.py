@@ -39,19 +39,25 @@ def footer_start(tail: bytes, size: int) -> int:
 
 
 def footer_bytes(source: Any, size: int | None = None) -> bytes:
-    """Return the end of an open Parquet file, from its footer on; mostly by one read.
+    """Return the end of an open Parquet file, from its footer on; errors as of `end_bytes`."""
+    size = source.seek(0, 2) if size is None else size
+    tail = end_bytes(source, size)
+    return tail[footer_start(tail, size) - size :]
+
+
+def end_bytes(source: Any, size: int) -> bytes:
+    """Return the end of an open Parquet file, with its whole footer; mostly by one read.
 
     Parameters
     ----------
     size
-        Of the file, in bytes, if it is known.
+        Of the file, in bytes.
 
     Raises
     ------
     ValueError
         It is no Parquet file, or not of that size.
     """
-    size = source.seek(0, 2) if size is None else size
     at = source.seek(max(0, size - TAIL_BYTES))
     tail = bytes(source.read(size - at))
     if len(tail) != size - at:
@@ -60,7 +66,7 @@ def footer_bytes(source: Any, size: int | None = None) -> bytes:
     if start < at:
         source.seek(start)
         tail = bytes(source.read(size - start))
-    return tail[start - size :]
+    return tail
 
 
 def open_buffer(data: bytes) -> pq.ParquetFile:

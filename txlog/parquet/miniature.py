@@ -37,16 +37,17 @@ class PickedPages:
         For each leaf of the columns, the numbers of its pages.
     """
 
+    footer: Footer
     group: int
     columns: tuple[str, ...]
     starts: Numbers
     counts: Numbers
     pages: Mapping[int, Numbers]
 
-    def size(self, footer: Footer) -> int:
+    def size(self) -> int:
         """Return the size of the pages in bytes, dictionaries left out."""
         return sum(
-            int(_pages(footer, self.group, leaf).size[numbers].sum())
+            int(_pages(self.footer, self.group, leaf).size[numbers].sum())
             for leaf, numbers in self.pages.items()
         )
 
@@ -104,7 +105,7 @@ def pick_pages(
         found[0].append(name)
         together.update(numbers)
     return [
-        PickedPages(group, tuple(names), starts, counts, pages)
+        PickedPages(footer, group, tuple(names), starts, counts, pages)
         for names, starts, counts, pages in covers.values()
     ]
 
@@ -138,9 +139,10 @@ def _same(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> bool:
     return np.array_equal(one[0], other[0]) and np.array_equal(one[1], other[1])
 
 
-def byte_ranges(footer: Footer, picked: PickedPages) -> list[ByteRange]:
+def byte_ranges(picked: PickedPages) -> list[ByteRange]:
     """Return the bytes of picked pages, dictionaries included; neighbours are one range."""
     found: list[ByteRange] = []
+    footer = picked.footer
     chunks = footer.row_group(picked.group).chunks
     for leaf, numbers in picked.pages.items():
         pages = _pages(footer, picked.group, leaf)
@@ -180,15 +182,17 @@ class FetchedBytes:
         return found
 
 
-def miniature(footer: Footer, picks: Sequence[PickedPages], fetched: FetchedBytes) -> bytes:
+FetchedPages = tuple[PickedPages, FetchedBytes]
+"""Picked pages, and at least their `byte_ranges`."""
+
+
+def miniature(picks: Sequence[FetchedPages]) -> bytes:
     """Return a Parquet file of picked pages, row group by row group.
 
     Parameters
     ----------
     picks
-        Of different row groups, all with the same columns.
-    fetched
-        At least the `byte_ranges` of the picks.
+        Of different row groups, all with the same columns; of files with the same schema.
 
     Raises
     ------
@@ -199,25 +203,27 @@ def miniature(footer: Footer, picks: Sequence[PickedPages], fetched: FetchedByte
     at = len(MAGIC)
     groups: list[bytes] = []
     rows = 0
-    for together in _alike(footer, picks):
-        chunks = footer.row_group(together[0].group).chunks
+    for together in _alike(picks):
+        first = together[0][0]
+        chunks = first.footer.row_group(first.group).chunks
         described: list[bytes] = []
         for leaf, chunk in enumerate(chunks):
-            if leaf not in together[0].pages:
+            if leaf not in first.pages:
                 described.append(_chunk_bytes(chunk, 0, 0, 0, at))
                 continue
-            pages, values, unpacked = _copied_pages(footer, together, leaf, fetched)
+            pages, values, unpacked = _copied_pages(together, leaf)
             size = sum(map(len, pages))
             described.append(_chunk_bytes(chunk, values, unpacked, size, at))
             parts += pages
             at += size
-        count = sum(pick.num_rows for pick in together)
+        count = sum(pick.num_rows for pick, _ in together)
         rows += count
         groups.append(
             b"\x19" + list_header(len(described), STRUCT) + b"".join(described)
             # total_byte_size and num_rows
             + b"\x16" + zigzag(at) + b"\x16" + zigzag(count) + b"\x00"
         )  # fmt: skip
+    footer = picks[0][0].footer
     # version, schema, num_rows, row_groups
     tail = b"\x15\x04\x19" + footer.schema + b"\x16" + zigzag(rows)
     tail += b"\x19" + list_header(len(groups), STRUCT) + b"".join(groups)
@@ -229,33 +235,33 @@ def miniature(footer: Footer, picks: Sequence[PickedPages], fetched: FetchedByte
     return b"".join([*parts, tail, len(tail).to_bytes(4, "little"), MAGIC])
 
 
-def _alike(footer: Footer, picks: Sequence[PickedPages]) -> list[list[PickedPages]]:
+def _alike(picks: Sequence[FetchedPages]) -> list[list[FetchedPages]]:
     """Return picks by those that may be one row group: without dictionaries, encoded alike."""
-    found: list[list[PickedPages]] = []
+    found: list[list[FetchedPages]] = []
     before: tuple[bytes, ...] | None = None
-    for pick in picks:
-        chunks = footer.row_group(pick.group).chunks
+    for pick, fetched in picks:
+        chunks = pick.footer.row_group(pick.group).chunks
         kinds: tuple[bytes, ...] | None = tuple(chunks[leaf].kind for leaf in pick.pages)
         if any(
-            chunks[leaf].start < _pages(footer, pick.group, leaf).offset[0] for leaf in pick.pages
+            chunks[leaf].start < _pages(pick.footer, pick.group, leaf).offset[0]
+            for leaf in pick.pages
         ):
             kinds = None
         if kinds is not None and kinds == before:
-            found[-1].append(pick)
+            found[-1].append((pick, fetched))
         else:
-            found.append([pick])
+            found.append([(pick, fetched)])
         before = kinds
     return found
 
 
-def _copied_pages(
-    footer: Footer, picks: Sequence[PickedPages], leaf: int, fetched: FetchedBytes
-) -> tuple[list[bytes], int, int]:
+def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes], int, int]:
     """Return a leaf's pages, how many values they hold, and their size when unpacked."""
     found: list[bytes] = []
     values = unpacked = 0
-    flat = not footer.repeated[leaf]
-    for pick in picks:
+    for pick, fetched in picks:
+        footer = pick.footer
+        flat = not footer.repeated[leaf]
         row_group = footer.row_group(pick.group)
         pages = _pages(footer, pick.group, leaf)
         numbers = pick.pages[leaf]

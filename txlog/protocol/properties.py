@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -186,6 +188,54 @@ class Properties:
             return False
 
 
+INDEX_PREFIX = "txlog.index."
+_INDEX_NAME = compiled(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True)
+class IndexDefinition:
+    """An index over key columns, as a property `txlog.index.NAME` defines it (LKP-6).
+
+    `columns` are names in data files; `bits` says how rarely a key is found that is not there.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    bits: int = 16
+
+    @property
+    def text(self) -> str:
+        """The value of the property."""
+        return orjson.dumps({"format": 1, "columns": self.columns, "bits": self.bits}).decode()
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> IndexDefinition:
+        """Return what a property says; `ValueError` if it defines no index."""
+        expected = 'expected {"format":1,"columns":[names in data files],"bits":0 to 32}'
+        if not _INDEX_NAME.fullmatch(name):
+            raise ValueError("an index has a name of at most 63 of a-z, 0-9 and _")
+        read = orjson.loads(text)
+        if not isinstance(read, dict) or read.get("format") != 1:
+            raise ValueError(expected)
+        columns, bits = read.get("columns"), read.get("bits", 16)
+        if not isinstance(columns, list) or not all(isinstance(one, str) for one in columns):
+            raise ValueError(expected)
+        if not columns or type(bits) is not int or not 0 <= bits <= 32:
+            raise ValueError(expected)
+        return cls(name, tuple(columns), bits)
+
+
+def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinition]:
+    """Return the indexes that properties define, by name; what is no definition is passed over."""
+    found = {}
+    for key, text in raw.items():
+        if key.startswith(INDEX_PREFIX) and text is not None:
+            name = key.removeprefix(INDEX_PREFIX)
+            with suppress(ValueError):
+                found[name] = IndexDefinition.parse(name, text)
+    return found
+
+
 FEATURE_PREFIX = "delta.feature."  # With the value `supported`: list the feature.
 
 
@@ -248,9 +298,9 @@ def validate_properties(raw: Mapping[str, str]) -> None:
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
-        elif name in _KNOWN or name in KEPT:
+        elif name in _KNOWN or name in KEPT or name.startswith(INDEX_PREFIX):
             try:
-                (_KNOWN[name][0] if name in _KNOWN else KEPT[name])(text)
+                _reader_of(name)(text)
             except ValueError as error:
                 faults.append(f"{name}={text!r}: {error}")
             if name in KEPT and name not in VERSIONS:
@@ -276,6 +326,12 @@ def validate_properties(raw: Mapping[str, str]) -> None:
         raise InvalidInputError(
             argument="properties", reason="; ".join(faults), remedy="Correct or leave them out"
         )
+
+
+def _reader_of(name: str) -> Callable[[str], Any]:
+    if name.startswith(INDEX_PREFIX):
+        return partial(IndexDefinition.parse, name.removeprefix(INDEX_PREFIX))
+    return _KNOWN[name][0] if name in _KNOWN else KEPT[name]
 
 
 _FREE_PREFIXES = ("delta.constraints.",)

@@ -32,7 +32,7 @@ from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
-    from txlog.scan.pages import PagedFile
+    from txlog.scan.pages import PagedFile, Picks
 
 BATCH_ROWS = 131_072
 
@@ -191,9 +191,38 @@ class OpenFile:
                     if at >= wanted[-1][1]:
                         break
 
+    @property
+    def stored(self) -> list[str]:
+        """The names of the columns that are read, in the file."""
+        return list(self._names.values())
+
+    @property
+    def paged(self) -> PagedFile:
+        """The file as one whose pages are read by themselves, if `picked` gave some."""
+        assert self._paged is not None
+        return self._paged
+
+    @property
+    def layout(self) -> object:
+        """What is the same of files whose pages may be decoded together."""
+        return self.paged.layout, tuple(self._names.items())
+
+    def picked(self, positions: Numbers) -> Picks | None:
+        """Return the pages that hold ascending positions; None where `rows_at` is to be called."""
+        paged = self._paged
+        if paged is None or self._legacy or not self._names or positions[-1] >= self.num_rows:
+            return None
+        from txlog.parquet.thrift import ThriftError
+
+        with blamed(self.path, self._plan.version):
+            try:
+                return paged.picked(self.stored, positions)
+            except ThriftError:
+                return None
+
     def rows_at(self, positions: Numbers) -> pa.RecordBatch:
         """Return the rows at ascending positions, by their pages where that costs less."""
-        names = list(self._names.values())
+        names = self.stored
         if not names:
             return pa.RecordBatch.from_arrays([pa.nulls(len(positions))], names=["rows"])
         if self._paged is not None and not self._legacy:

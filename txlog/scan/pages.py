@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.arrow import arrow_array
-from txlog.parquet.file_footer import FOOTER_END, FileFooter, footer_bytes, open_buffer
+from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
     ByteRange,
@@ -38,6 +38,10 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+Picks = list[tuple[PickedPages, Numbers]]
+"""Pages of a file, and the positions of the wanted rows in their row groups."""
+
+
 @dataclass(slots=True)
 class PagedFile:
     """A data file whose footer is read, and, as far as they were asked for, its offset indexes."""
@@ -48,6 +52,8 @@ class PagedFile:
     told: FileFooter
     footer: Footer
     cost: int  # Bytes that its footer takes, about.
+    tail: FetchedBytes  # The bytes from `tail_start` on, if offset indexes are among them.
+    tail_start: int
     grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
 
     def rows_at(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
@@ -63,19 +69,28 @@ class PagedFile:
         ArrowException, OSError, StoreError
             The pages cannot be read or decoded.
         """
-        if not self.footer.columns.keys() >= set(columns):
-            return None
         try:
-            picks = self._picked(columns, positions)
-            return None if picks is None else self._decoded(columns, picks)
+            picks = self.picked(columns, positions)
+            return None if picks is None else rows_of([(self, picks)], columns)
         except ThriftError:
             return None  # pyarrow says what is wrong with the file, if it has more luck.
 
-    def _picked(
-        self, columns: Sequence[str], positions: Numbers
-    ) -> list[tuple[PickedPages, Numbers]] | None:
-        """Return pages, and the positions of the wanted rows in their row groups."""
+    @property
+    def layout(self) -> tuple[bytes, bytes | None, bytes | None]:
+        """What is the same of files whose pages can be decoded as those of one."""
+        return self.footer.schema, self.footer.pairs, self.footer.created_by
+
+    def picked(self, columns: Sequence[str], positions: Numbers) -> Picks | None:
+        """Return the pages that hold rows at ascending positions; None: row groups cost less.
+
+        Raises
+        ------
+        ThriftError
+            The file's metadata is damaged.
+        """
         footer = self.footer
+        if not footer.columns.keys() >= set(columns):
+            return None
         ends = np.cumsum(np.array(footer.group_rows, np.int64))
         groups = np.searchsorted(ends, positions, "right")
         borders = np.flatnonzero(np.diff(groups)) + 1
@@ -87,13 +102,13 @@ class PagedFile:
         ]
         if not self._load_indexes(columns, [group for group, _ in wanted]):
             return None
-        picks: list[tuple[PickedPages, Numbers]] = []
+        picks: Picks = []
         total = 0
         for group, part in wanted:
             picks += [(pick, part) for pick in pick_pages(footer, group, columns, part)]
             chunks = footer.row_group(group).chunks
             total += sum(chunks[leaf].size for leaf in leaves_of(footer, columns))
-        if 2 * sum(pick.size(footer) for pick, _ in picks) > total:
+        if 2 * sum(pick.size() for pick, _ in picks) > total:
             return None
         return picks
 
@@ -108,7 +123,11 @@ class PagedFile:
             for leaf in missing:
                 start, size = footer.row_group(group).chunks[leaf].index or (0, 0)
                 places.append((group, leaf, (start, start + size)))
-        fetched = self._fetch([place for _, _, place in places])
+        if not places:
+            return True
+        fetched = self.tail
+        if any(start < self.tail_start for _, _, (start, _) in places):
+            ((_, fetched),) = fetch([(self, [place for _, _, place in places])])
         size = 0
         for group, leaf, (start, stop) in places:
             pages = footer.keep_pages(group, leaf, fetched.get(start, stop))
@@ -116,110 +135,150 @@ class PagedFile:
         self.grow(size)
         return True
 
-    def _decoded(
-        self, columns: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
-    ) -> pa.Table:
-        """Return the wanted rows of picked pages, in their order."""
-        together: dict[tuple[str, ...], list[tuple[PickedPages, Numbers]]] = {}
-        for names, parts in self._same_columns(columns, picks):
-            together.setdefault(names, []).extend(parts)
-        arrays: dict[str, pa.ChunkedArray] = {}
-        for names, parts in together.items():
-            rows = pa.concat_tables([self._miniature(names, some) for some in self._bounded(parts)])
-            arrays.update(zip(names, rows.columns, strict=True))
-        return pa.table([arrays[name] for name in columns], names=list(columns))
 
-    def _same_columns(
-        self, columns: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
-    ) -> Iterator[tuple[tuple[str, ...], list[tuple[PickedPages, Numbers]]]]:
-        """Yield picks with the names of their columns, which are the same in all row groups.
+def rows_of(parts: Sequence[tuple[PagedFile, Picks]], columns: Sequence[str]) -> pa.Table:
+    """Return the wanted rows of picked pages, in the order of the files.
 
-        Where row groups group the columns differently, each column is by itself.
-        """
-        groups = {pick.group for pick, _ in picks}
-        sets = {pick.columns for pick, _ in picks}
-        if len(sets) * len(groups) == len(picks):
-            yield from ((pick.columns, [(pick, part)]) for pick, part in picks)
-            return
-        for name in columns:
-            leaves = range(*self.footer.columns[name])
-            for pick, part in picks:
-                if name in pick.columns:
-                    pages = {leaf: pick.pages[leaf] for leaf in leaves}
-                    yield (name,), [(replace(pick, columns=(name,), pages=pages), part)]
+    Parameters
+    ----------
+    parts
+        Files of the same `layout`, and what `picked` gave for the same columns.
 
-    def _bounded(
-        self, picks: Sequence[tuple[PickedPages, Numbers]]
-    ) -> Iterator[list[tuple[PickedPages, Numbers]]]:
-        """Yield picks by so many as are decoded at once."""
-        some: list[tuple[PickedPages, Numbers]] = []
-        size = 0
-        for pick, part in picks:
-            size += pick.size(self.footer)
-            if some and size > _DECODED_AT_ONCE:
-                yield some
-                some, size = [], pick.size(self.footer)
-            some.append((pick, part))
-        yield some
-
-    def _miniature(
-        self, names: Sequence[str], picks: Sequence[tuple[PickedPages, Numbers]]
-    ) -> pa.Table:
-        """Return the wanted rows of pages that cover the same rows in all columns."""
-        pages = [pick for pick, _ in picks]
-        fetched = self._fetch([place for pick in pages for place in byte_ranges(self.footer, pick)])
-        data = miniature(self.footer, pages, fetched)
-        covered = open_buffer(data).read(columns=list(names), use_threads=False)
-        rows = np.array([pick.num_rows for pick in pages], np.int64)
-        if covered.num_rows != rows.sum():
-            raise ThriftError(f"pages hold {covered.num_rows} rows, {rows.sum()} were expected")
-        before = (np.cumsum(rows) - rows).tolist()
-        offsets = [
-            start + pick.offsets(part) for start, (pick, part) in zip(before, picks, strict=True)
-        ]
-        return covered.select(list(names)).take(arrow_array(np.concatenate(offsets)))
-
-    def _fetch(self, ranges: Sequence[ByteRange]) -> FetchedBytes:
-        """Read ranges of the file: far away neighbours together, and several at a time."""
-        far = is_far(self.store)
-        merged = merge_ranges(ranges, gap=_FAR_GAP if far else _NEAR_GAP)
-
-        if far:
-
-            def fetch(place: ByteRange) -> bytes:
-                with self.store.open_input(self.name, size=self.size) as source:
-                    source.seek(place[0])
-                    return bytes(source.read(place[1] - place[0]))
-
-            return FetchedBytes(merged, list(map_many(self.store, fetch, merged)))
-        parts = []
-        if merged:
-            with self.store.open_input(self.name, size=self.size) as source:
-                for start, stop in merged:
-                    source.seek(start)
-                    parts.append(source.read(stop - start))
-        return FetchedBytes(merged, parts)
+    Raises
+    ------
+    ThriftError, ArrowException, OSError, StoreError
+        The pages cannot be read or decoded, or are other than the files' metadata says.
+    """
+    wanted = [
+        (file, [place for pick, _ in picks for place in byte_ranges(pick)]) for file, picks in parts
+    ]
+    fetched: list[tuple[PickedPages, Numbers, FetchedBytes]] = [
+        (pick, part, data)
+        for (_, picks), (_, data) in zip(parts, fetch(wanted), strict=True)
+        for pick, part in picks
+    ]
+    together: dict[tuple[str, ...], list[tuple[PickedPages, Numbers, FetchedBytes]]] = {}
+    for pick, part, data in _same_columns(columns, fetched):
+        together.setdefault(pick.columns, []).append((pick, part, data))
+    arrays: dict[str, pa.ChunkedArray] = {}
+    for names, some in together.items():
+        rows = pa.concat_tables([_decoded(names, few) for few in _bounded(some)])
+        arrays.update(zip(names, rows.columns, strict=True))
+    return pa.table([arrays[name] for name in columns], names=list(columns))
 
 
-def load_paged(store: Store, name: str, size: int) -> PagedFile | None:
+_Fetched = tuple[PickedPages, Numbers, FetchedBytes]
+
+
+def _same_columns(columns: Sequence[str], picks: Sequence[_Fetched]) -> Iterator[_Fetched]:
+    """Yield picks whose columns are the same in all row groups.
+
+    Where row groups group the columns differently, each column is by itself.
+    """
+    groups = {(id(pick.footer), pick.group) for pick, _, _ in picks}
+    sets = {pick.columns for pick, _, _ in picks}
+    if len(sets) * len(groups) == len(picks):
+        yield from picks
+        return
+    for name in columns:
+        for pick, part, data in picks:
+            if name in pick.columns:
+                leaves = range(*pick.footer.columns[name])
+                pages = {leaf: pick.pages[leaf] for leaf in leaves}
+                yield replace(pick, columns=(name,), pages=pages), part, data
+
+
+def _bounded(picks: Sequence[_Fetched]) -> Iterator[list[_Fetched]]:
+    """Yield picks by so many as are decoded at once."""
+    some: list[_Fetched] = []
+    size = 0
+    for pick, part, data in picks:
+        size += pick.size()
+        if some and size > _DECODED_AT_ONCE:
+            yield some
+            some, size = [], pick.size()
+        some.append((pick, part, data))
+    yield some
+
+
+def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
+    """Return the wanted rows of pages that cover the same rows in all columns."""
+    data = miniature([(pick, fetched) for pick, _, fetched in picks])
+    covered = open_buffer(data).read(columns=list(names), use_threads=False)
+    rows = np.array([pick.num_rows for pick, _, _ in picks], np.int64)
+    if covered.num_rows != rows.sum():
+        raise ThriftError(f"pages hold {covered.num_rows} rows, {rows.sum()} were expected")
+    before = (np.cumsum(rows) - rows).tolist()
+    offsets = [
+        start + pick.offsets(part) for start, (pick, part, _) in zip(before, picks, strict=True)
+    ]
+    return covered.select(list(names)).take(arrow_array(np.concatenate(offsets)))
+
+
+def fetch(
+    wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]],
+) -> list[tuple[PagedFile, FetchedBytes]]:
+    """Read ranges of files: far away neighbours together, and several at a time."""
+    far = any(is_far(file.store) for file, _ in wanted)
+    merged = [
+        (file, merge_ranges(ranges, gap=_FAR_GAP if is_far(file.store) else _NEAR_GAP))
+        for file, ranges in wanted
+    ]
+    if not far:
+        return [(file, FetchedBytes(ranges, _read(file, ranges))) for file, ranges in merged]
+    single = [(file, [place]) for file, ranges in merged for place in ranges]
+    store = wanted[0][0].store
+    parts = list(map_many(store, lambda one: _read(*one)[0], single))
+    found, begin = [], 0
+    for file, ranges in merged:
+        found.append((file, FetchedBytes(ranges, parts[begin : begin + len(ranges)])))
+        begin += len(ranges)
+    return found
+
+
+def _read(file: PagedFile, ranges: Sequence[ByteRange]) -> list[bytes]:
+    """Read ranges of a file one after the other."""
+    if not ranges:
+        return []
+    parts = []
+    with file.store.open_input(file.name, size=file.size) as source:
+        for start, stop in ranges:
+            source.seek(start)
+            parts.append(bytes(source.read(stop - start)))
+    return parts
+
+
+def load_paged(
+    store: Store, name: str, size: int, tail: tuple[int, bytes] | None = None
+) -> PagedFile | None:
     """Read the footer of a data file; None if its pages cannot be read by themselves.
 
     Parameters
     ----------
     size
         In bytes, as the log has it; where it is wrong, the answer is None.
+    tail
+        The file's bytes from a position on, if they are known.
     """
-    with store.open_input(name, size=size) as source:
-        try:
-            data = footer_bytes(source, size)
-            footer = parse_footer(data[:-FOOTER_END])
-        except ValueError:
-            return None
     try:
-        told = FileFooter.parse(data)
+        start, data = _end_of(store, name, size) if tail is None else tail
+        end = data[footer_start(data, size) - size :]
+        footer = parse_footer(end[:-FOOTER_END])
+    except ValueError:
+        return None
+    try:
+        told = FileFooter.parse(end)
     except UnicodeDecodeError:  # A damaged name of a column.
         return None
-    return PagedFile(store, name, size, told, footer, 4 * len(data))
+    held = FetchedBytes([(start, size)], [data])
+    return PagedFile(store, name, size, told, footer, 4 * len(end) + len(data), held, start)
+
+
+def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:
+    """Return the end of a file, with its footer, and where that begins."""
+    with store.open_input(name, size=size) as source:
+        data = end_bytes(source, size)
+    return size - len(data), data
 
 
 class BoundedCache(Generic[Key, Value]):
@@ -267,8 +326,14 @@ class BoundedCache(Generic[Key, Value]):
 class FooterCache:
     """Footers of data files by their paths and sizes; the bytes of a data file never change."""
 
-    def __init__(self, max_bytes: int = _CACHED_BYTES) -> None:
+    def __init__(
+        self,
+        max_bytes: int = _CACHED_BYTES,
+        tails: Callable[[str, int], tuple[int, bytes] | None] = lambda name, size: None,
+    ) -> None:
+        """Take what knows the last bytes of a file by its name and size, as `load_paged`."""
         self._files: BoundedCache[_FileKey, _Loaded] = BoundedCache(max_bytes)
+        self._tails = tails
 
     def __reduce__(self) -> tuple[type[FooterCache], tuple[int]]:
         return FooterCache, (self._files.max_bytes,)
@@ -278,7 +343,7 @@ class FooterCache:
         key = store.root, name, size
         loaded = self._files.get(key)
         if loaded is None:
-            file = load_paged(store, name, size)
+            file = load_paged(store, name, size, self._tails(name, size))
             loaded = (file,)
             self._files.put(key, loaded, _LEAST_BYTES if file is None else file.cost)
             if file is not None:

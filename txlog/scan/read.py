@@ -119,6 +119,40 @@ class FragmentReader:
             parts = list(zip(files, raws, strict=True))
             return self._table_columns(parts, needed, arrow_array(numbers))
 
+    def open_paged(self, stack: ExitStack) -> list[OpenFile]:
+        """Open the files that give a needed column of the plan, to read pages of them."""
+        return self._open_needed(stack, self._plan.needed, by_pages=True)
+
+    def columns_of_many(
+        self,
+        file: OpenFile,
+        raw: pa.RecordBatch,
+        parts: list[tuple[FragmentReader, pa.Array]],
+    ) -> pa.RecordBatch:
+        """Return the plan's needed columns at rows of several fragments, of files alike.
+
+        Parameters
+        ----------
+        raw
+            The stored columns of all rows, in the order of `parts`.
+        parts
+            A reader of each fragment, and the positions of its rows.
+        """
+        needed, constant = self._plan.needed, self._plan.metadata_columns
+        arrays = []
+        for column in needed:
+            stored = file.column(raw, column.name)
+            if column.name not in self._plan.partition_columns and column.name not in constant:
+                arrays.append(self._array(column, stored, file.path, range(raw.num_rows)))
+                continue
+            begin, pieces = 0, []
+            for reader, positions in parts:
+                own = None if stored is None else stored.slice(begin, len(positions))
+                pieces.append(reader._array(column, own, file.path, positions))
+                begin += len(positions)
+            arrays.append(pa.concat_arrays(pieces))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema(needed))
+
     def _open(self, stack: ExitStack, file: DataFile) -> pq.ParquetFile:
         return open_parquet(stack, self._store, file, self._plan.version)
 

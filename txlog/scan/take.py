@@ -19,10 +19,11 @@ from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
+from txlog.scan.positions import rows_at
 from txlog.scan.read import FragmentReader, chosen_columns
 from txlog.scan.scan import Scan, count_live
-from txlog.store.base import Store
-from txlog.threads import Engine
+from txlog.store.base import Store, map_many
+from txlog.threads import Engine, is_in_process
 
 PlanOf = Callable[[list[str] | None], FilePlan]
 
@@ -182,12 +183,35 @@ def take(
         "this version has no fragment with these ids",
         {number: positions for number, positions in wanted.items() if number not in known},
     )
-    parts = engine.map(
-        partial(_take_from, store, plan),
-        [(known[number], positions) for number, positions in wanted.items()],
-    )
-    found = pa.concat_tables([empty_table(plan.schema), *parts])
+    asked = [(known[number], positions) for number, positions in wanted.items()]
+    if is_in_process(engine):
+        found = _taken(store, plan, asked)
+    else:
+        parts = engine.map(partial(_take_from, store, plan), asked)
+        found = pa.concat_tables([empty_table(plan.schema), *parts])
     return found.take(pc.index_in(addresses, value_set=ordered))
+
+
+def _taken(store: Store, plan: ReadPlan, asked: list[tuple[Fragment, BitMap64]]) -> pa.Table:
+    """Return the rows of fragments at positions; those that there are not are refused."""
+    deletions = map_many(store, partial(load_deletions, store), [of for of, _ in asked])
+    for (fragment, positions), deleted in zip(asked, deletions, strict=True):
+        if deleted is not None:
+            _refuse("these rows are deleted", {fragment.id: positions & deleted})
+    parts = [(of, numpy_array(as_array(at)).astype(np.int64)) for of, at in asked]
+    found, counts = rows_at(store, plan, parts)
+    for (fragment, positions), count in zip(asked, counts, strict=True):
+        if count < len(positions):
+            _refuse_beyond(store, plan, fragment, positions)
+    return found
+
+
+def _refuse_beyond(
+    store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64
+) -> None:
+    count = FragmentReader(store, plan, fragment).count_rows()
+    beyond = positions - BitMap64(range(count))
+    _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})
 
 
 def addresses_of(scan: Scan, row_ids: Sequence[int]) -> pa.Array:
@@ -333,9 +357,7 @@ def _take_from(store: Store, plan: ReadPlan, part: tuple[Fragment, BitMap64]) ->
         _refuse("these rows are deleted", {fragment.id: positions & deleted})
     found = _rows_at(store, plan, fragment, positions)
     if found.num_rows < len(positions):
-        count = FragmentReader(store, plan, fragment).count_rows()
-        beyond = positions - BitMap64(range(count))
-        _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})
+        _refuse_beyond(store, plan, fragment, positions)
     return found
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Done, Operation, Outcome
     from txlog.expressions.tree import Expression
     from txlog.fragments.fragment import FragmentSequence
+    from txlog.lookup.indexes import Coverage
     from txlog.lookup.lookup import LookupCache
     from txlog.reconcile.files import FileState
     from txlog.scan.plan import ScanPlan
@@ -33,6 +34,7 @@ class OpenVersion:
         self._whole: FragmentSequence | None = None
         self._made_ms: int | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
+        self.coverages: dict[tuple[str, ...], Coverage] = {}
 
     def files(self) -> FileState:
         """Return the live files and tombstones; errors as `load_files`."""
@@ -88,6 +90,7 @@ class Handle:
     _context: Context
     _outcome: Outcome | None
     _lookup_cache: LookupCache | None = None
+    _index_cache: str | None = None
     _open: OpenVersion
 
     @property
@@ -125,4 +128,15 @@ class Handle:
             from txlog.verbs.checkpoint import checkpoint_if_due
 
             checkpoint_if_due(self._context, done)
+        if done.outcome and any(map(_is_index, done.snapshot.metadata.configuration)):
+            from txlog.lookup.indexes import SegmentCache
+            from txlog.verbs.indexes import merge_if_due
+
+            cache = self._lookup_cache
+            segments = SegmentCache(self._index_cache) if cache is None else cache.segments
+            merge_if_due(self._context, done.snapshot, segments)
         return done.outcome
+
+
+def _is_index(name: str) -> bool:
+    return name.startswith("txlog.index.")

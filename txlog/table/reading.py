@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from txlog.changes.changes import Changes
     from txlog.changes.diff import Diff
     from txlog.expressions.sql import Where
-    from txlog.lookup.lookup import Lookup, Missing
     from txlog.scan.scan import Scan
     from txlog.scan.take import PlanOf
     from txlog.snapshot.snapshot import Snapshot
@@ -201,71 +200,6 @@ class Reading(Handle):
             row_ids=row_ids,
             columns=columns,
             engine=self._context.engine,
-        )
-
-    def lookup(
-        self,
-        keys: Any,
-        *,
-        on: str | Sequence[str],
-        columns: list[str] | None = None,
-        missing: Missing = "skip",
-    ) -> pa.Table:
-        """Return the rows that have given keys, in the order of the keys.
-
-        The first look-up reads the key columns of the files that may have the keys, and keeps them
-        in memory, for this version and all others. Each one then reads only the pages that hold
-        the rows. Rows of one key come in the order of `to_arrow`; a key that is given twice is
-        answered twice; a key with a null has no row.
-
-        Parameters
-        ----------
-        keys
-            A list or an Arrow array; of several columns a table or record batch with these
-            columns, or a list of tuples. They are cast to the columns' types if nothing is lost.
-        on
-            The key column, or several. Floating point and nested columns are refused.
-        columns
-            The columns to return: the table's, metadata columns (`_rowaddr`, …), and `_key`
-            (int64), the place in `keys` of the key that a row answers. Default: the table's.
-        missing
-            Of a key that no row has: `skip` leaves it out, `null` gives one row of nulls with the
-            key, `error` raises.
-
-        Raises
-        ------
-        InvalidInputError
-            A column is unknown or cannot be a key, or the keys are not of its type.
-        NotFoundError
-            With `missing="error"`: some keys have no row; five are named.
-        """
-        version = self._open
-        chosen = version.snapshot.schema.names() if columns is None else columns
-        return self._lookup(version, on).rows(keys, chosen, missing)
-
-    def contains(self, keys: Any, *, on: str | Sequence[str]) -> pa.BooleanArray:
-        """Return for each key whether a row has it; arguments and errors as for `lookup`."""
-        from txlog.arrow import pc
-
-        return pc.greater(self.lookup_counts(keys, on=on), 0)
-
-    def lookup_counts(self, keys: Any, *, on: str | Sequence[str]) -> pa.Int64Array:
-        """Return how many rows each key has; arguments and errors as for `lookup`."""
-        return self._lookup(self._open, on).counts(keys)
-
-    def _lookup(self, version: OpenVersion, on: str | Sequence[str]) -> Lookup:
-        from txlog.lookup.lookup import Lookup, LookupCache
-        from txlog.scan.plan import choose_columns
-
-        if self._lookup_cache is None:
-            self._lookup_cache = LookupCache()
-        names = [on] if isinstance(on, str) else list(on)
-        return Lookup(
-            self._context.store,
-            self._context.engine,
-            version.plan,
-            self._lookup_cache,
-            choose_columns(version.snapshot.schema, names),
         )
 
     def _plan_all(self, version: OpenVersion) -> PlanOf:

@@ -18,6 +18,7 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.about import About
+from txlog.table.lookup import Lookups
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
 from txlog.threads import Engine
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.time_travel import OutOfRange
 
 
-class Table(About, Reading, Writing):
+class Table(About, Reading, Lookups, Writing):
     """A Delta table at one version.
 
     Reading verbs answer for that version. Writing verbs commit on top of the latest version and
@@ -58,6 +59,9 @@ class Table(About, Reading, Writing):
     catalog_commits
         Of a catalog-managed table, what its catalog answered: which commits count. Without it
         such a table is refused.
+    index_cache
+        A folder of this machine in which segments of indexes are kept that come from a store far
+        away, for the next process. Default: each process fetches each of them once.
     engine
         Where the work over many files is done, of reading and of writing. Default: threads of
         this process. `txlog.spark_ext.SparkEngine(spark)` has Spark's executors do it, and only
@@ -82,6 +86,7 @@ class Table(About, Reading, Writing):
         *,
         out_of_range: OutOfRange = "error",
         catalog_commits: CatalogCommits | None = None,
+        index_cache: str | os.PathLike[str] | None = None,
         engine: Engine | None = None,
     ) -> None:
         store = open_store(uri, storage_options)
@@ -91,6 +96,7 @@ class Table(About, Reading, Writing):
         )
         self._context = context
         self._outcome: Outcome | None = None
+        self._index_cache = None if index_cache is None else os.fspath(index_cache)
         self._stand_at(snapshot)
 
     @classmethod
@@ -111,11 +117,16 @@ class Table(About, Reading, Writing):
         return f"txlog.Table({self.uri!r}, version={self.version})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"context": self._context, "snapshot": self._snapshot}
+        return {
+            "context": self._context,
+            "snapshot": self._snapshot,
+            "index_cache": self._index_cache,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._context = state["context"]
         self._outcome = None
+        self._index_cache = state["index_cache"]
         self._stand_at(state["snapshot"])
 
     @staticmethod

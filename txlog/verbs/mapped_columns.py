@@ -19,7 +19,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
 from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE
-from txlog.protocol.properties import dropped_columns, with_dropped
+from txlog.protocol.properties import dropped_columns, index_definitions, with_dropped
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -191,6 +191,14 @@ def _require_kept_apart(base: Snapshot, path: FieldPath) -> None:
             remedy="Choose another column",
         )
     names = physical_path(base.schema, path, base.mapping_mode)
+    for definition in index_definitions(base.metadata.configuration).values():
+        if len(path) == 1 and names[0] in definition.columns:
+            raise InvalidInputError(
+                argument="columns",
+                field=path[0],
+                reason=f"the index {definition.name} is over it",
+                remedy=f"Choose another column, or drop_index({definition.name!r}) first",
+            )
     if any(_is_in(clustered, names) for clustered in clustering_columns(base)):
         raise InvalidInputError(
             argument="columns",

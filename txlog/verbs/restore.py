@@ -33,6 +33,7 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CLUSTERING
 from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
+from txlog.protocol.properties import INDEX_PREFIX
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
 from txlog.snapshot.live_files import load_files
@@ -194,6 +195,9 @@ def _metadata(now: Snapshot, then: Snapshot) -> Metadata:
     }
     held = now.metadata.configuration
     configuration |= {name: held[name] for name in OF_THE_LOG if name in held}
+    # So do indexes: their files cover data files, whatever the version.
+    configuration = {k: v for k, v in configuration.items() if not k.startswith(INDEX_PREFIX)}
+    configuration |= {k: v for k, v in held.items() if k.startswith(INDEX_PREFIX)}
     configuration |= highest_id(now.metadata, then.metadata)
     if now.is_active("deletionVectors") and brings_vectors(then.properties):
         configuration[DELETION_VECTORS] = "true"  # They were used since.

@@ -1,0 +1,277 @@
+"""Which runs of an index cover which fragments of a version, and what they find."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from txlog.effects import REAL
+from txlog.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.fragments.fragment import DataFile, Fragment
+from txlog.log.paths import decode_path
+from txlog.lookup.keys import AskedKeys, Encodings, Numbers, key_type
+from txlog.lookup.runs import Run, RunError
+from txlog.lookup.segments import CoveredFile, Segment, list_segments, parse_segment
+from txlog.schema.types import StructField
+from txlog.store.base import Store, map_many, without_secrets
+
+
+def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, ...]:
+    """Return for each column, by its name in files, the file of a fragment that gives it."""
+    if len(fragment.files) == 1:
+        return (fragment.files[0],) * len(columns)
+    return tuple(
+        next((file for file in fragment.files[1:] if name in (file.fields or ())), fragment.files[0])
+        for name in columns
+    )
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """A run, and which fragments of a version its rows are in.
+
+    Parameters
+    ----------
+    starts
+        The row with which each of its files begins, and one after the last.
+    owners
+        For each file the place of its fragment; -1 if it is none of the version's.
+    """
+
+    run: Run
+    starts: Numbers
+    owners: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What runs cover of some fragments, and the places of the fragments that none covers."""
+
+    fragments: Sequence[Fragment]
+    runs: tuple[LiveRun, ...]
+    uncovered: tuple[int, ...]
+    segments: frozenset[str] = frozenset()  # Paths of those that cover something.
+
+
+def cover(
+    fragments: Sequence[Fragment],
+    segments: Iterable[Segment],
+    columns: Sequence[str],
+    types: Sequence[str],
+) -> Coverage:
+    """Return what segments cover. Pure. Rule: LKP-8.
+
+    Parameters
+    ----------
+    columns, types
+        The key columns: their names in files, and their types as `key_type` has them.
+    """
+    left: dict[tuple[str, ...], int] = {}
+    given: list[tuple[DataFile, ...]] = []
+    for place, fragment in enumerate(fragments):
+        files = files_giving(fragment, columns)
+        given.append(files)
+        left[tuple(file.path for file in files)] = place
+
+    def owner(file: CoveredFile) -> int:
+        place = left.get(file.paths, -1)
+        if place < 0:
+            return -1
+        rows = fragments[place].physical_rows
+        sizes = tuple(one.size for one in given[place])
+        if sizes != file.sizes or (rows is not None and rows != file.rows):
+            return -1
+        del left[file.paths]
+        return place
+
+    runs: list[LiveRun] = []
+    used = set()
+    # Those with the most keys first: of runs that cover the same files, few are asked then.
+    for segment in sorted(segments, key=lambda one: (-one.keys, one.name)):
+        if segment.columns != tuple(columns) or segment.types != tuple(types):
+            continue
+        for covered in segment.runs:
+            owners = np.array([owner(file) for file in covered.files], np.int64)
+            if (owners >= 0).any():
+                runs.append(LiveRun(covered.run, covered.starts, owners))
+                used.add(segment.name)
+    return Coverage(fragments, tuple(runs), tuple(sorted(left.values())), frozenset(used))
+
+
+class Finder:
+    """Finds the rows that may have keys, in the runs of a coverage. Pure."""
+
+    def __init__(self, coverage: Coverage, asked: AskedKeys) -> None:
+        self._coverage = coverage
+        self._asked = asked
+        self._encodings: dict[str, Encodings] = {}
+
+    def _wanted(self, form: str) -> Encodings:
+        found = self._encodings.get(form)
+        if found is None:
+            found = self._encodings[form] = self._asked.encodings(form)
+        return found
+
+    def parts(self) -> list[tuple[Fragment, Numbers]]:
+        """Return fragments, by their ids, with the positions of such rows, ascending."""
+        owners, positions = [], []
+        for live in self._coverage.runs:
+            rows = live.run.find(self._wanted(live.run.form))
+            rows = rows[rows < live.starts[-1]]
+            if not len(rows):
+                continue
+            file = np.searchsorted(live.starts, rows, "right") - 1
+            owner = live.owners[file]
+            kept = owner >= 0
+            owners.append(owner[kept])
+            positions.append((rows - live.starts[file])[kept])
+        if not owners:
+            return []
+        owner, at = np.concatenate(owners), np.concatenate(positions)
+        order = np.lexsort((at, owner))
+        owner, at = owner[order], at[order]
+        borders = np.flatnonzero(np.diff(owner)) + 1
+        begins = owner[np.append(0, borders)] if len(owner) else owner
+        return [
+            (self._coverage.fragments[place], part)
+            for place, part in zip(begins.tolist(), np.split(at, borders), strict=False)
+        ]
+
+
+class SegmentCache:
+    """The segments of a table that were read.
+
+    Parameters
+    ----------
+    folder
+        Of this machine: where segments of stores far away are kept for other processes.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
+        # None: it is damaged, and everybody was told.
+        self._read: dict[str, Segment | None] = {}
+        self._tails: dict[tuple[str, int], CoveredFile] = {}
+
+    def coverage(
+        self,
+        store: Store,
+        indexes: Sequence[str],
+        fragments: Sequence[Fragment],
+        columns: Sequence[str],
+        key_columns: Sequence[StructField],
+    ) -> Coverage:
+        """Return what indexes cover of fragments; they are listed if known segments do not do."""
+        types = [key_type(column) for column in key_columns]
+        known = [one for path, one in self._read.items() if path.split("/")[1] in indexes]
+        found = cover(fragments, [one for one in known if one is not None], columns, types)
+        if found.uncovered and indexes:
+            segments = [one for name in indexes for one in self.segments(store, name)]
+            found = cover(fragments, segments, columns, types)
+        return found
+
+    def segments(self, store: Store, index: str) -> list[Segment]:
+        """Return the segments that an index has now; those that cannot be read are left out."""
+        try:
+            return self._segments(store, index)
+        except (TxlogError, OSError) as error:
+            _warn(f"the segments of the index {index} cannot be listed: {error}")
+            return []
+
+    def _segments(self, store: Store, index: str) -> list[Segment]:
+        for attempt in (1, 2):
+            listed = list_segments(store, index)
+            new = [one for one in listed if one[0] not in self._read]
+            gone = False
+            load = partial(self._load, store)
+            for (path, _), (segment, missing) in zip(
+                new, map_many(store, load, new, size=lambda one: one[1]), strict=True
+            ):
+                gone = gone or missing
+                if not missing:
+                    self._keep(path, segment)
+            if not gone or attempt == 2:
+                break
+        paths = {path for path, _ in listed}
+        for path in [path for path in self._read if path.split("/")[1] == index]:
+            if path not in paths:
+                del self._read[path]
+        return [one for path in sorted(paths) if (one := self._read.get(path)) is not None]
+
+    def _keep(self, path: str, segment: Segment | None) -> None:
+        self._read[path] = segment
+        for covered in segment.runs if segment is not None else ():
+            for file in covered.files:
+                if file.tail is not None:
+                    self._tails[decode_path(file.paths[0]), file.sizes[0]] = file
+
+    def tail(self, name: str, size: int) -> tuple[int, bytes] | None:
+        """Return the last bytes of a data file, and where they begin, if a segment has them."""
+        file = self._tails.get((name, size))
+        data = None if file is None or file.tail is None else file.tail.unpacked(size)
+        return None if data is None or file is None or file.tail is None else (file.tail.start, data)
+
+    def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, bool]:
+        """Return a segment, and whether its file is gone."""
+        path, size = listed
+        kept = self._kept(store, path)
+        if kept is not None and len(kept) == size:
+            with suppress(RunError):
+                return parse_segment(kept, path), False
+        try:
+            data = store.read(path)
+            segment = parse_segment(data, path)
+        except NotFoundError:
+            return None, True
+        except (RunError, TxlogError, OSError) as error:
+            _warn(
+                f"the segment {path} of an index cannot be used, so look-ups are slower: {error}; "
+                "build_index replaces it"
+            )
+            return None, False
+        self._keep_for_others(store, path, data)
+        return segment, False
+
+    def _place(self, store: Store, path: str) -> str | None:
+        if self._folder is None or store.local_path(path) is not None:
+            return None
+        table = hashlib.sha256(without_secrets(store.root).encode()).hexdigest()[:32]
+        return os.path.join(self._folder, table, path.rpartition("/")[2])
+
+    def _kept(self, store: Store, path: str) -> bytes | None:
+        place = self._place(store, path)
+        if place is not None:
+            with suppress(OSError), open(place, "rb") as file:
+                return file.read()
+        return None
+
+    def _keep_for_others(self, store: Store, path: str, data: bytes) -> None:
+        place = self._place(store, path)
+        if place is None:
+            return
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            part = f"{place}.{REAL.uuid()}"
+            with open(part, "wb") as file:
+                file.write(data)
+            os.replace(part, place)
+        except OSError as error:
+            _warn(f"a segment of an index cannot be kept in {self._folder}: {error}")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TxlogWarning, stacklevel=6)
+
+
+def covering_file(fragment: Fragment, columns: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the paths and sizes of the files that give the key columns of a fragment."""
+    return [(file.path, file.size) for file in files_giving(fragment, columns)]
+

@@ -1,0 +1,407 @@
+"""Segments: runs of an index as files below `_txlog_index`. Bytes: spec/lookup.md."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.effects import Effects
+from txlog.errors import NotFoundError, TxlogError, TxlogWarning
+from txlog.log.paths import decode_path
+from txlog.lookup.keys import key_type
+from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
+from txlog.parquet.footer import MAGIC as PARQUET_MAGIC
+from txlog.parquet.footer import parse_footer
+from txlog.parquet.thrift import ThriftError
+from txlog.protocol.properties import IndexDefinition
+from txlog.schema.types import StructField, StructType
+from txlog.store.base import Store, map_many
+from txlog.store.open import locate
+from txlog.store.ranged import TAIL_BYTES
+from txlog.version import __version__
+
+FOLDER = "_txlog_index"
+SUFFIX = ".idx"
+MERGED_AT_ONCE = 4 << 20  # Keys of smaller segments, and files of one write, become one run.
+
+_MAGIC = b"TXLIDX1\n"
+_HEAD_AT = 24
+_MOST_HEAD_BYTES = 256 << 20
+_MOST_TAIL_BYTES = 64 << 20
+_ALIGNED = 64
+_ARRAYS: dict[str, Any] = {"upper": "<u8", "zeros": "<u4", "lower": "<u8", "rows": "<u8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of a data file, from its first offset index on, compressed by zstd."""
+
+    start: int
+    packed: Any  # bytes, or a view of some.
+    checksum: int  # CRC-32 of the packed bytes.
+
+    @classmethod
+    def of(cls, start: int, data: bytes) -> Tail:
+        """Return the tail that begins at a byte of a file."""
+        packed = pa.Codec("zstd").compress(data, asbytes=True)
+        return cls(start, packed, zlib.crc32(packed))
+
+    def unpacked(self, size: int) -> bytes | None:
+        """Return the bytes, of a file of `size` bytes; None if they are damaged."""
+        if size - self.start > _MOST_TAIL_BYTES or zlib.crc32(self.packed) != self.checksum:
+            return None
+        try:
+            data: bytes = pa.Codec("zstd").decompress(self.packed, size - self.start, asbytes=True)
+        except (pa.ArrowException, OSError, ValueError):
+            return None
+        return data if len(data) == size - self.start else None
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredFile:
+    """The files that give the key columns of a fragment, which a run has the keys of."""
+
+    paths: tuple[str, ...]  # As logged, one for each key column.
+    sizes: tuple[int, ...]
+    rows: int
+    nulls: int  # Rows that have no key.
+    tail: Tail | None = None  # Of the file, if it is one alone.
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredRun:
+    """A run and its files; rows count through the files in their order."""
+
+    run: Run
+    files: tuple[CoveredFile, ...]
+
+    @property
+    def starts(self) -> Any:
+        """The row with which each file begins, and one after the last; int64."""
+        return np.cumsum([0, *(file.rows for file in self.files)], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a segment file holds."""
+
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]  # As `key_type`.
+    runs: tuple[CoveredRun, ...]
+    size: int = 0  # Of the file, in bytes.
+
+    @property
+    def keys(self) -> int:
+        """How many keys the runs have."""
+        return sum(covered.run.keys for covered in self.runs)
+
+
+def encode_segment(
+    columns: Sequence[str], types: Sequence[str], runs: Sequence[CoveredRun]
+) -> bytes:
+    """Return the bytes of a segment."""
+    arrays: list[bytes] = []
+    at = 0
+
+    def placed(data: Any) -> list[int]:
+        nonlocal at
+        held = bytes(data)
+        begin = at
+        arrays.append(held + bytes(-len(held) % _ALIGNED))
+        at += len(arrays[-1])
+        return [begin, len(held), zlib.crc32(held)]
+
+    described = []
+    for covered in runs:
+        run = covered.run
+        one: dict[str, Any] = {
+            "form": run.form, "keys": run.keys, "first": run.first, "last": run.last,
+            "shift": run.shift, "base": run.base, "low": run.low, "rowBits": run.row_bits,
+        }  # fmt: skip
+        for name, kind in _ARRAYS.items():
+            array = getattr(run, name)
+            one[name] = None if array is None else placed(array.astype(kind).tobytes())
+        one["files"] = [
+            {
+                "paths": file.paths, "sizes": file.sizes, "rows": file.rows, "nulls": file.nulls,
+                "tail": None
+                if file.tail is None
+                else [*placed(file.tail.packed), file.tail.start],
+            }
+            for file in covered.files
+        ]  # fmt: skip
+        described.append(one)
+    head = orjson.dumps(
+        {
+            "format": 1, "columns": columns, "types": types, "by": f"txlog/{__version__}",
+            "runs": described,
+        }
+    )  # fmt: skip
+    start = _MAGIC + len(head).to_bytes(8, "little") + zlib.crc32(head).to_bytes(4, "little")
+    start += bytes(4) + head
+    return b"".join([start, bytes(-len(start) % _ALIGNED), *arrays])
+
+
+def parse_segment(data: Any, name: str) -> Segment:
+    """Return what the bytes of a segment file hold; the arrays are views of them.
+
+    Parameters
+    ----------
+    data
+        Bytes, or a buffer such as a memory map.
+
+    Raises
+    ------
+    RunError
+        They are no segment, or damaged.
+    """
+    view = memoryview(data)
+    if len(view) < _HEAD_AT or bytes(view[:8]) != _MAGIC:
+        raise RunError("it does not begin as a segment does")
+    length = int.from_bytes(view[8:16], "little")
+    if length > min(_MOST_HEAD_BYTES, len(view) - _HEAD_AT):
+        raise RunError(f"its head of {length} bytes is longer than the file")
+    head = view[_HEAD_AT : _HEAD_AT + length]
+    if zlib.crc32(head) != int.from_bytes(view[16:20], "little"):
+        raise RunError("the checksum of its head is another")
+    begin = -(-(_HEAD_AT + length) // _ALIGNED) * _ALIGNED
+    try:
+        read = orjson.loads(head)
+        if read["format"] != 1:
+            raise RunError(f"it has the format {read['format']!r}, which is newer than this txlog")
+        columns, types = tuple(read["columns"]), tuple(read["types"])
+        if not columns or len(columns) != len(types) or not all(isinstance(x, str) for x in (*columns, *types)):
+            raise RunError("its columns have no types")
+        runs = tuple(_covered(one, view[begin:], len(columns)) for one in read["runs"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise error if isinstance(error, RunError) else RunError(f"its head is odd: {error!r}"[:300])
+    return Segment(name, columns, types, runs, len(view))
+
+
+def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRun:
+    if one["form"] not in ("ordered", "hashed"):
+        raise RunError(f"a run has the form {one['form']!r}")
+    files = tuple(_file(file, arrays, columns) for file in one["files"])
+    numbers = [
+        _whole(one[name]) for name in ("keys", "first", "last", "shift", "base", "low", "rowBits")
+    ]
+    held = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
+    if any(held[name] is None for name in ("upper", "zeros", "lower")):
+        raise RunError("a run lacks an array")
+    run = Run(one["form"], *numbers, **held)
+    run.check(sum(file.rows for file in files))
+    return CoveredRun(run, files)
+
+
+def _file(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredFile:
+    paths, sizes = tuple(one["paths"]), tuple(map(_whole, one["sizes"]))
+    if not len(paths) == len(sizes) == columns or not all(isinstance(p, str) for p in paths):
+        raise RunError("a file has not a path and a size for each key column")
+    tail = None
+    if one["tail"] is not None:
+        *extent, start = map(_whole, one["tail"])
+        if start >= sizes[0]:
+            raise RunError("a tail begins behind its file")
+        tail = Tail(start, _extent(extent, arrays), extent[2])  # Checked when it is first needed.
+    return CoveredFile(paths, sizes, _whole(one["rows"]), _whole(one["nulls"]), tail)
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise RunError(f"{number!r} is no whole number from 0")
+    return number
+
+
+def _extent(extent: Sequence[int], arrays: memoryview) -> memoryview:
+    begin, length, _ = extent
+    if begin % _ALIGNED or begin + length > len(arrays):
+        raise RunError("an array is not within the file")
+    return arrays[begin : begin + length]
+
+
+def _array(extent: Any, arrays: memoryview, kind: str) -> Any:
+    if extent is None:
+        return None
+    held = _extent([_whole(number) for number in extent], arrays)
+    if zlib.crc32(held) != extent[2]:
+        raise RunError("the checksum of an array is another")
+    if len(held) % np.dtype(kind).itemsize:
+        raise RunError("an array ends within a value")
+    return np.frombuffer(held, kind)
+
+
+def merged(
+    runs: Iterable[CoveredRun], is_live: Callable[[CoveredFile], bool] = lambda _: True
+) -> list[CoveredRun]:
+    """Return runs of the same files, but of those that are not live: as few as can be."""
+    found: list[CoveredRun] = []
+    by_form: dict[str, list[CoveredRun]] = {}
+    known: set[tuple[str, ...]] = set()
+    for covered in runs:
+        fresh = [file.paths not in known and is_live(file) for file in covered.files]
+        known |= {file.paths for file in covered.files}
+        if any(fresh):
+            by_form.setdefault(covered.run.form, []).append(covered)
+            if not all(fresh):
+                by_form[covered.run.form][-1] = _without(covered, fresh)
+    for together in by_form.values():
+        together.sort(key=lambda covered: covered.run.first)
+        every = [RunPart(one.run, one.starts, np.ones(len(one.files), bool)) for one in together]
+        run = merge_runs(every) if len(together) > 1 else None
+        if run is None:
+            found += together
+        else:
+            found.append(CoveredRun(run, tuple(f for one in together for f in one.files)))
+    return found
+
+
+def _without(covered: CoveredRun, keep: list[bool]) -> CoveredRun:
+    """Return a run without the keys of some files; as it is if it would become worse."""
+    run = merge_runs([RunPart(covered.run, covered.starts, np.array(keep))])
+    if run is None:
+        return covered
+    files = tuple(file for file, kept in zip(covered.files, keep, strict=True) if kept)
+    return CoveredRun(run, files)
+
+
+def read_tail(store: Store, path: str, size: int) -> Tail | None:
+    """Return the tail of a data file; None if it has no offset indexes, or cannot be read."""
+    home, name = locate(store, decode_path(path))
+    try:
+        with home.open_input(name, size=size) as source:
+
+            def bytes_from(start: int) -> bytes:
+                source.seek(start)
+                return bytes(source.read(size - start))
+
+            begin = max(0, size - TAIL_BYTES)
+            data = bytes_from(begin)
+            length = int.from_bytes(data[-8:-4], "little")
+            if len(data) != size - begin or data[-4:] != PARQUET_MAGIC or length + 12 > size:
+                return None
+            if length + 8 > len(data):
+                begin = size - 8 - length
+                data = bytes_from(begin)
+            footer = parse_footer(data[-8 - length : -8])
+            indexes = [chunk.index for chunk in footer.row_group(0).chunks]
+            starts = [index[0] for index in indexes if index is not None]
+            if len(starts) < len(indexes) or not starts:
+                return None
+            start = min(starts)
+            if not 0 < size - start <= _MOST_TAIL_BYTES:
+                return None
+            return Tail.of(start, data[start - begin :] if start >= begin else bytes_from(start))
+    except (ThriftError, IndexError, OSError, TxlogError):
+        return None
+
+
+def segment_path(index: str, effects: Effects) -> str:
+    """Return where a new segment of an index is written."""
+    return f"{FOLDER}/{index}/{effects.uuid()}{SUFFIX}"
+
+
+def key_fields(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...] | None:
+    """Return the key columns by their names in files; None if files lack one."""
+    fields = [schema.get(name) for name in columns]
+    return None if None in fields else tuple(field for field in fields if field is not None)
+
+
+@dataclass
+class _IndexedFile:
+    builders: list[RunBuilder | None]
+    size: int = 0
+
+
+@dataclass
+class SegmentWriter:
+    """Makes the runs of data files while they are written, and one segment of each index.
+
+    Parameters
+    ----------
+    schema
+        The columns of the files, by their names there.
+    """
+
+    definitions: Sequence[IndexDefinition]
+    schema: StructType
+    _files: dict[str, _IndexedFile] = field(default_factory=dict)
+
+    def add(self, path: str, rows: pa.Table) -> None:
+        """Take the next rows of a file."""
+        keys = [key_fields(self.schema, one.columns) for one in self.definitions]
+        file = self._files.setdefault(
+            path, _IndexedFile([None if of is None else RunBuilder(of) for of in keys])
+        )
+        for builder, columns in zip(file.builders, keys, strict=True):
+            if builder is not None and columns is not None:
+                builder.add([flat(rows.column(column.name)) for column in columns])
+
+    def close(self, path: str, size: int) -> None:
+        """Take note that a file is written."""
+        self._files[path].size = size
+
+    def write(self, store: Store, effects: Effects) -> None:
+        """Write the segments, if it can be done: without them, look-ups are only slower."""
+        if not self._files:
+            return
+        tail = partial(_tail_of, store)
+        tails = list(map_many(store, tail, [(p, f.size) for p, f in self._files.items()]))
+        for place, definition in enumerate(self.definitions):
+            columns = key_fields(self.schema, definition.columns)
+            if columns is None:
+                continue
+            runs = []
+            for (path, file), end in zip(self._files.items(), tails, strict=True):
+                builder = file.builders[place]
+                assert builder is not None
+                covered = covered_file([(path, file.size)] * len(columns), builder, end)
+                runs.append(CoveredRun(builder.finish(definition.bits), (covered,)))
+            if sum(covered.run.keys for covered in runs) <= MERGED_AT_ONCE:
+                runs = merged(runs)
+            types = [key_type(column) for column in columns]
+            data = encode_segment(definition.columns, types, runs)
+            try:
+                store.write_new(segment_path(definition.name, effects), data)
+            except (TxlogError, OSError) as error:
+                warnings.warn(
+                    f"no segment of the index {definition.name} could be written for "
+                    f"{len(self._files)} files, so look-ups read their keys: {error}",
+                    TxlogWarning,
+                    stacklevel=4,
+                )
+
+
+def covered_file(
+    files: Sequence[tuple[str, int]], builder: RunBuilder, tail: Tail | None
+) -> CoveredFile:
+    """Return what a run covers: the path and size of the file of each key column."""
+    paths, sizes = zip(*files, strict=True)
+    return CoveredFile(paths, sizes, builder.num_rows, builder.nulls, tail)
+
+
+def _tail_of(store: Store, file: tuple[str, int]) -> Tail | None:
+    return read_tail(store, *file)
+
+
+def list_segments(store: Store, index: str) -> list[tuple[str, int]]:
+    """Return the paths and sizes of an index's segments, by name."""
+    folder = f"{FOLDER}/{index}"
+    try:
+        return [
+            (f"{folder}/{info.name}", info.size)
+            for info in store.list_after(folder, "")
+            if info.name.endswith(SUFFIX)
+        ]
+    except NotFoundError:
+        return []
+

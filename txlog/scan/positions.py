@@ -1,0 +1,177 @@
+"""Rows of many fragments at known positions: their pages are decoded together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyroaring import BitMap64
+
+from txlog.arrow import arrow_array, empty_table
+from txlog.fragments.deletion_vector import as_bitmap
+from txlog.fragments.fragment import Fragment
+from txlog.parquet.thrift import ThriftError
+from txlog.scan.deletions import load_deletions
+from txlog.scan.pages import BoundedCache, Picks, rows_of
+from txlog.scan.plan import ReadPlan
+from txlog.scan.read import FragmentReader, chosen_columns
+from txlog.store.base import Store, map_many, threads_for
+
+if TYPE_CHECKING:
+    from txlog.scan.data_file import OpenFile
+
+Numbers = NDArray[np.int64]
+Part = tuple[Fragment, Numbers]
+"""A fragment, and ascending positions of its rows."""
+
+_TASK_BYTES = 8 << 20  # Of pages that one thread decodes at a time.
+_FEW = 64  # Positions that are looked up in a bitmap one by one.
+_VECTOR_BYTES = 64 << 20
+_LEAST_BYTES = 512  # That a vector takes in a cache.
+
+
+class VectorCache:
+    """The deletion vectors that were used last, decoded, by where they are."""
+
+    def __init__(self, max_bytes: int = _VECTOR_BYTES) -> None:
+        self._vectors: BoundedCache[tuple[object, ...], tuple[BitMap64 | None]] = BoundedCache(
+            max_bytes
+        )
+
+    def load(self, store: Store, fragment: Fragment) -> BitMap64 | None:
+        """Return the deleted positions of a fragment; errors as of `load_deletions`."""
+        if fragment.deletion is None:
+            return None
+        one = fragment.deletion.descriptor
+        key = (
+            store.root, fragment.path, one.storage_type, one.path_or_inline_dv, one.offset,
+            one.cardinality, fragment.physical_rows,
+        )  # fmt: skip
+        kept = self._vectors.get(key)
+        if kept is None:
+            kept = (load_deletions(store, fragment),)
+            self._vectors.put(key, kept, 2 * one.size_in_bytes + _LEAST_BYTES)
+        return kept[0]
+
+
+def without_deleted(
+    store: Store, vectors: VectorCache, parts: Sequence[Part]
+) -> list[Part]:
+    """Return the positions that are not deleted; fragments without any are left out."""
+    deleted = map_many(store, partial(vectors.load, store), [fragment for fragment, _ in parts])
+    alive = [
+        (fragment, _less(positions, gone))
+        for (fragment, positions), gone in zip(parts, deleted, strict=True)
+    ]
+    return [part for part in alive if len(part[1])]
+
+
+def _less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
+    if gone is None:
+        return positions
+    if len(positions) <= _FEW:
+        return positions[[at not in gone for at in positions.tolist()]]
+    left = as_bitmap(arrow_array(positions.astype(np.uint64))) - gone
+    return np.array(left.to_array(), np.int64)
+
+
+@dataclass(frozen=True)
+class _PickedFile:
+    """The one file of a fragment that is read, and the pages of it."""
+
+    reader: FragmentReader
+    file: OpenFile
+    picks: Picks
+    part: Part
+
+
+def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Table, list[int]]:
+    """Return rows of fragments at positions, deleted or not; and how many there are of each.
+
+    Positions that a fragment does not have are passed over. Where files have offset indexes, only
+    the pages that hold the rows are read, those of files of one layout together.
+
+    Returns
+    -------
+    tuple
+        The plan's columns, in the order of the parts; and the number of rows of each part.
+    """
+    opened = list(map_many(store, partial(_picked, store, plan), parts))
+    tasks: dict[object, list[list[int]]] = {}
+    sizes: dict[object, int] = {}
+    for place, picked in enumerate(opened):
+        key: object = place if picked is None else picked.file.layout
+        size = 0 if picked is None else sum(pick.size() for pick, _ in picked.picks)
+        groups = tasks.setdefault(key, [[]])
+        sizes[key] = sizes.get(key, 0) + size
+        if groups[-1] and sizes[key] > _TASK_BYTES:
+            groups.append([])
+            sizes[key] = size
+        groups[-1].append(place)
+    work = [group for groups in tasks.values() for group in groups]
+
+    def read(places: list[int]) -> list[pa.RecordBatch]:
+        together = [picked for place in places if (picked := opened[place]) is not None]
+        if len(together) == len(places):
+            try:
+                return [_decoded(plan, together)]
+            except (ThriftError, pa.ArrowException, OSError):
+                pass  # Which file is at fault, and how, reading them one by one tells.
+        return [_alone(store, plan, parts[place]) for place in places]
+
+    found = list(map(read, work) if len(work) == 1 else threads_for(store).map(read, work))
+    counts = [len(positions) for _, positions in parts]
+    for places, batches in zip(work, found, strict=True):
+        if len(batches) == len(places):  # Of those that were read together, none is missing.
+            for place, batch in zip(places, batches, strict=True):
+                counts[place] = batch.num_rows
+    order = [place for places in work for place in places]
+    rows = pa.Table.from_batches(
+        [chosen_columns(plan, batch) for batches in found for batch in batches], schema=plan.schema
+    )
+    if order != list(range(len(order))):
+        rows = rows.take(arrow_array(_places(order, counts)))
+    return (rows if parts else empty_table(plan.schema)), counts
+
+
+def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
+    """Return where the rows of each part are, if parts come in another order."""
+    theirs = np.array([counts[place] for place in order], np.int64)
+    begins = np.empty(len(order), np.int64)
+    begins[list(order)] = np.cumsum(theirs) - theirs
+    sizes = np.array(counts, np.int64)
+    return np.arange(sizes.sum()) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+
+
+def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
+    """Return the pages of a fragment; None if it is to be read by itself."""
+    fragment, positions = part
+    reader = FragmentReader(store, plan, fragment)
+    with ExitStack() as stack:
+        files = reader.open_paged(stack)
+        if len(files) != 1:
+            return None
+        picks = files[0].picked(positions)
+    return None if picks is None else _PickedFile(reader, files[0], picks, part)
+
+
+def _decoded(plan: ReadPlan, together: Sequence[_PickedFile]) -> pa.RecordBatch:
+    names = together[0].file.stored
+    raw = rows_of([(one.file.paged, one.picks) for one in together], names)
+    rows = pa.RecordBatch.from_arrays(
+        [column.combine_chunks() for column in raw.columns], names=names
+    )
+    readers = [(one.reader, arrow_array(one.part[1])) for one in together]
+    return together[0].reader.columns_of_many(together[0].file, rows, readers)
+
+
+def _alone(store: Store, plan: ReadPlan, part: Part) -> pa.RecordBatch:
+    fragment, positions = part
+    wanted = as_bitmap(arrow_array(positions.astype(np.uint64)))
+    return FragmentReader(store, plan, fragment).rows_at(plan.needed, wanted)

@@ -1,0 +1,448 @@
+"""Indexes over key columns: define, build, merge, drop. Rules: spec/lookup.md."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from txlog.commit.context import Context
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NotFoundError,
+    TxlogError,
+    TxlogWarning,
+)
+from txlog.fragments.fragment import Fragment
+from txlog.lookup.indexes import SegmentCache, cover, covering_file
+from txlog.lookup.keys import key_type, require_key_columns
+from txlog.lookup.runs import RunBuilder
+from txlog.lookup.segments import (
+    MERGED_AT_ONCE,
+    CoveredFile,
+    CoveredRun,
+    Segment,
+    covered_file,
+    encode_segment,
+    list_segments,
+    merged,
+    read_tail,
+    segment_path,
+)
+from txlog.protocol.properties import INDEX_PREFIX, IndexDefinition, index_definitions
+from txlog.scan.data_file import BATCH_ROWS
+from txlog.scan.plan import ReadPlan, ScanPlan, choose_columns, plan_scan
+from txlog.scan.read import FragmentReader
+from txlog.schema.types import StructField
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store
+from txlog.verbs.metadata import ChangeMetadata, Changed
+
+MOST_SEGMENTS = 32  # A write that finds as many merges the small ones.
+_SEGMENT_KEYS = 64 << 20  # Of a segment that is built, at most about.
+_YOUNG_MS = 86_400_000  # A segment of files that no version has yet may be of a commit under way.
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """An index of a version of a table.
+
+    Parameters
+    ----------
+    files, files_covered
+        How many fragments the version has, and of how many the index has the keys.
+    keys, bytes
+        Of all segments of the index.
+    runs
+        How many runs a look-up asks; each costs it a search.
+    forms
+        Of the runs: `ordered` where rows come in the order of their keys, else `hashed`.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    files: int
+    files_covered: int
+    segments: int
+    runs: int
+    keys: int
+    bytes: int
+    forms: tuple[str, ...]
+
+    @property
+    def bits_per_key(self) -> float:
+        """The size of the index by its keys."""
+        return 8 * self.bytes / self.keys if self.keys else 0.0
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What building or merging did to an index.
+
+    Parameters
+    ----------
+    files_built, files_left
+        Of how many fragments the keys were read, and how many the index does not cover now.
+    keys, bytes
+        Of all its segments now.
+    """
+
+    name: str
+    files_built: int
+    files_left: int
+    keys: int
+    bytes: int
+    segments_before: int
+    segments_after: int
+
+
+def logical_columns(snapshot: Snapshot, definition: IndexDefinition) -> tuple[str, ...] | None:
+    """Return the names of an index's columns; None if the table has lost one."""
+    names = {
+        column.name_in_files(snapshot.mapping_mode): column.name
+        for column in snapshot.schema.fields
+    }
+    found = [names.get(name) for name in definition.columns]
+    return None if None in found else tuple(name for name in found if name is not None)
+
+
+def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the columns of the only index of a table.
+
+    Raises
+    ------
+    InvalidInputError
+        It has none, or several over different columns.
+    """
+    definitions = index_definitions(snapshot.metadata.configuration).values()
+    columns = {
+        found: one.name for one in definitions if (found := logical_columns(snapshot, one))
+    }
+    if len(columns) == 1:
+        return next(iter(columns))
+    raise InvalidInputError(
+        argument="on",
+        reason="the table has no index"
+        if not columns
+        else "the table has several indexes: "
+        + ", ".join(f"{name} ({', '.join(on)})" for on, name in columns.items()),
+        remedy="Name the key columns: on=…"
+        + ("" if columns else ", or make an index: t.create_index(…)"),
+    )
+
+
+def definition_of(snapshot: Snapshot, name: str | None) -> IndexDefinition:
+    """Return an index by its name; None: the only one.
+
+    Raises
+    ------
+    NotFoundError, InvalidInputError
+        There is none of the name; or there is not exactly one.
+    """
+    known = index_definitions(snapshot.metadata.configuration)
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name is None:
+        raise InvalidInputError(
+            argument="name",
+            reason=f"the table has {len(known)} indexes",
+            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.create_index(…)",
+        )
+    if name not in known:
+        raise NotFoundError(
+            path=snapshot.root,
+            reason=f"the table has no index {name!r}",
+            remedy=f"Choose from {', '.join(known)}" if known else "Make one: t.create_index(…)",
+        )
+    return known[name]
+
+
+def default_name(columns: Sequence[str]) -> str:
+    """Return the name of an index over columns, if nobody gives one."""
+    plain = re.sub("[^a-z0-9]+", "_", "_".join(columns).lower()).strip("_")
+    return (plain if plain[:1].isalpha() else f"index_{plain}".rstrip("_"))[:63]
+
+
+class CreateIndex(ChangeMetadata):
+    """Define an index: whoever writes rows by txlog makes its runs from now on."""
+
+    name = "SET TBLPROPERTIES"
+
+    def __init__(self, context: Context, columns: Sequence[str], name: str | None) -> None:
+        super().__init__(context)
+        self._columns = tuple(columns)
+        self.index = default_name(columns) if name is None else name
+
+    def change(self, base: Snapshot) -> Changed:
+        """Return the metadata with the index.
+
+        Raises
+        ------
+        InvalidInputError
+            A column is unknown, cannot be a key, is a partition column, or is named twice.
+        AlreadyExistsError
+            There is another index of the name.
+        """
+        columns = choose_columns(base.schema, self._columns)
+        _require_indexable(base, columns)
+        physical = tuple(column.name_in_files(base.mapping_mode) for column in columns)
+        definition = IndexDefinition(self.index, physical)
+        try:
+            IndexDefinition.parse(self.index, definition.text)
+        except ValueError as error:
+            raise InvalidInputError(
+                argument="name", reason=f"{self.index!r}: {error}", remedy="Choose another name"
+            ) from error
+        key = f"{INDEX_PREFIX}{self.index}"
+        known = index_definitions(base.metadata.configuration).get(self.index)
+        if known is not None and known.columns != physical:
+            raise AlreadyExistsError(
+                path=base.root,
+                reason=f"the table has an index {self.index} over {', '.join(known.columns)}",
+                remedy="Choose another name, or drop it first",
+            )
+        text = (known or definition).text
+        return Changed(_with_property(base, key, text), {"properties": {key: text}})
+
+
+def _require_indexable(base: Snapshot, columns: Sequence[StructField]) -> None:
+    try:
+        require_key_columns(columns)
+    except InvalidInputError as error:
+        error.argument = "columns"
+        raise
+    names = [column.name for column in columns]
+    for name in names:
+        odd = "is a partition column" if name in base.partition_columns else ""
+        if odd or names.count(name) > 1:
+            raise InvalidInputError(
+                argument="columns",
+                field=name,
+                reason=f"{name} {odd or 'is named twice'}",
+                remedy="Files hold no partition columns: index other columns, a look-up may name "
+                "both"
+                if odd
+                else "Name each column once",
+            )
+
+
+class DropIndex(ChangeMetadata):
+    """Take the definition of an index out of the table."""
+
+    name = "UNSET TBLPROPERTIES"
+
+    def __init__(self, context: Context, name: str) -> None:
+        super().__init__(context)
+        self._index = name
+
+    def change(self, base: Snapshot) -> Changed:
+        """Return the metadata without the index; errors as of `definition_of`."""
+        key = f"{INDEX_PREFIX}{definition_of(base, self._index).name}"
+        return Changed(
+            _with_property(base, key, None), {"properties": [key], "ifExists": False}
+        )
+
+
+def _with_property(base: Snapshot, key: str, text: str | None):  # type: ignore[no-untyped-def]
+    configuration = {k: v for k, v in base.metadata.configuration.items() if k != key}
+    if text is not None:
+        configuration[key] = text
+    return base.metadata.model_copy(update={"configuration": configuration})
+
+
+def delete_segments(context: Context, paths: Iterable[str]) -> None:
+    """Delete segments; those that cannot be deleted only take space."""
+    try:
+        context.store.delete(list(paths))
+    except (TxlogError, OSError) as error:
+        warnings.warn(
+            f"segments of an index could not be deleted, vacuum will do it: {error}",
+            TxlogWarning,
+            stacklevel=3,
+        )
+
+
+@dataclass
+class IndexFiles:
+    """The segments of an index of a version, and what they cover."""
+
+    context: Context
+    snapshot: Snapshot
+    definition: IndexDefinition
+    cache: SegmentCache
+
+    def _columns(self) -> tuple[StructField, ...]:
+        names = logical_columns(self.snapshot, self.definition)
+        if names is None:
+            raise InvalidInputError(
+                argument="name",
+                reason=f"the table no longer has the columns {', '.join(self.definition.columns)} "
+                f"of the index {self.definition.name}",
+                remedy="Drop the index",
+            )
+        return choose_columns(self.snapshot.schema, names)
+
+    def segments(self) -> list[Segment]:
+        """Return the segments that can be read."""
+        return self.cache.segments(self.context.store, self.definition.name)
+
+    def info(self) -> IndexInfo:
+        """Return what there is."""
+        segments = self.segments()
+        names = logical_columns(self.snapshot, self.definition)
+        plan = self._plan(names or ())
+        types = [key_type(column) for column in choose_columns(self.snapshot.schema, names or ())]
+        found = cover(plan.fragments, segments, self.definition.columns, types)
+        return IndexInfo(
+            self.definition.name,
+            names or self.definition.columns,
+            len(plan.fragments),
+            len(plan.fragments) - len(found.uncovered),
+            len(segments),
+            len(found.runs),
+            sum(one.keys for one in segments),
+            sum(one.size for one in segments),
+            tuple(sorted({live.run.form for live in found.runs})),
+        )
+
+    def _plan(self, names: Sequence[str]) -> ScanPlan:
+        files = load_files(self.context.store, self.snapshot)
+        return plan_scan(self.snapshot, files.live, columns=list(names))
+
+    def build(self, *, rebuild: bool) -> IndexReport:
+        """Read the keys of fragments that are not covered, and write their runs."""
+        columns = self._columns()
+        self.context.store.require_writable()
+        before = self.segments()
+        listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
+        plan = self._plan([column.name for column in columns])
+        types = [key_type(column) for column in columns]
+        fragments = plan.fragments
+        if not rebuild:
+            found = cover(fragments, before, self.definition.columns, types)
+            fragments = tuple(fragments[place] for place in found.uncovered)
+        build = partial(
+            read_run, self.context.store, plan.reading, columns,
+            self.definition.columns, self.definition.bits,
+        )  # fmt: skip
+        made = self.context.engine.map(build, fragments)
+        for runs in _by_keys(made, _SEGMENT_KEYS):
+            self._write(types, merged(runs))
+        if rebuild:
+            delete_segments(self.context, listed)
+        else:  # What cannot be read, is replaced by now.
+            readable = {segment.name for segment in before}
+            delete_segments(self.context, [path for path in listed if path not in readable])
+        return self._report(len(fragments), len(listed))
+
+    def _write(self, types: Sequence[str], runs: Sequence[CoveredRun]) -> None:
+        if runs:
+            data = encode_segment(self.definition.columns, types, runs)
+            path = segment_path(self.definition.name, self.context.effects)
+            self.context.store.write_new(path, data)
+
+    def _report(self, built: int, before: int) -> IndexReport:
+        now = self.info()
+        return IndexReport(
+            now.name, built, now.files - now.files_covered, now.keys, now.bytes, before, now.segments
+        )
+
+    def merge(self, most_keys: int | None = None) -> IndexReport:
+        """Make one segment of those that are there, without the keys of files that are gone.
+
+        Parameters
+        ----------
+        most_keys
+            Leave larger segments as they are.
+        """
+        self.context.store.require_writable()
+        now_ms = self.context.effects.now_ms()
+        times = {
+            f"_txlog_index/{self.definition.name}/{info.name}": info.modified_ms
+            for info in self.context.store.list_after(f"_txlog_index/{self.definition.name}", "")
+        }
+        before = self.segments()
+        is_known = self._known()
+        types = [key_type(column) for column in self._columns()]
+        chosen, dead = [], []
+        for segment in before:
+            alive = any(is_known(file) for covered in segment.runs for file in covered.files)
+            fits = segment.columns == self.definition.columns and segment.types == tuple(types)
+            if not alive and now_ms - times.get(segment.name, now_ms) < _YOUNG_MS:
+                continue
+            if not alive or not fits:
+                dead.append(segment.name)
+            elif most_keys is None or segment.keys < most_keys:
+                chosen.append(segment)
+        if len(chosen) > 1 or any(_is_loose(segment, is_known) for segment in chosen):
+            # Of segments that cover the same files, the one with more of them counts.
+            chosen.sort(key=lambda segment: -segment.keys)
+            every = [covered for segment in chosen for covered in segment.runs]
+            self._write(types, merged(every, is_known))
+            dead += [segment.name for segment in chosen]
+        if dead:
+            delete_segments(self.context, dead)
+        return self._report(0, len(before))
+
+    def _known(self) -> Callable[[CoveredFile], bool]:
+        """Return what tells whether a version that can still be read has a file."""
+        files = load_files(self.context.store, self.snapshot)
+        paths = set(files.live["path"].to_pylist()) | set(files.tombstones["path"].to_pylist())
+        return lambda file: paths.issuperset(file.paths)
+
+
+def _is_loose(segment: Segment, is_known: Callable[[CoveredFile], bool]) -> bool:
+    """Return whether a segment could be smaller: several runs of a form, or of files gone."""
+    forms = [covered.run.form for covered in segment.runs]
+    files = [file for covered in segment.runs for file in covered.files]
+    return len(forms) > len(set(forms)) or not all(map(is_known, files))
+
+
+def _by_keys(runs: Iterable[CoveredRun], most: int) -> Iterator[list[CoveredRun]]:
+    """Yield runs together that have at most so many keys, or are one."""
+    some: list[CoveredRun] = []
+    for covered in runs:
+        if some and sum(one.run.keys for one in some) + covered.run.keys > most:
+            yield some
+            some = []
+        some.append(covered)
+    if some:
+        yield some
+
+
+def read_run(
+    store: Store,
+    plan: ReadPlan,
+    columns: Sequence[StructField],
+    physical: Sequence[str],
+    bits: int,
+    fragment: Fragment,
+) -> CoveredRun:
+    """Read the key columns of a fragment, deleted rows too, and return their run."""
+    builder = RunBuilder(columns)
+    reader = FragmentReader(store, plan, fragment)
+    for _, batch in reader.batches(
+        tuple(columns), prune=False, batch_rows=BATCH_ROWS, threads=False
+    ):
+        builder.add([batch.column(place) for place in range(len(columns))])
+    files = covering_file(fragment, physical)
+    tail = read_tail(store, *files[0]) if len(set(files)) == 1 else None
+    return CoveredRun(builder.finish(bits), (covered_file(files, builder, tail),))
+
+
+def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> None:
+    """Merge small segments of indexes that have many; what goes wrong is only a warning."""
+    for definition in index_definitions(snapshot.metadata.configuration).values():
+        try:
+            if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:
+                IndexFiles(context, snapshot, definition, cache).merge(MERGED_AT_ONCE)
+        except (TxlogError, OSError) as error:
+            warnings.warn(
+                f"segments of the index {definition.name} could not be merged: {error}",
+                TxlogWarning,
+                stacklevel=4,
+            )
