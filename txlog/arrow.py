@@ -401,3 +401,13 @@ def _is_one_of(characters: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
     for byte in wanted[1:]:
         is_one |= characters == byte
     return is_one
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """Return rows without views of texts and bytes as columns: Arrow takes no rows of such."""
+    kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    for place, field in enumerate(rows.schema):
+        if field.type in kinds:
+            array = rows.column(place).cast(kinds[field.type])
+            rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
+    return rows

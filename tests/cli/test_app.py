@@ -488,3 +488,24 @@ def test_rows_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "2" in capsys.readouterr().out
     assert run(["lookup", path, "x", "--on", "id"]) == 1
     assert "they are no values of 'id' (int64)" in capsys.readouterr().err
+
+
+def test_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "t")
+    txlog.write(path, pa.table({"id": [3, 1, 2], "name": ["c", "a", "b"]}))
+    assert run(["lookup", path, "3"]) == 1
+    assert "the table has 0 indexes" in capsys.readouterr().err
+    assert as_json(capsys, "index", "create", path, "id")["version"] == 1
+    (shown,) = as_json(capsys, "index", "show", path)
+    assert (shown["name"], shown["columns"], shown["files_covered"]) == ("id", ["id"], 1)
+    assert as_json(capsys, "lookup", path, "3") == [{"id": 3, "name": "c"}]
+    txlog.Table(path).append(pa.table({"id": [4], "name": ["d"]}))
+    (report,) = as_json(capsys, "index", "optimize", path, "--name", "id")
+    assert (report["segments_before"], report["segments_after"], report["keys"]) == (2, 1, 4)
+    (report,) = as_json(capsys, "index", "build", path, "--rebuild")
+    assert (report["files_built"], report["files_left"]) == (2, 0)
+    assert run(["index", "show", path]) == 0
+    assert "hashed" in capsys.readouterr().out
+    assert as_json(capsys, "index", "drop", path, "id")["version"] == 3
+    assert run(["index", "drop", path, "id"]) == 1
+    assert "no index 'id'" in capsys.readouterr().err

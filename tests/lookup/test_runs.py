@@ -55,8 +55,8 @@ def test_a_run_finds_what_a_sorted_array_has(
     keys: list[int], others: list[int], bits: int, shift: int, implied: bool
 ) -> None:
     encodings = np.sort(np.array(keys, np.uint64))
-    rows = np.arange(len(keys)) if implied else np.random.default_rng(len(keys)).permutation(
-        len(keys)
+    rows = (
+        np.arange(len(keys)) if implied else np.random.default_rng(len(keys)).permutation(len(keys))
     )
     run = build_run(
         "hashed", encodings, None if implied else rows, len(keys), bits=bits, shift=shift
@@ -64,9 +64,7 @@ def test_a_run_finds_what_a_sorted_array_has(
     run.check(len(keys))
     asked = sorted({*others, *keys[:20]})
     found = run.find(np.array(asked, np.uint64))
-    assert sorted(found.tolist()) == truncated_rows(
-        run, encodings.tolist(), rows.tolist(), asked
-    )
+    assert sorted(found.tolist()) == truncated_rows(run, encodings.tolist(), rows.tolist(), asked)
     back, back_rows = run.decoded()
     cut = np.uint64(run.shift)
     assert (back == encodings >> cut << cut).all()
@@ -148,9 +146,7 @@ def test_hashes_of_numbers_by_either_way() -> None:
 def test_first_bytes_keep_the_order() -> None:
     texts = ["", "\0", "a", "a\0", "aaaaaaaa", "aaaaaaaab", "b", "é", "z" * 40]
     encodings = ordered(T, pa.array(["", *texts]).slice(1))
-    expected = [
-        int.from_bytes(text.encode()[:8].ljust(8, b"\0"), "big") for text in texts
-    ]
+    expected = [int.from_bytes(text.encode()[:8].ljust(8, b"\0"), "big") for text in texts]
     assert encodings.tolist() == expected
 
 
@@ -198,9 +194,11 @@ def test_sorted_files_become_one_sorted_run_only_if_they_follow_each_other() -> 
     runs = [built(K, pa.array(range(start, start + 100)))[0] for start in (0, 100, 50)]
     parts = [RunPart(run, np.array([0, 100]), np.array([True])) for run in runs]
     following = merge_runs(parts[:2])
-    assert following is not None and following.rows is None
+    assert following is not None
+    assert following.rows is None
     overlapping = merge_runs(parts)
-    assert overlapping is not None and overlapping.rows is not None
+    assert overlapping is not None
+    assert overlapping.rows is not None
     assert sorted(overlapping.find(ordered(K, pa.array([60])))) == [60, 210]
     # A wide one beside a dense one: what would be cut off tells the keys of the dense one apart.
     wide, _ = built(K, pa.array([n << 50 for n in range(100)]))

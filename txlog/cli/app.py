@@ -23,7 +23,7 @@ from txlog.cli.output import (
     print_text,
 )
 from txlog.cli.plain import INTERRUPTED
-from txlog.cli.rows import append, lookup, merge
+from txlog.cli.rows import append, index, lookup, merge
 from txlog.errors import TxlogError
 from txlog.table.table import Table
 from txlog.version import __version__
@@ -50,6 +50,7 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
+app.add_typer(index, name="index")
 app.add_typer(maintenance)
 app.add_typer(examine)
 app.command()(append)

@@ -29,10 +29,17 @@ def version_of(text: str | None) -> int | str | None:
 
 
 @maintenance.command()
-def compact(table: Where, where: Partitions = None, json: Json = False) -> None:
+def compact(
+    table: Where,
+    where: Partitions = None,
+    sort_by: Annotated[
+        list[str] | None, typer.Option(help="Sort the rows of new files; several times for more.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Rewrite small files, and files with many deleted rows, into fewer."""
     with working("Writing files"):
-        done = Table(table).optimize.compact(where)
+        done = Table(table).optimize.compact(where, sort_by=sort_by)
     print_outcome(done, json)
 
 

@@ -1,7 +1,8 @@
-"""`append`, `merge` and `lookup`: the commands that take rows, or show them by key."""
+"""`append`, `merge`, `lookup`, `index`: the commands that take rows, or find them by key."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -10,7 +11,14 @@ import pyarrow as pa
 import typer
 
 from txlog.cli.maintain import version_of
-from txlog.cli.output import as_rows, print_json, print_outcome, print_table
+from txlog.cli.output import (
+    as_rows,
+    print_json,
+    print_outcome,
+    print_rows,
+    print_table,
+    working,
+)
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.table.table import Table
 
@@ -151,13 +159,17 @@ def rows_of(source: str, target: pa.Schema) -> Any:
 def lookup(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")],
     keys: Annotated[list[str], typer.Argument(help="Keys, in the order of the answer.")],
-    on: Annotated[str, typer.Option(help="The key column.")],
+    on: Annotated[
+        str | None, typer.Option(help="The key column. Default: that of the only index.")
+    ] = None,
     columns: Annotated[str | None, typer.Option(help="Columns to show, with commas.")] = None,
     version: Annotated[str | None, typer.Option("--version", help="Not the latest.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the rows that have a key, such as: txlog lookup flights UA B6 --on carrier."""
     opened = Table(table, version=version_of(version))
+    if on is None:
+        on = _indexed_column(opened)
     kind = opened.schema.field(on).type if on in opened.schema.names else pa.string()
     try:
         asked = pa.array(keys, pa.string()).cast(kind)
@@ -172,3 +184,78 @@ def lookup(
     else:
         rows = [list(row.values()) for row in as_rows(found)]
         print_table(f"Rows of {table}", found.schema.names, rows)
+
+
+def _indexed_column(table: Table) -> str:
+    """Return the column of a table's only index."""
+    columns = {info.columns for info in table.indexes()}
+    if len(columns) != 1 or len(next(iter(columns))) != 1:
+        raise InvalidInputError(
+            argument="on",
+            reason=f"the table has {len(columns)} indexes"
+            if len(columns) != 1
+            else "the index has several columns",
+            remedy="Name the key column: --on NAME",
+        )
+    return next(iter(columns))[0]
+
+
+index = typer.Typer(help="Make and keep indexes over key columns, which look-ups use.")
+Name = Annotated[str | None, typer.Option(help="The index. Default: the only one.")]
+
+
+@index.command("create")
+def create_index(
+    table: Where,
+    columns: Annotated[list[str], typer.Argument(help="The key column, or several.")],
+    name: Annotated[str | None, typer.Option(help="Default: made of the columns' names.")] = None,
+    no_build: Annotated[
+        bool, typer.Option("--no-build", help="Leave out the files that are there.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Define an index, and read the keys of the files that are there."""
+    with working("Reading keys"):
+        done = Table(table).create_index(columns, name=name, build=not no_build)
+    print_outcome(done, json)
+
+
+@index.command("build")
+def build_index(
+    table: Where,
+    name: Name = None,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Read all files anew.")] = False,
+    json: Json = False,
+) -> None:
+    """Read the keys of files that the index does not cover."""
+    with working("Reading keys"):
+        report = Table(table).build_index(name, rebuild=rebuild)
+    print_rows(f"Index of {table}", [asdict(report)], json)
+
+
+@index.command("optimize")
+def optimize_index(table: Where, name: Name = None, json: Json = False) -> None:
+    """Make one segment of all those of the index."""
+    with working("Merging segments"):
+        report = Table(table).optimize_index(name)
+    print_rows(f"Index of {table}", [asdict(report)], json)
+
+
+@index.command("drop")
+def drop_index(
+    table: Where, name: Annotated[str, typer.Argument(help="The index.")], json: Json = False
+) -> None:
+    """Take the index out of the table, and delete its files."""
+    print_outcome(Table(table).drop_index(name), json)
+
+
+@index.command("show")
+def show_indexes(table: Where, json: Json = False) -> None:
+    """Show the indexes, and of how many files they have the keys."""
+    rows = [
+        {**asdict(info), "bits_per_key": round(info.bits_per_key, 1)}
+        for info in Table(table).indexes()
+    ]
+    if not json:
+        rows = [{**row, **{n: ", ".join(row[n]) for n in ("columns", "forms")}} for row in rows]
+    print_rows(f"Indexes of {table}", rows, json)

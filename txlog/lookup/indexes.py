@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ def files_giving(fragment: Fragment, columns: Sequence[str]) -> tuple[DataFile, 
     if len(fragment.files) == 1:
         return (fragment.files[0],) * len(columns)
     return tuple(
-        next((file for file in fragment.files[1:] if name in (file.fields or ())), fragment.files[0])
+        next(
+            (file for file in fragment.files[1:] if name in (file.fields or ())), fragment.files[0]
+        )
         for name in columns
     )
 
@@ -217,7 +219,9 @@ class SegmentCache:
         """Return the last bytes of a data file, and where they begin, if a segment has them."""
         file = self._tails.get((name, size))
         data = None if file is None or file.tail is None else file.tail.unpacked(size)
-        return None if data is None or file is None or file.tail is None else (file.tail.start, data)
+        return (
+            None if data is None or file is None or file.tail is None else (file.tail.start, data)
+        )
 
     def _load(self, store: Store, listed: tuple[str, int]) -> tuple[Segment | None, bool]:
         """Return a segment, and whether its file is gone."""
@@ -240,17 +244,17 @@ class SegmentCache:
         self._keep_for_others(store, path, data)
         return segment, False
 
-    def _place(self, store: Store, path: str) -> str | None:
+    def _place(self, store: Store, path: str) -> Path | None:
         if self._folder is None or store.local_path(path) is not None:
             return None
         table = hashlib.sha256(without_secrets(store.root).encode()).hexdigest()[:32]
-        return os.path.join(self._folder, table, path.rpartition("/")[2])
+        return Path(self._folder, table, path.rpartition("/")[2])
 
     def _kept(self, store: Store, path: str) -> bytes | None:
         place = self._place(store, path)
         if place is not None:
-            with suppress(OSError), open(place, "rb") as file:
-                return file.read()
+            with suppress(OSError):
+                return place.read_bytes()
         return None
 
     def _keep_for_others(self, store: Store, path: str, data: bytes) -> None:
@@ -258,11 +262,10 @@ class SegmentCache:
         if place is None:
             return
         try:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            part = f"{place}.{REAL.uuid()}"
-            with open(part, "wb") as file:
-                file.write(data)
-            os.replace(part, place)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            part = place.with_name(f"{place.name}.{REAL.uuid()}")
+            part.write_bytes(data)
+            part.replace(place)
         except OSError as error:
             _warn(f"a segment of an index cannot be kept in {self._folder}: {error}")
 
@@ -274,4 +277,3 @@ def _warn(text: str) -> None:
 def covering_file(fragment: Fragment, columns: Sequence[str]) -> list[tuple[str, int]]:
     """Return the paths and sizes of the files that give the key columns of a fragment."""
     return [(file.path, file.size) for file in files_giving(fragment, columns)]
-

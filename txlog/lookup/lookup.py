@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_array, empty_table, pc
+from txlog.arrow import arrow_array, empty_table
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment

@@ -69,7 +69,8 @@ def unpack(words: Encodings, bits: int, count: int) -> Encodings:
         values[:, place] = groups[:, word] >> np.uint64(offset)
         if offset + bits > 64:
             values[:, place] |= groups[:, word + 1] << np.uint64(64 - offset)
-    return values.reshape(-1)[:count] & _mask(bits)
+    found: Encodings = values.reshape(-1)[:count] & _mask(bits)
+    return found
 
 
 def _at(words: Encodings, bits: int, places: Numbers) -> Encodings:
@@ -80,7 +81,8 @@ def _at(words: Encodings, bits: int, places: Numbers) -> Encodings:
     word = starts >> 6
     offset = (starts & 63).astype(np.uint64)
     high = (words[word + 1] << np.uint64(1)) << (np.uint64(63) - offset)
-    return ((words[word] >> offset) | high) & _mask(bits)
+    found: Encodings = ((words[word] >> offset) | high) & _mask(bits)
+    return found
 
 
 def _mask(bits: int) -> np.uint64:
@@ -181,9 +183,7 @@ class Run:
         bit = _BITS[octets[every, octet], left].astype(np.int64)
         return blocks * (64 * _BLOCK_WORDS) + word * 64 + octet * 8 + bit
 
-    def _bound(
-        self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool
-    ) -> Numbers:
+    def _bound(self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool) -> Numbers:
         """Return the first places within ranges whose lower bits are not below (right: above)."""
         starts, stops = starts.copy(), stops.copy()
         active = np.flatnonzero(starts < stops)
@@ -219,7 +219,7 @@ class Run:
             return
         if not 0 <= self.first <= self.last < 1 << 64 or not 0 <= self.shift < 64:
             raise RunError("first, last or shift is out of bounds")
-        if not 0 <= self.base <= self.first >> self.shift or not 0 <= self.low < 64:
+        if self.base != self.first >> self.shift or not 0 <= self.low < 64:
             raise RunError("base or low is out of bounds")
         buckets = ((self.last >> self.shift) - self.base >> self.low) + 1
         words = _BLOCK_WORDS * -(-(self.keys + buckets) // (64 * _BLOCK_WORDS))
@@ -251,8 +251,9 @@ def _zeros_before(upper: Encodings) -> NDArray[np.uint32]:
 
 def expanded(starts: Numbers, counts: Numbers) -> Numbers:
     """Return the numbers of ranges, one range after the other."""
-    total = int(counts.sum())
-    return np.arange(total) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    begins = starts - (np.cumsum(counts) - counts)
+    found: Numbers = np.arange(int(counts.sum())) + np.repeat(begins, counts)
+    return found
 
 
 _EMPTY = Run(
@@ -391,7 +392,8 @@ def complete_rows(arrays: Sequence[pa.Array]) -> NDArray[np.bool_]:
     complete = arrays[0].is_valid()
     for array in arrays[1:]:
         complete = pc.and_(complete, array.is_valid())
-    return numpy_array(complete)
+    found: NDArray[np.bool_] = numpy_array(complete)
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,12 @@ from txlog.errors import NotFoundError, TxlogError, TxlogWarning
 from txlog.log.paths import decode_path
 from txlog.lookup.keys import key_type
 from txlog.lookup.runs import Run, RunBuilder, RunError, RunPart, merge_runs
-from txlog.parquet.footer import MAGIC as PARQUET_MAGIC
+from txlog.parquet.file_footer import FOOTER_END, end_bytes, footer_start
 from txlog.parquet.footer import parse_footer
-from txlog.parquet.thrift import ThriftError
 from txlog.protocol.properties import IndexDefinition
 from txlog.schema.types import StructField, StructType
 from txlog.store.base import Store, map_many
 from txlog.store.open import locate
-from txlog.store.ranged import TAIL_BYTES
 from txlog.version import __version__
 
 FOLDER = "_txlog_index"
@@ -180,21 +178,45 @@ def parse_segment(data: Any, name: str) -> Segment:
         if read["format"] != 1:
             raise RunError(f"it has the format {read['format']!r}, which is newer than this txlog")
         columns, types = tuple(read["columns"]), tuple(read["types"])
-        if not columns or len(columns) != len(types) or not all(isinstance(x, str) for x in (*columns, *types)):
+        if (
+            not columns
+            or len(columns) != len(types)
+            or not all(isinstance(x, str) for x in (*columns, *types))
+        ):
             raise RunError("its columns have no types")
         runs = tuple(_covered(one, view[begin:], len(columns)) for one in read["runs"])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise error if isinstance(error, RunError) else RunError(f"its head is odd: {error!r}"[:300])
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"its head is odd: {error!r}"[:300]) from error
     return Segment(name, columns, types, runs, len(view))
+
+
+def read_paths(store: Store, path: str, size: int) -> list[str] | None:
+    """Return the paths of the files that a segment covers; None if that cannot be read."""
+    try:
+        with store.open_input(path, size=size) as source:
+            begin = bytes(source.read(_HEAD_AT))
+            length = int.from_bytes(begin[8:16], "little")
+            if begin[:8] != _MAGIC or length > min(_MOST_HEAD_BYTES, size):
+                return None
+            head = bytes(source.read(length))
+        if zlib.crc32(head) != int.from_bytes(begin[16:20], "little"):
+            return None
+        files = [file for run in orjson.loads(head)["runs"] for file in run["files"]]
+        return [str(path) for file in files for path in file["paths"]]
+    except NotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _covered(one: dict[str, Any], arrays: memoryview, columns: int) -> CoveredRun:
     if one["form"] not in ("ordered", "hashed"):
         raise RunError(f"a run has the form {one['form']!r}")
     files = tuple(_file(file, arrays, columns) for file in one["files"])
-    numbers = [
-        _whole(one[name]) for name in ("keys", "first", "last", "shift", "base", "low", "rowBits")
-    ]
+    names = ("keys", "first", "last", "shift", "base", "low", "rowBits")
+    numbers: list[Any] = [_whole(one[name]) for name in names]
     held = {name: _array(one[name], arrays, kind) for name, kind in _ARRAYS.items()}
     if any(held[name] is None for name in ("upper", "zeros", "lower")):
         raise RunError("a run lacks an array")
@@ -279,20 +301,9 @@ def read_tail(store: Store, path: str, size: int) -> Tail | None:
     home, name = locate(store, decode_path(path))
     try:
         with home.open_input(name, size=size) as source:
-
-            def bytes_from(start: int) -> bytes:
-                source.seek(start)
-                return bytes(source.read(size - start))
-
-            begin = max(0, size - TAIL_BYTES)
-            data = bytes_from(begin)
-            length = int.from_bytes(data[-8:-4], "little")
-            if len(data) != size - begin or data[-4:] != PARQUET_MAGIC or length + 12 > size:
-                return None
-            if length + 8 > len(data):
-                begin = size - 8 - length
-                data = bytes_from(begin)
-            footer = parse_footer(data[-8 - length : -8])
+            data = end_bytes(source, size)
+            begin = size - len(data)
+            footer = parse_footer(data[footer_start(data, size) - size : -FOOTER_END])
             indexes = [chunk.index for chunk in footer.row_group(0).chunks]
             starts = [index[0] for index in indexes if index is not None]
             if len(starts) < len(indexes) or not starts:
@@ -300,8 +311,11 @@ def read_tail(store: Store, path: str, size: int) -> Tail | None:
             start = min(starts)
             if not 0 < size - start <= _MOST_TAIL_BYTES:
                 return None
-            return Tail.of(start, data[start - begin :] if start >= begin else bytes_from(start))
-    except (ThriftError, IndexError, OSError, TxlogError):
+            if start < begin:
+                source.seek(start)
+                data, begin = bytes(source.read(size - start)), start
+            return Tail.of(start, data[start - begin :])
+    except (ValueError, IndexError, OSError, TxlogError):
         return None
 
 
@@ -404,4 +418,3 @@ def list_segments(store: Store, index: str) -> list[tuple[str, int]]:
         ]
     except NotFoundError:
         return []
-

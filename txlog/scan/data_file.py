@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, arrow_scalar, pq
+from txlog.arrow import arrow_array, arrow_scalar, pq, without_views
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
@@ -236,7 +236,9 @@ class OpenFile:
         ranges = self.ranges(prune=False, only=as_bitmap(arrow_array(positions.astype(np.uint64))))
         for start, raw in self.read(ranges, batch_rows=BATCH_ROWS, threads=False):
             first, last = np.searchsorted(positions, [start, start + raw.num_rows])
-            parts.append(raw.take(arrow_array(positions[first:last] - start)))
+            rows = without_views(pa.Table.from_batches([raw]))
+            found = rows.take(arrow_array(positions[first:last] - start))
+            parts += found.combine_chunks().to_batches()
         return pa.concat_batches(parts)
 
     def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array
+from txlog.arrow import arrow_array, without_views
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
@@ -212,7 +212,8 @@ def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
     offsets = [
         start + pick.offsets(part) for start, (pick, part, _) in zip(before, picks, strict=True)
     ]
-    return covered.select(list(names)).take(arrow_array(np.concatenate(offsets)))
+    wanted = arrow_array(np.concatenate(offsets))
+    return without_views(covered.select(list(names))).take(wanted)
 
 
 def fetch(
@@ -329,7 +330,7 @@ class FooterCache:
     def __init__(
         self,
         max_bytes: int = _CACHED_BYTES,
-        tails: Callable[[str, int], tuple[int, bytes] | None] = lambda name, size: None,
+        tails: Callable[[str, int], tuple[int, bytes] | None] = lambda *_: None,
     ) -> None:
         """Take what knows the last bytes of a file by its name and size, as `load_paged`."""
         self._files: BoundedCache[_FileKey, _Loaded] = BoundedCache(max_bytes)

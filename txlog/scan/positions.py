@@ -60,9 +60,7 @@ class VectorCache:
         return kept[0]
 
 
-def without_deleted(
-    store: Store, vectors: VectorCache, parts: Sequence[Part]
-) -> list[Part]:
+def without_deleted(store: Store, vectors: VectorCache, parts: Sequence[Part]) -> list[Part]:
     """Return the positions that are not deleted; fragments without any are left out."""
     deleted = map_many(store, partial(vectors.load, store), [fragment for fragment, _ in parts])
     alive = [
@@ -120,7 +118,7 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
         together = [picked for place in places if (picked := opened[place]) is not None]
         if len(together) == len(places):
             try:
-                return [_decoded(plan, together)]
+                return [_decoded(together)]
             except (ThriftError, pa.ArrowException, OSError):
                 pass  # Which file is at fault, and how, reading them one by one tells.
         return [_alone(store, plan, parts[place]) for place in places]
@@ -146,7 +144,9 @@ def _places(order: Sequence[int], counts: Sequence[int]) -> Numbers:
     begins = np.empty(len(order), np.int64)
     begins[list(order)] = np.cumsum(theirs) - theirs
     sizes = np.array(counts, np.int64)
-    return np.arange(sizes.sum()) + np.repeat(begins - (np.cumsum(sizes) - sizes), sizes)
+    begins = begins - (np.cumsum(sizes) - sizes)
+    found: Numbers = np.arange(sizes.sum()) + np.repeat(begins, sizes)
+    return found
 
 
 def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
@@ -161,7 +161,7 @@ def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
     return None if picks is None else _PickedFile(reader, files[0], picks, part)
 
 
-def _decoded(plan: ReadPlan, together: Sequence[_PickedFile]) -> pa.RecordBatch:
+def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
     names = together[0].file.stored
     raw = rows_of([(one.file.paged, one.picks) for one in together], names)
     rows = pa.RecordBatch.from_arrays(

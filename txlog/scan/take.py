@@ -206,9 +206,7 @@ def _taken(store: Store, plan: ReadPlan, asked: list[tuple[Fragment, BitMap64]])
     return found
 
 
-def _refuse_beyond(
-    store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64
-) -> None:
+def _refuse_beyond(store: Store, plan: ReadPlan, fragment: Fragment, positions: BitMap64) -> None:
     count = FragmentReader(store, plan, fragment).count_rows()
     beyond = positions - BitMap64(range(count))
     _refuse(f"their fragment has only {count} rows", {fragment.id: beyond})

@@ -33,8 +33,8 @@ class Lookups(Handle):
         An index over the key columns (`create_index`) says where the rows are. Of files that it
         does not cover, or without one, the first look-up reads the key columns of the files that
         may have the keys, and keeps them in memory, for this version and all others. Each one then
-        reads only the pages that hold the rows. Rows of one key come in the order of `to_arrow`; a key that is given twice is
-        answered twice; a key with a null has no row.
+        reads only the pages that hold the rows. Rows of one key come in the order of `to_arrow`; a
+        key that is given twice is answered twice; a key with a null has no row.
 
         Parameters
         ----------
@@ -68,9 +68,7 @@ class Lookups(Handle):
 
         return pc.greater(self.lookup_counts(keys, on=on), 0)
 
-    def lookup_counts(
-        self, keys: Any, *, on: str | Sequence[str] | None = None
-    ) -> pa.Int64Array:
+    def lookup_counts(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.Int64Array:
         """Return how many rows each key has; arguments and errors as for `lookup`."""
         return self._lookup(self._open, on).counts(keys)
 
@@ -184,7 +182,7 @@ class Lookups(Handle):
     def _index_files(self, name: str | None) -> IndexFiles:
         from txlog.verbs.indexes import IndexFiles, definition_of
 
-        self.refresh()
+        self._move(self._latest())
         self._open.coverages.clear()
         definition = definition_of(self._snapshot, name)
         return IndexFiles(self._context, self._snapshot, definition, self._cached().segments)

@@ -31,6 +31,7 @@ class TableOptimize:
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = 0.05,
         max_column_files: int = 8,
+        sort_by: Sequence[str] | str | None = None,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
@@ -54,15 +55,21 @@ class TableOptimize:
             A file of which a greater share of rows is deleted is rewritten even alone.
         max_column_files
             So is a fragment with more files of added columns; 0 folds all of them in.
+        sort_by
+            Sort the rows of each new file by these columns, nulls last. Small files whose rows are
+            in another order are rewritten even alone; large ones stay, unless `min_file_bytes` is
+            above their size. Memory holds the rows of one new file for each thread. To sort across
+            files, see `z_order` with one column.
 
         Raises
         ------
         InvalidInputError
-            The predicate is not over partition columns alone, or a number is none.
+            The predicate is not over partition columns alone, a number is none, or rows cannot be
+            sorted by a column.
         UnsupportedFeatureError
             The table may not be written by txlog, or its rows would lose their ids.
         """
-        from txlog.data_files.options import write_options
+        from txlog.data_files.options import as_names, write_options
         from txlog.expressions.sql import as_expression
         from txlog.verbs.compact import Compact
 
@@ -72,6 +79,7 @@ class TableOptimize:
             min_file_bytes=min_file_bytes,
             max_deleted_fraction=max_deleted_fraction,
             max_column_files=max_column_files,
+            sort_by=() if sort_by is None else as_names(sort_by, argument="sort_by"),
             options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
         )
         return self._table._run(operation, txn, user_metadata)

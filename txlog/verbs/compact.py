@@ -5,29 +5,40 @@ Rules: spec/fragments.md, FRG-33 and FRG-34.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add
-from txlog.arrow import pc
+from txlog.arrow import arrow_array, numpy_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.rewrite import RewritePlan, plan_rewrite, require_movable, rewrite
-from txlog.data_files.write import discard_files
+from txlog.data_files.rewrite import (
+    RewritePlan,
+    RewrittenPart,
+    moved_rows,
+    plan_rewrite,
+    require_movable,
+    rewrite,
+)
+from txlog.data_files.write import discard_files, write_data_files
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
-from txlog.scan.plan import plan_scan
+from txlog.scan.data_file import BATCH_ROWS
+from txlog.scan.plan import choose_columns, plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.schema.arrow import arrow_schema, arrow_type
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.threads import map_all
@@ -111,11 +122,13 @@ def limits(
     )
 
 
-def choose_groups(fragments: Iterable[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
+def choose_groups(
+    fragments: Iterable[Fragment], wanted: Limits, *, alone: bool = False
+) -> list[tuple[Fragment, ...]]:
     """Return which fragments become one file together, neighbours by id. Pure.
 
     Fragments of a group have the same partition values, as logged. A group is of several, or of
-    one that is worn.
+    one that is worn; or `alone` of any one.
     """
     partitions: dict[tuple[tuple[str, str | None], ...], list[Fragment]] = {}
     for fragment in sorted(fragments, key=lambda fragment: fragment.id):
@@ -123,7 +136,7 @@ def choose_groups(fragments: Iterable[Fragment], wanted: Limits) -> list[tuple[F
             key = tuple(sorted(fragment.partition_values.items()))
             partitions.setdefault(key, []).append(fragment)
     groups = [group for found in partitions.values() for group in _filled(found, wanted)]
-    return [group for group in groups if len(group) > 1 or wanted.is_worn(group[0])]
+    return [group for group in groups if alone or len(group) > 1 or wanted.is_worn(group[0])]
 
 
 def _filled(fragments: Sequence[Fragment], wanted: Limits) -> list[tuple[Fragment, ...]]:
@@ -167,6 +180,7 @@ class Compact(Operation):
         min_file_bytes: int | None = None,
         max_deleted_fraction: float = MAX_DELETED_FRACTION,
         max_column_files: int = MAX_COLUMN_FILES,
+        sort_by: Sequence[str] = (),
         options: WriteOptions | None = None,
     ) -> None:
         """Take limits.
@@ -175,6 +189,9 @@ class Compact(Operation):
         ----------
         where
             Only files of the partitions that this is true of.
+        sort_by
+            Columns by which the rows of each new file are sorted; small files that are not are
+            rewritten even alone.
 
         Raises
         ------
@@ -184,6 +201,7 @@ class Compact(Operation):
         super().__init__(context)
         self._options = options or WriteOptions()
         self._where = where
+        self._sort_by = tuple(sort_by)
         self._asked = (min_file_bytes, max_deleted_fraction, max_column_files)
         limits(self._options, *self._asked)
         self._written: list[Add] = []
@@ -194,20 +212,24 @@ class Compact(Operation):
         Raises
         ------
         InvalidInputError
-            The predicate is not over partition columns alone.
+            The predicate is not over partition columns alone, or rows cannot be sorted by a
+            column.
         UnsupportedFeatureError
             The table's rows would lose their ids.
         """
         require_movable(base)
+        _require_sortable(base, self._sort_by)
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
         options = self._options.of_optimize(base.properties)
         wanted = limits(options, *self._asked)
-        groups = choose_groups(plan.fragments, wanted)
+        groups = choose_groups(plan.fragments, wanted, alone=bool(self._sort_by))
         replaced: list[Fragment] = []
-        for group, adds in rewrite_all(self.context, plan_rewrite(base, options), groups):
-            if len(adds) >= len(group) and not any(map(wanted.is_worn, group)):
+        rewriting = plan_rewrite(base, options)
+        for group, adds in rewrite_all(self.context, rewriting, groups, sort_by=self._sort_by):
+            as_many = len(adds) >= len(group) and not any(map(wanted.is_worn, group))
+            if as_many and (not self._sort_by or self._is_sorted(rewriting, group)):
                 discard_files(self.context.store, adds)  # They are packed better than we can.
                 continue
             replaced.extend(group)
@@ -231,6 +253,13 @@ class Compact(Operation):
             metrics=optimize_metrics(rows, self._written),
         )
 
+    def _is_sorted(self, plan: RewritePlan, group: Sequence[Fragment]) -> bool:
+        """Return whether the rows of each file are in the order that is asked for."""
+        return all(
+            bool((np.diff(_order(_rows(self.context, plan, (one,)), self._sort_by)) == 1).all())
+            for one in group
+        )
+
     def discard(self) -> None:
         """Delete the files of the last attempt."""
         discard_files(self.context.store, self._written)
@@ -238,24 +267,74 @@ class Compact(Operation):
 
 
 def rewrite_all(
-    context: Context, plan: RewritePlan, groups: Sequence[tuple[Fragment, ...]]
+    context: Context,
+    plan: RewritePlan,
+    groups: Sequence[tuple[Fragment, ...]],
+    *,
+    sort_by: Sequence[str] = (),
 ) -> list[tuple[tuple[Fragment, ...], list[Add]]]:
     """Rewrite each group; if one fails, nothing of the others is left either."""
 
     def undo(written: list[list[Add]]) -> None:
         discard_files(context.store, [add for adds in written for add in adds])
 
-    made = map_all(context.engine, partial(_rewritten, context, plan), groups, undo=undo)
+    rewriting = partial(_rewritten, context, plan, tuple(sort_by))
+    made = map_all(context.engine, rewriting, groups, undo=undo)
     return list(zip(groups, made, strict=True))
 
 
-def _rewritten(context: Context, plan: RewritePlan, group: tuple[Fragment, ...]) -> list[Add]:
+def _rewritten(
+    context: Context, plan: RewritePlan, sort_by: Sequence[str], group: tuple[Fragment, ...]
+) -> list[Add]:
     """Write the rows of a group into new files."""
-    parts = (
+    if not sort_by:
+        return rewrite(context, plan, _parts(context, plan, group))
+    rows = _rows(context, plan, group)
+    order = _order(rows, sort_by)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(order), BATCH_ROWS):
+            some = arrow_array(order[start : start + BATCH_ROWS])
+            yield from rows.take(some).combine_chunks().to_batches()
+
+    return write_data_files(context.store, batches(), plan.layout, effects=context.effects)
+
+
+def _parts(
+    context: Context, plan: RewritePlan, group: Sequence[Fragment]
+) -> Iterator[RewrittenPart]:
+    return (
         (fragment, FragmentReader(context.store, plan.read, fragment).deletions())
         for fragment in group
     )
-    return rewrite(context, plan, parts)
+
+
+def _rows(context: Context, plan: RewritePlan, group: Sequence[Fragment]) -> pa.Table:
+    """Return the rows of a group; memory holds them all."""
+    batches = [
+        batch for part in _parts(context, plan, group) for batch in moved_rows(context, plan, *part)
+    ]
+    return pa.Table.from_batches(batches, arrow_schema(plan.layout.row_schema))
+
+
+def _order(rows: pa.Table, sort_by: Sequence[str]) -> NDArray[np.int64]:
+    """Return in which order rows are sorted; those with equal values stay as they are."""
+    keys = [(name, "ascending") for name in sort_by]
+    order: NDArray[np.int64] = numpy_array(pc.sort_indices(rows, sort_keys=keys)).astype(np.int64)
+    return order
+
+
+def _require_sortable(base: Snapshot, sort_by: Sequence[str]) -> None:
+    for column in choose_columns(base.schema, sort_by):
+        try:
+            pc.sort_indices(pa.nulls(0, arrow_type(column.type)))
+        except pa.ArrowNotImplementedError as error:
+            raise InvalidInputError(
+                argument="sort_by",
+                field=column.name,
+                reason=f"values of type {column.type} have no order",
+                remedy="Choose another column",
+            ) from error
 
 
 def optimize_metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from txlog.actions.table import Metadata
 from txlog.commit.context import Context
 from txlog.errors import (
     AlreadyExistsError,
@@ -40,7 +41,7 @@ from txlog.schema.types import StructField
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.verbs.metadata import ChangeMetadata, Changed
+from txlog.verbs.metadata import Changed, ChangeMetadata
 
 MOST_SEGMENTS = 32  # A write that finds as many merges the small ones.
 _SEGMENT_KEYS = 64 << 20  # Of a segment that is built, at most about.
@@ -119,9 +120,7 @@ def indexed_columns(snapshot: Snapshot) -> tuple[str, ...]:
         It has none, or several over different columns.
     """
     definitions = index_definitions(snapshot.metadata.configuration).values()
-    columns = {
-        found: one.name for one in definitions if (found := logical_columns(snapshot, one))
-    }
+    columns = {found: one.name for one in definitions if (found := logical_columns(snapshot, one))}
     if len(columns) == 1:
         return next(iter(columns))
     raise InvalidInputError(
@@ -242,12 +241,10 @@ class DropIndex(ChangeMetadata):
     def change(self, base: Snapshot) -> Changed:
         """Return the metadata without the index; errors as of `definition_of`."""
         key = f"{INDEX_PREFIX}{definition_of(base, self._index).name}"
-        return Changed(
-            _with_property(base, key, None), {"properties": [key], "ifExists": False}
-        )
+        return Changed(_with_property(base, key, None), {"properties": [key], "ifExists": False})
 
 
-def _with_property(base: Snapshot, key: str, text: str | None):  # type: ignore[no-untyped-def]
+def _with_property(base: Snapshot, key: str, text: str | None) -> Metadata:
     configuration = {k: v for k, v in base.metadata.configuration.items() if k != key}
     if text is not None:
         configuration[key] = text
@@ -348,7 +345,13 @@ class IndexFiles:
     def _report(self, built: int, before: int) -> IndexReport:
         now = self.info()
         return IndexReport(
-            now.name, built, now.files - now.files_covered, now.keys, now.bytes, before, now.segments
+            now.name,
+            built,
+            now.files - now.files_covered,
+            now.keys,
+            now.bytes,
+            before,
+            now.segments,
         )
 
     def merge(self, most_keys: int | None = None) -> IndexReport:

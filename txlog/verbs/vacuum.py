@@ -34,6 +34,10 @@ from txlog.errors import (
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys, encode_path
+from txlog.lookup.segments import FOLDER as INDEX_FOLDER
+from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
+from txlog.lookup.segments import read_paths
+from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
 from txlog.snapshot.commits import DamagedError, read_deltas
@@ -114,6 +118,10 @@ def vacuum(
     require_user_metadata(user_metadata)
     kept_ms = retention_ms(snapshot, hours, enforce=enforce)
     listed = None if lite else _listed(context.store.list_tree(""), snapshot)
+    covered: dict[str, pa.Array] = {}  # By each segment of an index: the files that it covers.
+    if listed is not None:
+        segments, covered = _segments(context.store, snapshot)
+        listed = pa.concat_tables([listed, segments])
     log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
     while True:
         cutoff_ms = context.effects.now_ms() - kept_ms
@@ -123,6 +131,7 @@ def vacuum(
             referenced(files, cutoff_ms, snapshot.root),
             *needed_elsewhere(context.store, snapshot, kept_ms, cutoff_ms),
         ]
+        needed.append(_needed_segments(covered, pa.concat_arrays(needed)))
         decided = decide(found, pa.concat_arrays(needed), cutoff_ms)
         gone = decided.filter(pc.equal(decided["decision"], "delete"))
         if dry_run or (not gone.num_rows and not log.has_started):
@@ -297,6 +306,37 @@ def _listed(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
         ],
         names=DECISIONS.names[:3],
     )
+
+
+def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.Array]]:
+    """Return the segments of indexes, as `_listed` does, and the files that each covers.
+
+    Nothing is said of those that cannot be read, or whose index is dropped.
+    """
+    found = [
+        (f"{INDEX_FOLDER}/{info.name}", info.size, info.modified_ms)
+        for info in store.list_tree(INDEX_FOLDER)
+        if info.name.endswith(SEGMENT_SUFFIX)
+    ]
+    known = index_definitions(snapshot.metadata.configuration)
+    covered = {}
+    for path, size, _ in found:
+        paths = read_paths(store, path, size) if path.split("/")[1] in known else None
+        if paths is not None:
+            keys = flat(canonical_keys(arrow_array(paths, pa.string())))
+            covered[path] = _relative(keys.cast(pa.string()), snapshot.root)
+    columns = [[one[place] for one in found] for place in range(3)]
+    kinds = DECISIONS.types[:3]
+    arrays = [arrow_array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=DECISIONS.names[:3]), covered
+
+
+def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Array:
+    """Return the segments that cover a file that is needed. Pure."""
+    found = [
+        path for path, files in covered.items() if pc.any(pc.is_in(files, value_set=needed)).as_py()
+    ]
+    return arrow_array(found, pa.string())
 
 
 def _is_visible(name: str, ours: set[str]) -> bool:

@@ -1,0 +1,622 @@
+"""Indexes: made by every writer, merged, dropped; whatever happens to them, answers stay right."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import txlog
+from tests.examples import examples
+from txlog.lookup.lookup import Lookup
+from txlog.store.memory import MemoryStore
+from txlog.store.open import open_store
+from txlog.testing import CountingStore, FaultyStore, LatencyStore, open_table
+from txlog.testing.faults import Fault
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+def rows(*keys: int | None) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": [f"v{key}" for key in keys]})
+
+
+def segments_of(table: txlog.Table, index: str = "k") -> list[Path]:
+    return sorted(Path(table.uri).glob(f"_txlog_index/{index}/*.idx"))
+
+
+@pytest.fixture
+def no_key_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a look-up reads a key column as a whole."""
+    monkeypatch.setattr(
+        "txlog.lookup.lookup._build_run", lambda *_: pytest.fail("a key column is read")
+    )
+
+
+WRITES: dict[str, Callable[[txlog.Table], Any]] = {
+    "append": lambda t: t.append(rows(7, 3, 20)),
+    "overwrite": lambda t: t.overwrite(rows(5, 20, 6)),
+    "merge": lambda t: t.upsert(rows(1, 20), on="k"),
+    "update": lambda t: t.update({"k": "k + 19"}, "k = 1"),
+    "compact": lambda t: [t.append(rows(20)), t.optimize.compact()],
+    "z_order": lambda t: [t.append(rows(20)), t.optimize.z_order(["v"])],
+    "replace_columns": lambda t: t.alter.replace_columns({"k": "k + 19"}),
+    "transaction": lambda t: _in_transaction(t),
+    "fragments": lambda t: _by_worker(t),
+    "delete by rewriting": lambda t: [
+        t.append(rows(20, 21)),
+        t.alter.set_properties({"delta.enableDeletionVectors": "false"}),
+        t.delete("k = 21"),
+    ],
+}
+
+
+def _in_transaction(table: txlog.Table) -> None:
+    with table.transaction() as transaction:
+        transaction.append(rows(20))
+        transaction.delete("k = 2")
+
+
+def _by_worker(table: txlog.Table) -> None:
+    table.commit(txlog.Operation.Append(txlog.write_fragments(rows(20), table)))
+
+
+@pytest.mark.spec("LKP-12", "LKP-8")
+@pytest.mark.parametrize("verb", list(WRITES))
+@pytest.mark.usefixtures("no_key_is_read")
+def test_every_write_brings_its_part(tmp_path: Path, verb: str) -> None:
+    table = txlog.Table.create(
+        tmp_path,
+        SCHEMA,
+        properties={"delta.enableDeletionVectors": "true"}
+        | ({"delta.feature.txlog.fragments": "supported"} if verb == "replace_columns" else {}),
+    )
+    table.create_index("k")
+    table.append(rows(1, 2, None))
+    WRITES[verb](table)
+    (info,) = table.indexes()
+    assert info.files_covered == info.files > 0
+    for opened in (table, txlog.Table(tmp_path)):
+        assert opened.lookup([20])["k"].to_pylist() == [20]
+        assert opened.lookup([2**40]).num_rows == 0
+
+
+@pytest.mark.spec("LKP-6")
+def test_an_index_is_a_property(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(3, 1))
+    with pytest.raises(txlog.InvalidInputError, match="the table has no index"):
+        table.lookup([1])
+    outcome = table.create_index("k")
+    assert outcome.version == 1
+    text = '{"format":1,"columns":["k"],"bits":16}'
+    assert table.metadata.configuration["txlog.index.k"] == text
+    assert table.create_index("k").version is None
+    assert table.protocol == txlog.Table(tmp_path, version=0).protocol
+    with pytest.raises(txlog.AlreadyExistsError, match="an index k over k"):
+        table.create_index("v", name="k")
+    table.create_index(["v", "k"], build=False)
+    assert [info.name for info in table.indexes()] == ["k", "v_k"]
+    assert [info.files_covered for info in table.indexes()] == [1, 0]
+    with pytest.raises(txlog.InvalidInputError, match=r"several indexes: k \(k\), v_k \(v, k\)"):
+        table.lookup([1])
+    with pytest.raises(txlog.InvalidInputError, match="the table has 2 indexes"):
+        table.build_index()
+    with pytest.raises(txlog.NotFoundError, match="no index 'other'"):
+        table.build_index("other")
+    assert table.build_index("v_k").files_built == 1
+    assert table.lookup([("v3", 3)], on=["v", "k"]).num_rows == 1
+    table.restore(version=0)  # Its metadata is that of then, but for the indexes.
+    assert [info.name for info in table.indexes()] == ["k", "v_k"]
+    assert table.drop_index("v_k").version is not None
+    assert segments_of(table, "v_k") == []
+    assert table.lookup([1])["v"].to_pylist() == ["v1"]
+    with pytest.raises(txlog.NotFoundError):
+        table.drop_index("v_k")
+    for value in ("", "7", "{}", '{"format":2,"columns":["k"]}', '{"format":1,"columns":[]}',
+                  '{"format":1,"columns":["k"],"bits":33}'):  # fmt: skip
+        with pytest.raises(txlog.InvalidInputError, match=r"txlog\.index\.x"):
+            table.alter.set_properties({"txlog.index.x": value})
+    with pytest.raises(txlog.InvalidInputError, match="an index has a name of"):
+        table.create_index("k", name="Über")
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [("x", "cannot be keys"), ("p", "is a partition column"), (["k", "k"], "is named twice"),
+     ("other", "other"), ([], "no column is named")],
+)  # fmt: skip
+def test_columns_that_cannot_be_indexed(tmp_path: Path, columns: Any, reason: str) -> None:
+    data = pa.table({"k": [1], "x": [0.5], "p": ["a"]})
+    table = txlog.write(tmp_path, data, partition_by=["p"])
+    with pytest.raises(txlog.InvalidInputError, match=reason):
+        table.create_index(columns)
+
+
+@pytest.mark.spec("LKP-6")
+def test_renamed_dropped_and_widened_columns(tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int32()), ("v", pa.string())])
+    table = txlog.Table.create(
+        tmp_path,
+        schema,
+        properties={"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"},
+    )
+    table.append(rows(5, 6).cast(schema))
+    table.create_index("k", name="by_key")
+    table.alter.rename_column("k", "key")
+    assert table.lookup([6])["v"].to_pylist() == ["v6"]
+    assert table.indexes()[0].columns == ("key",)
+    with pytest.raises(txlog.InvalidInputError, match="the index by_key is over it"):
+        table.alter.drop_columns("key")
+    table.drop_index("by_key")
+    table.alter.drop_columns("key")
+
+
+@pytest.mark.spec("LKP-8")
+def test_other_writers_and_their_vacuums(tmp_path: Path) -> None:
+    """deltalake appends, compacts and vacuums; polars, too, writes and reads the table."""
+    table = txlog.write(tmp_path, rows(*range(100)))
+    table.create_index("k")
+    before = segments_of(table)
+    pl.DataFrame(rows(200)).write_delta(tmp_path, mode="append")
+    deltalake.write_deltalake(str(tmp_path), rows(201), mode="append")
+    table.refresh()
+    assert [(info.files, info.files_covered) for info in table.indexes()] == [(3, 1)]
+    assert table.lookup([201, 200, 5])["v"].to_pylist() == ["v201", "v200", "v5"]
+    assert table.build_index().files_built == 2
+    assert [info.files_covered for info in table.indexes()] == [3]
+    other = deltalake.DeltaTable(str(tmp_path))
+    other.optimize.compact()
+    other.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert set(before) <= set(segments_of(table))
+    table.refresh()
+    assert table.lookup([201, 5])["v"].to_pylist() == ["v201", "v5"]
+    assert table.build_index().files_built == 1
+    assert sorted(pl.read_delta(str(tmp_path))["k"].to_list()) == [*range(100), 200, 201]
+
+
+@pytest.mark.spec("VAC-3", "LKP-12")
+def test_vacuum_deletes_segments_with_their_files(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(1, 2))
+    table.create_index("k")
+    (first,) = segments_of(table)
+    table.append(rows(3))
+    (second,) = set(segments_of(table)) - {first}
+    table.overwrite(rows(4))
+    (third,) = set(segments_of(table)) - {first, second}
+    damaged = third.with_name("0.idx")
+    damaged.write_bytes(b"no segment")
+    strange = third.with_name("notes.txt")
+    strange.write_text("of somebody else")
+    old = third.parent.parent / "dropped" / "x.idx"
+    old.parent.mkdir()
+    shutil.copy(third, old)
+    kept = table.vacuum(dry_run=False)  # All is young.
+    assert set(kept["decision"].to_pylist()) == {"keep"}
+    assert first.exists()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert segments_of(table) == [third]
+    assert strange.exists()
+    assert not old.exists()
+    assert table.lookup([4])["v"].to_pylist() == ["v4"]
+
+
+@pytest.mark.spec("LKP-9")
+def test_many_segments_become_few_and_gone_files_leave(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(0))
+    table.create_index("k")
+    for key in range(1, 40):
+        table.append(rows(key))
+    assert len(segments_of(table)) < 32
+    report = table.optimize_index()
+    assert (report.segments_after, report.keys, report.files_left) == (1, 40, 0)
+    (info,) = table.indexes()
+    assert (info.runs, info.forms) == (1, ("ordered",))
+    assert table.lookup(range(39, -1, -1))["k"].to_pylist() == list(range(39, -1, -1))
+    table.overwrite(rows(7, 5))
+    # Tombstones are still there: older versions are looked up by the same runs.
+    assert table.optimize_index().keys == 42
+    assert txlog.Table(tmp_path, version=table.version - 1).lookup([3], on="k").num_rows == 1
+    assert table.build_index(rebuild=True).keys == 2
+    assert len(segments_of(table)) == 1
+
+
+@pytest.mark.spec("LKP-9")
+def test_a_segment_of_a_commit_under_way_is_left_alone(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(1))
+    table.create_index("k")
+    written = txlog.write_fragments(rows(2), table)
+    assert len(segments_of(table)) == 2
+    table.append(rows(3))
+    table.optimize_index()
+    assert len(segments_of(table)) == 2
+    table.commit(txlog.Operation.Append(written))
+    assert [info.files_covered for info in table.indexes()] == [3]
+
+
+@pytest.mark.spec("LKP-11", "LKP-1")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-40]),
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
+        lambda path: path.write_bytes(path.read_bytes()[:-700] + bytes(700)),
+        lambda path: path.unlink(),
+    ],
+    ids=["empty", "torn", "cut", "magic", "zeros", "gone"],
+)
+def test_damaged_segments_are_passed_over(tmp_path: Path, damage: Callable[[Path], Any]) -> None:
+    table = txlog.write(tmp_path, rows(*range(0, 2_000, 7), 3))
+    table.create_index("k")
+    (path,) = segments_of(table)
+    damage(path)
+    opened = txlog.Table(tmp_path)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert opened.lookup([3, 7, 8])["v"].to_pylist() == ["v3", "v7"]
+    told = [str(one.message) for one in found if path.name in str(one.message)]
+    assert len(told) == (1 if path.exists() else 0)  # Once, not at each look-up.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert opened.build_index().files_built == 1
+    assert path not in segments_of(table)
+    assert txlog.Table(tmp_path).indexes()[0].files_covered == 1
+
+
+@pytest.mark.spec("LKP-8")
+def test_segments_of_others_cover_nothing(tmp_path: Path) -> None:
+    """A segment of another table, one of another index, and one that names other sizes."""
+    table = txlog.write(tmp_path / "t", rows(5, 1, 3))
+    table.create_index("k")
+    (own,) = segments_of(table)
+    other = txlog.write(tmp_path / "o", rows(9, 8))
+    other.create_index("k")
+    other.create_index("v", name="other")
+    for number, foreign in enumerate([*segments_of(other), *segments_of(other, "other")]):
+        shutil.copy(foreign, own.with_name(f"{number}.idx"))
+    own.unlink()
+    opened = txlog.Table(table.uri)
+    assert opened.indexes()[0].files_covered == 0
+    assert opened.lookup([1, 9])["v"].to_pylist() == ["v1"]
+
+
+class AgainstAFilter(RuleBasedStateMachine):
+    """Look-ups at every version, against the rows that plain Python keeps."""
+
+    @initialize(target_rows=st.integers(0, 12))
+    def begin(self, target_rows: int) -> None:
+        import tempfile
+
+        self.root = Path(tempfile.mkdtemp(prefix="txlog-index-"))
+        self.draw = random.Random(target_rows)
+        self.table = txlog.Table.create(
+            self.root,
+            SCHEMA,
+            properties={
+                "delta.enableDeletionVectors": "true", "txlog.pageRows": "2",
+                "delta.feature.txlog.fragments": "supported",
+            },
+        )  # fmt: skip
+        self.versions: dict[int, list[int | None]] = {0: []}
+        self.table.create_index("k")
+        self.took([])
+        self.append([self.draw.randrange(15) for _ in range(target_rows)])
+
+    @property
+    def now(self) -> list[int | None]:
+        return self.versions[self.table.version]
+
+    def took(self, keys: list[int | None]) -> None:
+        self.versions[self.table.version] = keys
+
+    @rule(keys=st.lists(st.one_of(st.none(), st.integers(0, 15)), min_size=1, max_size=8))
+    def append(self, keys: list[int | None]) -> None:
+        before = self.now
+        self.table.append(rows(*keys))
+        self.took(before + keys)
+
+    @rule(keys=st.lists(st.integers(0, 15), min_size=1, max_size=6), sort=st.booleans())
+    def append_elsewhere(self, keys: list[int], sort: bool) -> None:
+        before = self.now
+        keys = sorted(keys) if sort else keys
+        table = txlog.Table(self.root)
+        table.append(rows(*keys))
+        self.table.refresh()
+        self.took(before + keys)
+
+    @rule(key=st.integers(0, 15))
+    def delete(self, key: int) -> None:
+        before = self.now
+        self.table.delete(txlog.col("k") == key)
+        self.took([one for one in before if one != key])
+
+    @rule(keys=st.lists(st.integers(0, 15), max_size=6))
+    def overwrite(self, keys: list[int]) -> None:
+        self.table.overwrite(rows(*keys))
+        self.took(list(keys))
+
+    @rule()
+    def compact(self) -> None:
+        before = self.now
+        self.table.optimize.compact()
+        self.took(before)
+
+    @rule()
+    def compact_sorted(self) -> None:
+        before = self.now
+        self.table.optimize.compact(sort_by="k")
+        self.took(before)
+
+    @rule(place=st.integers(0, 50))
+    def restore(self, place: int) -> None:
+        before = sorted(self.versions)[place % len(self.versions)]
+        keys = self.versions[before]
+        self.table.restore(version=before)
+        self.took(keys)
+
+    @rule()
+    def replace_keys(self) -> None:
+        before = self.now
+        self.table.alter.replace_columns({"k": "15 - k"})
+        self.took([None if key is None else 15 - key for key in before])
+
+    @rule()
+    def build(self) -> None:
+        self.table.build_index()
+        (info,) = self.table.indexes()
+        assert info.files_covered == info.files
+
+    @rule()
+    def optimize(self) -> None:
+        self.table.optimize_index()
+
+    @rule()
+    def define_again(self) -> None:
+        before = self.now
+        self.table.drop_index("k")
+        self.took(before)
+        self.table.create_index("k", build=self.draw.random() < 0.5)
+        self.took(before)
+
+    @rule(kind=st.sampled_from(["delete", "cut", "flip"]))
+    def damage(self, kind: str) -> None:
+        for path in segments_of(self.table):
+            if self.draw.random() < 0.5:
+                continue
+            data = bytearray(path.read_bytes())
+            if kind == "delete" or not data:
+                path.unlink()
+            elif kind == "cut":
+                path.write_bytes(data[: self.draw.randrange(len(data))])
+            else:
+                data[self.draw.randrange(len(data))] ^= 1 << self.draw.randrange(8)
+                path.write_bytes(data)
+
+    @invariant()
+    def every_version_answers_like_a_filter(self) -> None:
+        if not hasattr(self, "table"):
+            return
+        keys = [0, 7, 3, 7, None, 15, 99]
+        for version, held in self.versions.items():
+            opened = txlog.Table(self.root, version=version)
+            handles = [opened, self.table] if version == self.table.version else [opened]
+            for table in handles:
+                found = table.lookup(keys, on="k", columns=["_key", "k"]).to_pydict()
+                wanted = [
+                    (place, key)
+                    for place, key in enumerate(keys)
+                    if key is not None
+                    for _ in range(held.count(key))
+                ]
+                assert list(zip(found["_key"], found["k"], strict=True)) == wanted
+
+    def teardown(self) -> None:
+        if hasattr(self, "root"):
+            shutil.rmtree(self.root)
+
+
+@pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
+class TestAgainstAFilter(AgainstAFilter.TestCase):
+    settings = settings(
+        max_examples=examples(12), stateful_step_count=8, deadline=None, report_multiple_bugs=False
+    )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore::txlog.TxlogWarning")
+class TestAgainstAFilterAtLength(AgainstAFilter.TestCase):
+    settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.parametrize("work", ["append", "build", "optimize", "create", "drop"])
+def test_every_crash_point(work: str) -> None:
+    """Each write or deletion fails in turn: answers stay right, and a second try mends all."""
+    done = False
+    for call in range(1, 30):
+        for operation in ("write_new", "put_if_absent", "delete", "open_output"):
+            store = MemoryStore(f"memory://crash-{work}-{call}-{operation}")
+            open_context = open_table
+            table = txlog.Table.create(store.root, SCHEMA)
+            table = open_context(store)
+            table.append(rows(3, 1, None))
+            if work != "create":
+                table.create_index("k")
+                table.append(rows(5))
+            faulty = open_context(FaultyStore(store, [Fault(operation, call, "not_done")]))
+            failed = False
+            held = [1, 3] if work == "create" else [1, 3, 5]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    _WORK[work](faulty)
+                except txlog.TxlogError:
+                    failed = True
+            after = open_context(store)
+            if work == "append" and not failed:
+                held = [1, 3, 5, 8]
+            found = after.lookup([8, 1, 3, 5, 2], on="k")["k"].to_pylist()
+            assert sorted(found) == held, (operation, call)
+            done = done or failed
+            if failed and work != "append":
+                _WORK[work](open_context(store))
+            if work != "drop":
+                after.refresh()
+                after.build_index("k") if work != "create" or after.indexes() else None
+                found = open_context(store).lookup([8, 1, 3, 5, 2], on="k")["k"].to_pylist()
+                assert sorted(found) == held
+        if call > 3:
+            break
+    assert done
+
+
+_WORK: dict[str, Callable[[txlog.Table], Any]] = {
+    "append": lambda t: t.append(rows(8)),
+    "build": lambda t: t.build_index(rebuild=True),
+    "optimize": lambda t: t.optimize_index(),
+    "create": lambda t: t.create_index("k"),
+    "drop": lambda t: t.drop_index("k"),
+}
+
+
+def test_eight_threads_while_the_table_moves_on(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(*range(2_000)), properties={"txlog.pageRows": "64"})
+    table.create_index("k")
+    problems: list[object] = []
+    stop = threading.Event()
+
+    def ask(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        while not stop.is_set():
+            keys = draw.integers(0, 2_500, 10).tolist()
+            try:
+                found = table.lookup(keys, on="k")["k"].to_pylist()
+            except BaseException as error:
+                problems.append(error)
+                return
+            if found != [key for key in keys if key < 2_000]:
+                problems.append((keys, found))
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        for start in range(3_000, 3_040, 10):
+            table.append(rows(*range(start, start + 10)))
+            table.optimize_index()
+            table.refresh()
+        table.build_index(rebuild=True)
+        table.optimize.compact()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert problems == []
+
+
+@pytest.fixture(scope="module")
+def far_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a table of small row groups, with deleted rows, whose keys lie in random order."""
+    root = tmp_path_factory.mktemp("far")
+    count = 120_000
+    keys = np.random.default_rng(5).permutation(count)
+    data = pa.table({"k": keys, "a": keys * 3, "s": pa.array(keys).cast(pa.string())})
+    table = txlog.Table.create(
+        root,
+        data.schema,
+        properties={
+            "txlog.rowGroupRows": "2048", "txlog.pageRows": "256",
+            "delta.enableDeletionVectors": "true",
+        },
+    )  # fmt: skip
+    for start in range(0, count, 40_000):
+        table.append(data.slice(start, 40_000))
+    table.delete("k % 100 = 0")
+    table.create_index("k")
+    return root
+
+
+def far(root: Path) -> CountingStore:
+    return CountingStore(LatencyStore(open_store(root), delay_s=0))
+
+
+@pytest.mark.parametrize(("keys", "most"), [(1, 1), (10, 11), (100, 110)])
+def test_requests_of_a_warm_look_up(far_table: Path, keys: int, most: int) -> None:
+    """Of keys that nobody asked for before: the segments hold footers and offset indexes."""
+    store = far(far_table)
+    table = open_table(store)
+    table.lookup([1], on="k")
+    draw = np.random.default_rng(keys)
+    asked = (draw.choice(1_000, keys, replace=False) * 100 + 7).tolist()
+    # Each file was met once: its deletion vector is known.
+    table.lookup(list(range(1, 400, 7)), on="k")
+    store.reset()
+    assert table.lookup(asked, on="k")["k"].to_pylist() == asked
+    assert set(store.requests) == {"read_range"}
+    assert store.requests["read_range"] <= most
+
+
+def test_requests_of_the_first_look_up(far_table: Path, tmp_path: Path) -> None:
+    """Opening lists once, and fetches each segment once; what is kept is not fetched again."""
+    store = far(far_table)
+    table = open_table(store)
+    store.reset()
+    table.lookup([1], on="k")
+    segments = [call for call in store.calls if "_txlog_index" in call.path]
+    assert [call.kind for call in segments] == ["list_after", "read"]
+    # Its vector and its pages; neither its footer nor its offset indexes.
+    ranges = [call for call in store.calls if call.path.endswith(".parquet")]
+    assert len(ranges) == 1
+    for expected in (["list_after", "read"], ["list_after"]):
+        store.reset()
+        again = open_table(store)
+        again._index_cache = str(tmp_path)
+        assert again.lookup([1], on="k").num_rows == 1
+        calls = [call.kind for call in store.calls if "_txlog_index" in call.path]
+        assert calls == expected
+    (kept,) = tmp_path.rglob("*.idx")
+    data = bytearray(kept.read_bytes())
+    data[len(data) // 2] ^= 1
+    kept.write_bytes(data)
+    for expected in (["list_after", "read"], ["list_after"]):  # Damaged there: fetched again.
+        store.reset()
+        again = open_table(store)
+        again._index_cache = str(tmp_path)
+        assert again.lookup([1], on="k").num_rows == 1
+        calls = [call.kind for call in store.calls if "_txlog_index" in call.path]
+        assert calls == expected
+
+
+def test_an_absent_key_reads_no_data(far_table: Path) -> None:
+    store = far(far_table)
+    table = open_table(store)
+    table.lookup([1], on="k")
+    store.reset()
+    assert table.contains([10**9, -5], on="k").to_pylist() == [False, False]
+    assert not store.calls
+
+
+def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", rows(1))
+    table.create_index("k")
+    opened = txlog.Table(tmp_path / "t", index_cache=tmp_path / "kept")
+    assert opened.lookup([1]).num_rows == 1
+    assert not (tmp_path / "kept").exists()  # The store is this machine's own disk.
+    import pickle
+
+    assert pickle.loads(pickle.dumps(opened))._index_cache == str(tmp_path / "kept")
+    assert isinstance(opened._lookup(opened._open, None), Lookup)
