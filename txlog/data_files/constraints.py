@@ -125,7 +125,9 @@ def _parsed(name: str, text: str, schema: StructType, column: str | None) -> Con
         raise UnsupportedFeatureError(
             features=("checkConstraints",),
             reason=f"the table's rule {name} ({text}) cannot be evaluated: {error.reason}",
-            remedy="Write with an engine that can, such as Spark, or drop the constraint there",
+            remedy=f"Call alter.drop_constraint({name!r}) first, or write with an engine that can"
+            if column is None
+            else "Write with an engine that can, such as Spark",
         ) from error
 
 
