@@ -1,4 +1,4 @@
-"""The pages of `docs/`: their code runs, their links lead somewhere, and the site lists all of them."""
+"""The pages of `docs/`: their code runs, and each public name and error has its place."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,22 @@ from typing import Any
 
 import pytest
 
+import txlog
+from txlog.errors import TxlogError
+from txlog.table.alter import TableAlter
+from txlog.table.fragment import TableFragment
+from txlog.table.maintenance import TableMaintenance, TablePins
+from txlog.table.merge import TableMerger
+from txlog.table.optimize import TableOptimize
+from txlog.table.transaction import TableTransaction
+
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted([DOCS / "tutorial.md", *(DOCS / "guides").glob("*.md")])
+PAGES = sorted(
+    [
+        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples")),
+        *(DOCS / "guides").glob("*.md"),
+    ]
+)
 NAMES = "incoming|checkpoint|readings|events|totals|totals-checkpoint"
 FOLDER = re.compile(rf"([\"`])({NAMES})\1")
 CODE = re.compile(r"^```python ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
@@ -48,3 +62,42 @@ def test_the_code_of_a_page_with_spark_runs(
         if "spark" in words:  # The shared JVM is in another folder.
             code = FOLDER.sub(rf"\1{tmp_path}/\2\1", code)
         exec(compile(code, page.name, "exec"), names)
+
+
+def test_the_site_lists_each_page() -> None:
+    listed = (DOCS / "site" / "mkdocs.yml").read_text("utf-8")
+    pages = [str(path.relative_to(DOCS.parent)) for path in DOCS.rglob("*.md")]
+    assert [page for page in pages if page not in listed] == []
+
+
+def test_each_public_name_has_an_example() -> None:
+    text = "".join(code for _, code in blocks(DOCS / "examples.md"))
+    words = set(re.findall(r"\w+", text))
+    faces: list[type] = [txlog.Table, txlog.Scan, txlog.Changes, txlog.Expression, txlog.Outcome]
+    faces += [TableFragment, TableAlter, TableOptimize, TableMaintenance, TablePins, TableMerger]
+    names = {name for face in [*faces, TableTransaction] for name in vars_of(face)}
+    names |= {name for name in txlog.__all__ if name[0].islower()}
+    assert sorted(names - words - SAID_ELSEWHERE) == []
+
+
+def vars_of(face: type) -> set[str]:
+    return {name for name in dir(face) if not name.startswith("_")}
+
+
+SAID_ELSEWHERE = {
+    "engine",  # docs/spark.md
+    # Of fragments, other names of what the example shows, and what `metadata` has.
+    "deletion", "files", "id", "is_durable", "num_rows", "partition_values", "value",
+    "merge_columns",
+}  # fmt: skip
+
+
+def test_each_error_has_its_chapter() -> None:
+    def kinds(kind: type[TxlogError]) -> list[type[TxlogError]]:
+        return [kind, *(sub for child in kind.__subclasses__() for sub in kinds(child))]
+
+    codes = {kind.code for kind in kinds(TxlogError) if kind.__module__ == "txlog.errors"} - {
+        "txlog"
+    }
+    titles = re.findall(r"^## (.*)$", (DOCS / "errors.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(codes) == sorted({*titles} - {"Warnings"})

@@ -390,10 +390,22 @@ def test_operators_build_what_sql_builds() -> None:
         (a.eq_null_safe(1), "a <=> 1"),
         ((a + 1) * 2 != -a, "(a + 1) * 2 <> -a"),
         (a.cast(PrimitiveType("long")) % 2 == 0, "CAST(a AS BIGINT) % 2 = 0"),
+        (a.cast("bigint") == a.cast("long"), "CAST(a AS BIGINT) = CAST(a AS BIGINT)"),
+        (a.cast("string") < a.cast("Timestamp"), "CAST(a AS STRING) < CAST(a AS TIMESTAMP)"),
+        (
+            a.cast("decimal(10, 2)") < a.cast("DECIMAL"),
+            "CAST(a AS DECIMAL(10, 2)) < CAST(a AS DECIMAL(10, 0))",
+        ),
         (col("b").field("c.d") == lit(True), "b.`c.d` = TRUE"),
     ]
     for built, text in pairs:
         assert to_sql(built) == to_sql(parse_sql(text))
+
+
+@pytest.mark.parametrize("name", ["", "intt", "decimal(1, 2, 3)", "decimal(x)", "int(4)"])
+def test_a_cast_to_a_type_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="names no type"):
+        col("a").cast(name)
 
 
 def test_an_expression_has_no_truth_value() -> None:

@@ -128,7 +128,7 @@ def test_vacuums_heed_registered_clones(tmp_path: Path) -> None:
         source.vacuum()
     with pytest.raises(NotFoundError, match="Choose from"):
         source.maintenance.forget_clone("other")
-    source.maintenance.forget_clone(told.uri)
+    source.maintenance.forget_clone(os.path.relpath(told.uri))
     source.vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(TxlogError):
         txlog.Table(far.uri).to_arrow()

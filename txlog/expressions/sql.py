@@ -38,7 +38,7 @@ from txlog.expressions.tree import (
 )
 from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, format_nanos
-from txlog.schema.types import DecimalType, PrimitiveType, type_name
+from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
 
 _ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
 _MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
@@ -235,24 +235,17 @@ def _cast(node: Any, sub: Callable[[Any], Expression]) -> Expression:
     """Return a cast; `DATE '2020-01-01'` is one too, of a text."""
     from sqlglot import exp
 
-    names = {
-        "DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp",
-        "TIMESTAMPLTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz", "TINYINT": "byte",
-        "SMALLINT": "short", "INT": "integer", "BIGINT": "long", "FLOAT": "float",
-        "DOUBLE": "double", "BOOLEAN": "boolean", "TEXT": "string", "VARCHAR": "string",
-        "BINARY": "binary",
-    }  # fmt: skip
     target = node.args["to"]
     name = target.this.name if isinstance(target.this, exp.DType) else str(target.this)
     if name == "DECIMAL":
         sizes = [int(size.name) for size in target.expressions]
         if not node.args.get("safe"):
             return Cast(sub(node.this), DecimalType(*([*sizes, *(10, 0)[len(sizes) :]])))
-    if name not in names:
+    if name not in SQL_NAMES:
         raise _bad(f"a cast to {target.sql('spark')} is not supported")
     if node.args.get("safe"):  # `a::int`, which the parser takes for the same, has it not.
-        return Call("try_cast", (sub(node.this), Literal(names[name])))
-    return Cast(sub(node.this), PrimitiveType(names[name]))
+        return Call("try_cast", (sub(node.this), Literal(SQL_NAMES[name])))
+    return Cast(sub(node.this), PrimitiveType(SQL_NAMES[name]))
 
 
 def _is_path(node: Any) -> bool:

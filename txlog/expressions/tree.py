@@ -15,7 +15,7 @@ from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError
 from txlog.lazy import compiled, dataclass
-from txlog.schema.types import DataType
+from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
 
 Comparator = OneOf["=", "<>", "<", "<=", ">", ">=", "<=>"]
 Operator = OneOf["+", "-", "*", "/", "%"]
@@ -109,9 +109,22 @@ class Expression:
         """Return whether the value is at least `low` and at most `high`."""
         return And((self >= low, self <= high))
 
-    def cast(self, kind: DataType) -> Cast:
-        """Return the value as another type."""
-        return Cast(self, kind)
+    def cast(self, kind: str | DataType) -> Cast:
+        """Return the value as another type, named as in SQL: `"int"`, `"decimal(10, 2)"`."""
+        return Cast(self, _named_type(kind) if isinstance(kind, str) else kind)
+
+
+def _named_type(text: str) -> DataType:
+    name, _, sizes = text.strip().rstrip(")").partition("(")
+    if name.strip().upper() in ("DECIMAL", "NUMERIC") and re.fullmatch(r"\d*(,\s*\d+)?", sizes):
+        precision, _, scale = sizes.partition(",")
+        return DecimalType(int(precision or 10), int(scale or 0))
+    name = SQL_NAMES.get(name.strip().upper(), name.strip().lower())
+    if sizes or name not in PRIMITIVES:
+        raise InvalidInputError(
+            argument="kind", reason=f"{text!r} names no type that a value can be cast to"
+        )
+    return PrimitiveType(name)
 
 
 @dataclass(frozen=True, eq=False)

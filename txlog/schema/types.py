@@ -27,6 +27,15 @@ PRIMITIVES = frozenset(
     }
 )  # fmt: skip
 
+# What SQL calls them, by the names of sqlglot's and Spark's.
+SQL_NAMES = {
+    "DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz",
+    "TIMESTAMP_NTZ": "timestamp_ntz", "TINYINT": "byte",
+    "SMALLINT": "short", "INT": "integer", "BIGINT": "long", "FLOAT": "float", "DOUBLE": "double",
+    "BOOLEAN": "boolean", "TEXT": "string", "VARCHAR": "string", "BINARY": "binary",
+}  # fmt: skip
+
 # The interval types: year-month and day-time.
 _OF_MONTHS = ("year", "month")
 _OF_TIME = ("day", "hour", "minute", "second")

@@ -120,12 +120,14 @@ class TableMaintenance:
 
     def forget_clone(
         self,
-        uri: str,
+        target: str,
         *,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
         """Let a vacuum delete what only this clone refers to; the clone may break then.
+
+        `target` is the clone's folder or URI as given to `Table.clone`, or its table's id.
 
         Raises
         ------
@@ -134,7 +136,7 @@ class TableMaintenance:
         """
         from txlog.verbs.references import ForgetClone
 
-        return self._table._run(ForgetClone(self._table._context, uri), txn, user_metadata)
+        return self._table._run(ForgetClone(self._table._context, target), txn, user_metadata)
 
     def write_checksum(self) -> None:
         """Write the version checksum (`.crc`) of this version, unless there is one.

@@ -24,6 +24,7 @@ from txlog.snapshot.references import (
     require_pin_name,
 )
 from txlog.snapshot.snapshot import Snapshot
+from txlog.store.open import open_store
 from txlog.verbs.restore import files_without, require_there
 
 
@@ -129,19 +130,22 @@ class ForgetClone(Operation):
 
     name = "FORGET CLONE"
 
-    def __init__(self, context: Context, uri: str) -> None:
+    def __init__(self, context: Context, target: str) -> None:
         super().__init__(context)
-        self._uri = uri
+        self._target = target
+        self._names = {target, open_store(target, context.store.options).root}
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain of the clone, removed; `NotFoundError` if there is none."""
         clones = clones_of(base)
-        clone = next((one for one in clones if self._uri in (one.uri, one.id)), None)
+        clone = next(
+            (one for one in clones if one.uri in self._names or one.id in self._names), None
+        )
         if clone is None:
             known = ", ".join(one.uri for one in clones)
             raise NotFoundError(
                 path=base.root,
-                reason=f"the table was not told of a clone at {self._uri!r}",
+                reason=f"the table was not told of a clone at {self._target!r}",
                 remedy=f"Choose from {known}" if known else "It knows none",
             )
         domain = clone.to_domain().model_copy(update={"removed": True})
