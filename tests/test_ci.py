@@ -10,7 +10,8 @@ from packaging.version import Version
 import txlog
 
 ROOT = Path(__file__).parent.parent
-NOT_OF_USERS = {"dev", "bench", "demo", "docs"}  # Extras of other extras, and of tools that may be newer.
+# Extras of other extras, and of tools that may be newer.
+NOT_OF_USERS = {"dev", "bench", "demo", "docs"}
 HEAVY = {"torch", "jax", "tf"}  # One environment of the loader has what is small enough of them.
 
 
