@@ -155,6 +155,12 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
+    """Return numbers with a null in place of each that is below or above a bound."""
+    fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+    return pc.if_else(fits, numbers, None)
+
+
 def numpy_array(values: pa.Array) -> Any:
     """Return numbers or truth values as a NumPy array, as `values.to_numpy` does."""
     kind = values.type

@@ -23,13 +23,14 @@ LARGE = "x" * (300 * 1024)
 """In a commit's `commitInfo`, it makes the commit one that is read by columns."""
 texts = st.sampled_from(["", "a", "p=1/é b", 'q"\\/', "2026-01-02", "2026-01-02T03:04:05Z", "7"])
 longs = st.integers(-(2**63), 2**63 - 1)
+sizes = st.integers(0, 2**63 - 1)
 maps = st.dictionaries(st.sampled_from(["p", "q", "/"]), st.none() | texts, max_size=2)
 vectors = st.fixed_dictionaries(
     {
         "storageType": st.sampled_from("uip"),
         "pathOrInlineDv": texts,
         "sizeInBytes": st.integers(0, 2**31 - 1),
-        "cardinality": longs,
+        "cardinality": sizes,
     },
     optional={"offset": st.none() | st.integers(0, 2**31 - 1)},
 )
@@ -43,7 +44,7 @@ optional = {
 required = {
     "path": texts,
     "partitionValues": maps,
-    "size": longs,
+    "size": sizes,
     "modificationTime": longs,
     "dataChange": st.booleans(),
 }

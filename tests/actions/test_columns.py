@@ -13,14 +13,15 @@ from txlog.actions.ndjson import decode, rows
 from txlog.errors import LogCorruptError
 
 longs = st.integers(-(2**63), 2**63 - 1)
+sizes = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=8)
 maps = st.dictionaries(texts, st.none() | texts, max_size=3)
 vectors = st.fixed_dictionaries(
     {
         "storageType": st.sampled_from("uip"),
         "pathOrInlineDv": texts,
-        "sizeInBytes": st.integers(-(2**31), 2**31 - 1),
-        "cardinality": longs,
+        "sizeInBytes": st.integers(0, 2**31 - 1),
+        "cardinality": sizes,
     },
     optional={"offset": st.none() | st.integers(0, 2**31 - 1)},
 )
@@ -36,7 +37,7 @@ adds = st.fixed_dictionaries(
     {
         "path": texts,
         "partitionValues": maps,
-        "size": longs,
+        "size": sizes,
         "modificationTime": longs,
         "dataChange": st.booleans(),
     },

@@ -33,6 +33,8 @@ PLAIN = {
     "bool": st.booleans(),
     "Long": st.integers(-(2**63), 2**63 - 1),
     "Integer": st.integers(-(2**31), 2**31 - 1),
+    "Size": st.integers(0, 2**63 - 1),
+    "ShortSize": st.integers(0, 2**31 - 1),
     "Texts": TEXTS,
     "dict[str, str | None]": TEXTS,
     "list[str]": st.lists(st.text(max_size=2), max_size=2),

@@ -44,14 +44,15 @@ METADATA = Metadata(
 )
 
 longs = st.integers(-(2**63), 2**63 - 1)
+sizes = st.integers(0, 2**63 - 1)
 texts = st.text(max_size=5)
 maps = st.dictionaries(texts, st.none() | texts, max_size=2)
 vectors = st.fixed_dictionaries(
     {
         "storageType": st.sampled_from("uip"),
         "pathOrInlineDv": texts,
-        "sizeInBytes": st.integers(-(2**31), 2**31 - 1),
-        "cardinality": longs,
+        "sizeInBytes": st.integers(0, 2**31 - 1),
+        "cardinality": sizes,
     },
     optional={"offset": st.integers(0, 2**31 - 1)},
 )
@@ -64,7 +65,7 @@ adds = st.fixed_dictionaries(
     {
         "path": texts,
         "partitionValues": maps,
-        "size": longs,
+        "size": sizes,
         "modificationTime": longs,
         "dataChange": st.booleans(),
     },
@@ -76,7 +77,7 @@ removes = st.fixed_dictionaries(
         **shared,
         "extendedFileMetadata": st.booleans(),
         "partitionValues": maps,
-        "size": longs,
+        "size": sizes,
     },
 )
 

@@ -19,6 +19,8 @@ from txlog.actions.fields import FieldSpec, Made, made
 
 Long = int  # From -2**63 to 2**63 - 1.
 Integer = int  # From -2**31 to 2**31 - 1.
+Size = int  # From 0 to 2**63 - 1.
+ShortSize = int  # From 0 to 2**31 - 1.
 Texts = dict[str, str | None]  # Bare numbers and truth values are read as their JSON.
 
 
@@ -30,10 +32,11 @@ ODD = _Odd()
 
 
 def _text(value: Any) -> Any:
-    return value if type(value) is str and _is_unicode(value) else ODD
+    return value if type(value) is str and is_unicode(value) else ODD
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Return whether a text has bytes in UTF-8: it holds no half of a pair of UTF-16."""
     if text.isascii():
         return True
     try:
@@ -49,6 +52,14 @@ def _long(value: Any) -> Any:
 
 def _integer(value: Any) -> Any:
     return value if type(value) is int and -(2**31) <= value < 2**31 else ODD
+
+
+def _size(value: Any) -> Any:
+    return value if type(value) is int and 0 <= value < 2**63 else ODD
+
+
+def _short_size(value: Any) -> Any:
+    return value if type(value) is int and 0 <= value < 2**31 else ODD
 
 
 def _truth(value: Any) -> Any:
@@ -79,6 +90,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "bool": _truth,
     "Long": _long,
     "Integer": _integer,
+    "Size": _size,
+    "ShortSize": _short_size,
     "Texts": _texts,
     "dict[str, str | None]": _texts,
     "list[str]": _names,

@@ -81,6 +81,7 @@ _REQUIRED = {  # Of an `add`.
     "dataChange": "data_change",
 }
 _INTEGERS = {int, type(None)}
+_NOTHING = {type(None)}
 _FEW_KEYS = 4096
 
 
@@ -176,9 +177,9 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
             raise TypeError(f"{name} is no integer")
         columns[column] = arrow_array(fields[name], kind)
-    vectors = fields.get("deletionVector", ())
+    vectors = fields.get("deletionVector", [None])
     columns["deletion_vector"], columns["dv_id"] = (
-        _vectors(vectors) if any(vectors) else _no_vectors(count)
+        _no_vectors(count) if _NOTHING.issuperset(map(type, vectors)) else _vectors(vectors)
     )
     return pa.table([columns[name] for name in FILE_ROWS.names], schema=FILE_ROWS)
 
@@ -197,10 +198,11 @@ def _are_alike(objects: Sequence[Any]) -> bool:
 
 
 def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-    """Raise `KeyError` if an action lacks a field that it must have.
+    """Raise `KeyError` if an action lacks a field that it must have, `ValueError` as below.
 
     `columns` are those of `FILE_ROWS`, by name.
     """
+    require_sizes(columns, columns["is_add"])
     missing = columns["path"].null_count
     for name in _REQUIRED.values():
         column = columns[name]
@@ -210,10 +212,30 @@ def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         raise KeyError("a required field is null")
 
 
+def require_sizes(
+    columns: Mapping[str, pa.Array | pa.ChunkedArray], is_add: pa.Array | pa.ChunkedArray
+) -> None:
+    """Raise `ValueError` if an `add` has a size below 0, or any action a vector with such numbers.
+
+    `columns` are those of `FILE_ROWS` that are there, by name.
+    """
+    sizes = []
+    if "size" in columns:
+        sizes.append(columns["size"].filter(is_add))
+    vectors = columns.get("deletion_vector")
+    if vectors is not None and vectors.null_count < len(vectors):
+        sizes += [pc.struct_field(vectors, name) for name in ("sizeInBytes", "cardinality")]
+    if any((pc.min(numbers).as_py() or 0) < 0 for numbers in sizes):
+        raise ValueError("a size is below 0")
+
+
 def _require_fields(fields: Mapping[str, Sequence[Any]], is_add: Sequence[bool]) -> None:
     """Raise `KeyError` as `require_fields` does, but of bodies: without `pyarrow.compute`."""
     if None in fields["path"] or any(_is_missing(fields.get(name), is_add) for name in _REQUIRED):
         raise KeyError("a required field is null")
+    sizes = fields.get("size", ())
+    if any(s is not None and s < 0 and added for s, added in zip(sizes, is_add, strict=False)):
+        raise ValueError("a size is below 0")
 
 
 def _is_missing(values: Sequence[Any] | None, is_add: Sequence[bool]) -> bool:
@@ -268,8 +290,11 @@ def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Arra
             if value[name] is None:
                 raise KeyError(name)
         for name in ("sizeInBytes", "cardinality", "offset"):
-            if type(value.get(name)) not in (int, type(None)):
+            number = value.get(name)
+            if type(number) not in (int, type(None)):
                 raise TypeError(f"{name} is no integer")
+            if name != "offset" and number is not None and number < 0:
+                raise ValueError(f"{name} is below 0")
     return arrow_array(values, DELETION_VECTOR), arrow_array(map(_unique_id, values), pa.string())
 
 

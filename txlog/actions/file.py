@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txlog.actions.base import Action, Integer, Long, Texts
+from txlog.actions.base import Action, Integer, Long, ShortSize, Size, Texts
 from txlog.actions.stats_text import StatsText
 
 
@@ -12,8 +12,8 @@ class DeletionVectorDescriptor(Action):
     storage_type: str  # `u` relative file, `p` absolute file, `i` inline.
     path_or_inline_dv: str
     offset: Integer | None = None  # Bytes from the file's start to the vector's length word.
-    size_in_bytes: Integer  # Of the vector alone, without its length and checksum.
-    cardinality: Long  # Rows deleted.
+    size_in_bytes: ShortSize  # Of the vector alone, without its length and checksum.
+    cardinality: Size  # Rows deleted.
 
     @property
     def unique_id(self) -> str:
@@ -27,7 +27,7 @@ class Add(Action):
 
     path: str  # Percent-encoded. Relative to the table's root, or absolute.
     partition_values: Texts  # By physical column name.
-    size: Long  # Bytes.
+    size: Size  # Bytes.
     modification_time: Long  # Milliseconds since the epoch, UTC.
     data_change: bool  # False when rows only moved: a stream then skips this action.
     stats: str | None = None  # JSON text.
@@ -64,7 +64,7 @@ class Cdc(Action):
 
     path: str
     partition_values: Texts
-    size: Long
+    size: Size
     data_change: bool = False
     tags: Texts | None = None
 
@@ -80,6 +80,6 @@ class Sidecar(Action):
     """A Parquet file beside a V2 checkpoint that holds its `add` and `remove` rows."""
 
     path: str  # Percent-encoded; a bare name is below `_delta_log/_sidecars`.
-    size_in_bytes: Long
+    size_in_bytes: Size
     modification_time: Long  # Milliseconds since the epoch, UTC.
     tags: dict[str, str | None] | None = None

@@ -15,6 +15,8 @@ from txlog.actions.fields import FieldSpec, Made, texts_of
 
 Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Integer = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
+ShortSize = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Texts = Annotated[dict[str, str | None], BeforeValidator(texts_of)]
 
 CONFIG = ConfigDict(
@@ -33,7 +35,9 @@ def model_of(kind: type[Any]) -> type[BaseModel]:
 
 
 def _built(kind: type[Any]) -> type[BaseModel]:
-    names = {"Long": Long, "Integer": Integer, "Texts": Texts}
+    names = {
+        "Long": Long, "Integer": Integer, "Size": Size, "ShortSize": ShortSize, "Texts": Texts,
+    }  # fmt: skip
     hints = get_type_hints(kind, localns=names, include_extras=True)
     fields: dict[str, Any] = {
         field.name: (_hint(field, hints[field.name]), _default(field)) for field in kind.fields

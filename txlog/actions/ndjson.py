@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecoder
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ import orjson
 from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, CheckpointMetadata, Remove, Sidecar
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
-from txlog.errors import LogCorruptError
+from txlog.errors import InvalidInputError, LogCorruptError
 
 ACTIONS: dict[str, type[Action]] = {
     "add": Add,
@@ -48,7 +48,25 @@ def as_rows(actions: Iterable[Action]) -> list[dict[str, Any]]:
 
 def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Return the text of a log file: one line per object, each with a newline at its end."""
-    return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    return b"".join(json_of(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+
+
+def json_of(value: Any, *, option: int | None = None) -> bytes:
+    """Return the JSON of a value.
+
+    Raises
+    ------
+    InvalidInputError
+        It holds half of a pair of UTF-16, which has no bytes in UTF-8, a number of more than 64
+        bits, or what is no JSON.
+    """
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError as error:
+        raise InvalidInputError(
+            reason=f"what is to be written to the log is no JSON: {error}",
+            remedy="Pass text of whole characters, and numbers of 64 bits",
+        ) from error
 
 
 def decode(data: bytes, *, path: str) -> list[Action]:
@@ -94,8 +112,14 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
     text = data.strip()
     try:
         # One call for all lines is far faster than one for each.
-        objects = orjson.loads(b"[" + text.replace(b"\n", b",") + b"]")
-        if len(objects) == _lines(text) and _OBJECT.issuperset(map(type, objects)):
+        array = b"[" + text.replace(b"\n", b",") + b"]"
+        objects = orjson.loads(array)
+        # Of a name that an object has twice, orjson keeps the last: then it is not what was read.
+        if (
+            len(objects) == _lines(text)
+            and _OBJECT.issuperset(map(type, objects))
+            and orjson.dumps(objects) == array
+        ):
             return objects  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         pass
@@ -108,8 +132,9 @@ def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
     try:
         for data in texts:
             text = data.strip()
-            files.append(orjson.loads(b"[" + text.replace(b"\n", b",") + b"]"))
-            if len(files[-1]) != _lines(text):
+            array = b"[" + text.replace(b"\n", b",") + b"]"
+            files.append(orjson.loads(array))
+            if len(files[-1]) != _lines(text) or orjson.dumps(files[-1]) != array:
                 return None
     except orjson.JSONDecodeError:
         return None
@@ -125,7 +150,7 @@ def _lines(text: bytes) -> int:
 def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
     """Return the JSON objects of a log file; an object may span lines, or share one."""
     objects: list[dict[str, Any]] = []
-    decoder = JSONDecoder()
+    decoder = JSONDecoder(object_pairs_hook=_named_once)
     position = 0
     try:
         text = data.decode()
@@ -140,11 +165,21 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
         line = text.count("\n", 0, position) + 1
         try:
             row, position = decoder.raw_decode(text, position)
-        except (JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise _torn(path, line, f"not a whole JSON object: {error}") from error
         if not isinstance(row, dict):
             raise _torn(path, line, f"a JSON object was expected, not {type(row).__name__}")
         objects.append(row)
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of names and values; `ValueError` if a name is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r} is there twice in one object")
+    return found
 
 
 def _torn(path: str, line: int, reason: str) -> LogCorruptError:

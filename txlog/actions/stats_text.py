@@ -90,9 +90,13 @@ def put(node: Document, path: Path, value: Any) -> None:
     node[path[-1]] = value
 
 
+MOST_ROWS = 2**40
+"""More rows than any file has. Sums of such counts fit 64 bits."""
+
+
 def count_of(value: Any) -> int | None:
     """Return a JSON value as a number of rows; None if it is no such number."""
-    return value if type(value) is int and 0 <= value < 2**63 else None
+    return value if type(value) is int and 0 <= value <= MOST_ROWS else None
 
 
 @dataclass(frozen=True)

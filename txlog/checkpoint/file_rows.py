@@ -31,7 +31,13 @@ from functools import reduce
 
 import pyarrow as pa
 
-from txlog.actions.columns import DELETION_VECTOR, FIELDS, FILE_ROWS, STRING_MAP
+from txlog.actions.columns import (
+    DELETION_VECTOR,
+    FIELDS,
+    FILE_ROWS,
+    STRING_MAP,
+    require_sizes,
+)
 from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.checkpoint.parquet import KEYS, Opened
 from txlog.lazy import dataclass
@@ -208,6 +214,7 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
             for name, column in (("deletion_vector", vectors), ("dv_id", ids))
             if name in wanted.columns
         }
+    require_sizes(columns, pa.repeat(arrow_scalar(is_add), count))
     values = columns.get("partition_values")
     if is_add and values is not None and values.null_count and "partitionValues_parsed" in names:
         parsed = _texts_of(pc.struct_field(structs, "partitionValues_parsed"))

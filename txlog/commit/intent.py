@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog.actions.base import Action
 from txlog.actions.file import Add, Cdc, Remove
-from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, seal_of, sealed
+from txlog.actions.ndjson import BLANK, COMMIT_MARK, as_rows, encode_rows, json_of, seal_of, sealed
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.arrow import pc
 from txlog.errors import LogCorruptError
@@ -122,7 +122,7 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
     Raises
     ------
     LogCorruptError
-        The statistics of a file that needs ids do not tell how many.
+        The statistics of a file that needs ids do not tell how many, or there are not so many ids.
     """
     held = list(adds)
     mark = max([ids.mark, *(_last_id(add) for add in held)])
@@ -138,6 +138,13 @@ def with_row_ids(adds: Iterable[Add], ids: RowIds) -> tuple[list[Add], int]:
         if add.default_row_commit_version is None:
             change["default_row_commit_version"] = ids.version
         given.append(add.model_copy(update=change) if change else add)
+    if mark >= 1 << 63:
+        raise LogCorruptError(
+            field="baseRowId",
+            reason=f"the highest row id given so far is {ids.mark}, so that none is left for new "
+            "rows",
+            remedy="The writer of this log is at fault; restore a version before it",
+        )
     return given, mark
 
 
@@ -273,7 +280,7 @@ def _commit_info(
 ) -> CommitInfo:
     tracked = row_ids is not None and row_ids.enabled
     noted = intent.user_metadata
-    own = orjson.loads(orjson.dumps(dict(noted))) if isinstance(noted, Mapping) else {}
+    own = orjson.loads(json_of(dict(noted))) if isinstance(noted, Mapping) else {}
     parameters = {**own.pop("operationParameters", {}), **intent.parameters}
     if isinstance(noted, Mapping):
         noted = own.pop("userMetadata", None)
@@ -282,7 +289,7 @@ def _commit_info(
         timestamp=timestamp_ms,
         operation=intent.operation,
         operation_parameters={
-            name: value if isinstance(value, str) else orjson.dumps(value).decode()
+            name: value if isinstance(value, str) else json_of(value).decode()
             for name, value in parameters.items()
             if value is not None
         },

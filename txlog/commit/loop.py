@@ -16,6 +16,7 @@ from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
 from txlog.commit.landed import is_ours, require_landed
 from txlog.effects import Effects
 from txlog.errors import (
+    LogCorruptError,
     NotFoundError,
     OutcomeUnknownError,
     RetriesExhaustedError,
@@ -130,7 +131,7 @@ def _encoded(
                 enabled=is_active("rowTracking", protocol, properties),
             )
     if stamped:
-        made_ms = now_ms if snapshot is None else max(now_ms, snapshot.timestamp_ms + 1)
+        made_ms = now_ms if snapshot is None else _after(snapshot, now_ms)
     if stamped and snapshot is not None and not snapshot.is_active("inCommitTimestamp"):
         assert metadata is not None
         since = zip(STAMPED_SINCE, (str(snapshot.version + 1), str(made_ms)), strict=True)
@@ -198,6 +199,20 @@ def _highest_row_id(store: Store, snapshot: Snapshot | None, intent: Intent) -> 
     return max(
         highest_row_id(files.live, exact=True), highest_row_id(files.tombstones, exact=False)
     )
+
+
+def _after(snapshot: Snapshot, now_ms: int) -> int:
+    """Return the in-commit timestamp of the next version."""
+    made_ms = max(now_ms, snapshot.timestamp_ms + 1)
+    if made_ms >= 1 << 63:
+        raise LogCorruptError(
+            path=snapshot.root,
+            version=snapshot.version,
+            field="inCommitTimestamp",
+            reason="this version says that it was made at the end of time, so that none can follow",
+            remedy="The writer of this version is at fault; restore the log from a copy",
+        )
+    return made_ms
 
 
 def _version_after(store: Store, snapshot: Snapshot | None, mine: Commit) -> Snapshot:

@@ -42,6 +42,7 @@ from txlog.expressions.types import (
     is_number,
     nearest_float,
     primitive_name,
+    require_constant,
 )
 from txlog.lazy import compiled
 from txlog.schema.timestamps import Nanos, moment_of, nanos_of, nanos_of_scalar, parse_date
@@ -188,6 +189,7 @@ def _column(path: tuple[str, ...], schema: StructType) -> tuple[Column, DataType
 
 def _typed(node: Literal) -> tuple[Literal, DataType]:
     """Return a constant with the type that its Python value implies."""
+    require_constant(node.value)
     if node.type is not None:
         return _coerced(node.value, node.type), node.type
     match node.value:
@@ -195,10 +197,8 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
             return Literal(None, VOID), VOID
         case bool():
             kind: DataType = BOOLEAN
-        case int(value) if -(2**63) <= value < 2**63:
-            kind = LONG
         case int(value) if abs(value) < 10**38:
-            kind = DecimalType(38, 0)
+            kind = LONG if -(2**63) <= value < 2**63 else DecimalType(38, 0)
         case int(value):
             return Literal(float(value), DOUBLE), DOUBLE
         case float():

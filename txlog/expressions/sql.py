@@ -42,6 +42,7 @@ from txlog.schema.types import SQL_NAMES, DecimalType, PrimitiveType, type_name
 
 _ESCAPES = compiled(r"\x1b\[[0-9;]*m")  # Terminal codes, with which the parser underlines.
 _MISSING = compiled(r"Required keyword: '\w+' missing for <class '[^']*'>")
+_LONGEST_NUMBER = 800  # In digits: more never tell one double from the next.
 _DEEPEST = 200  # Levels of nesting.
 
 
@@ -290,6 +291,8 @@ def _literal(node: Any) -> Expression:
         text = str(node.this)
         if node.is_string:
             return Literal(text)
+        if len(text) > _LONGEST_NUMBER:
+            raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are read")
         if "e" in text.lower():
             return Literal(float(text))
         return Literal(Decimal(text) if "." in text else int(text))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal, localcontext
+from typing import Any
 
+from txlog.actions.base import is_unicode
+from txlog.errors import InvalidInputError
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 BOOLEAN = PrimitiveType("boolean")
@@ -129,3 +132,13 @@ def nearest_float(value: float | Decimal) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def require_constant(value: Any) -> None:
+    """Raise `InvalidInputError` of a constant that no type holds, whatever it is compared with."""
+    if type(value) is str and not is_unicode(value):
+        reason = f"{value!r} holds half of a pair of UTF-16, which is no character"
+        raise InvalidInputError(argument="where", reason=reason)
+    if type(value) is int and abs(value) >= 1 << 1023:
+        reason = f"a number of {value.bit_length()} bits is too large for a double"
+        raise InvalidInputError(argument="where", reason=reason)

@@ -14,13 +14,13 @@ Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
+_LAST_VERSION = 2**63 - 1  # A greater number is no version.
 _NAME = compiled(
     rf"""(?P<version>\d{{20}})\.(?:
-        (?P<commit>json)
-      | (?P<checksum>crc)
+        (?P<checksum>crc)
       | (?P<end>\d{{20}})\.compacted\.json
       | checkpoint\.(?:
-            (?P<classic>parquet)
+            parquet
           | (?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet
           | (?P<uuid>{_UUID})\.(?P<format>json|parquet)
         )
@@ -58,20 +58,20 @@ def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | N
     """Return what a name means, or None: everything else in the folder is ignored."""
     if len(name) == _COMMIT_LENGTH and name[-5:] == ".json":  # Most are.
         digits = name[:-5]
-        if digits.isdigit() and digits.isascii():
-            return LogFile(name, "commit", int(digits), size, modified_ms)
+        if digits.isdigit() and digits.isascii() and (version := int(digits)) <= _LAST_VERSION:
+            return LogFile(name, "commit", version, size, modified_ms)
         return None
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     version = int(found["version"])
-    if found["commit"]:
-        return LogFile(name, "commit", version, size, modified_ms)
+    if version > _LAST_VERSION:
+        return None
     if found["checksum"]:
         return LogFile(name, "checksum", version, size, modified_ms)
     if found["end"]:
         end = int(found["end"])
-        if end <= version:
+        if not version < end <= _LAST_VERSION:
             return None
         return LogFile(name, "compaction", version, size, modified_ms, end=end)
     if found["parts"]:

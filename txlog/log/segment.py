@@ -143,7 +143,8 @@ def _deltas(
             ends[file.version].append(file)
     # From behind: from which versions on the target can be reached, and by which file next.
     following: dict[int, LogFile] = {}
-    for version in range(target, base, -1):
+    starts = {version for version in (*commits, *ends) if base < version <= target}
+    for version in sorted(starts, reverse=True):  # Not all numbers: a stray file may have any.
         steps = [*filter(None, [commits.get(version)]), *ends[version]]
         for step in steps:
             after = step.last_version + 1
@@ -165,7 +166,9 @@ def _first_gap(
 ) -> int:
     """Return how far the files lead from a version on, before one is missing."""
     reached = at
-    for version in range(at, target + 1):
+    for version in sorted({*commits, *ends}):
+        if version < at:
+            continue
         if version > reached:
             break
         if version in commits:
@@ -186,5 +189,6 @@ def _missing(at: int, target: int, later: int | None) -> NotFoundError | LogCorr
         path=commit_name(at),
         version=target,
         reason="the log has a gap: this commit is missing, and no checkpoint stands for it",
-        remedy="Restore the file from a copy, or open a version before it",
+        remedy="Restore the file from a copy, open a version before it, or take out what follows "
+        "the gap if it does not belong here",
     )

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.table import Metadata
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.json import schema_json
@@ -187,6 +187,31 @@ def all_fields(
         case MapType(key, value):
             yield from all_fields(key, (*above, "key"))
             yield from all_fields(value, (*above, "value"))
+
+
+def require_mapped(schema: StructType, mode: str, *, path: str) -> None:
+    """Raise if it is unknown where a field is in data files: its values would read as nulls.
+
+    Raises
+    ------
+    LogCorruptError
+        A field has no physical name, or one that its neighbour has, or no id under mode `id`.
+    """
+    taken: set[tuple[tuple[str, ...], str]] = set()
+    for names, field in all_fields(schema):
+        name, key = field.metadata.get(_PHYSICAL), _PHYSICAL
+        if isinstance(name, str) and name and (names[:-1], name) not in taken:
+            taken.add((names[:-1], name))
+            if mode != "id" or field.field_id is not None:
+                continue
+            key = _ID
+        raise LogCorruptError(
+            path=path,
+            field=".".join(names),
+            reason=f"{key} of this field is {field.metadata.get(key)!r}, which does not tell where "
+            "it is in data files",
+            remedy="The writer of this log is at fault; open a version before it",
+        )
 
 
 def same_in_files(schema: StructType, other: StructType) -> bool:

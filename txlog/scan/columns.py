@@ -422,6 +422,14 @@ def metadata_column(
 
 
 def _counted_from(first: int, rows: range | pa.Array) -> pa.Array:
+    end = rows.stop if isinstance(rows, range) else (pc.max(rows).as_py() or 0) + 1
+    if first + end > 1 << 63:
+        raise LogCorruptError(
+            field="baseRowId",
+            reason=f"row {end - 1} of a file whose ids begin at {first} would have an id above "
+            "2^63 - 1",
+            remedy=f"Leave out the column {ROW_ID}; the writer of this log is at fault",
+        )
     if isinstance(rows, range):
         return pa.arange(first + rows.start, first + rows.stop)
     return pc.add(rows, arrow_scalar(first, pa.int64()))

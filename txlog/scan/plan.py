@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import empty_rows
 from txlog.arrow import arrow_array, arrow_scalar, pc
-from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.errors import InvalidInputError, InvalidTypeError, LogCorruptError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression, col
@@ -210,6 +210,14 @@ def plan_live(snapshot: Snapshot, reading: ReadPlan, files: pa.Table) -> FilePla
 def plan_rows(snapshot: Snapshot, reading: ReadPlan, rows: FragmentRows) -> FilePlan:
     """Decide which of some fragments of a snapshot can hold rows that a scan wants. Pure."""
     bound, files = reading.where, len(rows.ids)
+    if files and snapshot.metadata.schema_string is None:
+        raise LogCorruptError(
+            path=rows.primaries["path"][0].as_py(),
+            version=snapshot.version,
+            field="metaData.schemaString",
+            reason="the table has files, but no schema that says how to read them",
+            remedy="The writer of this log is at fault; open a later version, if there is one",
+        )
     if bound is None:
         everything = pa.repeat(arrow_scalar(True), files)
         left = Narrowed(rows, physical_rows(rows), everything, files)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from txlog.errors import UnsupportedFeatureError
 from txlog.lazy import compiled, dataclass
+from txlog.threads import cached_property
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
 CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
@@ -126,14 +127,14 @@ class StructType:
 
     def get(self, name: str) -> StructField | None:
         """Return the column of exactly this name, else the one that differs only by case."""
-        for f in self.fields:
-            if f.name == name:
-                return f
-        folded = name.lower()  # Like Java's toLowerCase: ß stays ß.
-        for f in self.fields:
-            if f.name.lower() == folded:
-                return f
-        return None
+        exact, folded = self._by_name
+        return exact.get(name) or folded.get(name.lower())
+
+    @cached_property
+    def _by_name(self) -> tuple[dict[str, StructField], dict[str, StructField]]:
+        backwards = self.fields[::-1]  # So that the first of a name counts.
+        exact = {f.name: f for f in backwards}
+        return exact, {f.name.lower(): f for f in backwards}  # As in Java, ß stays ß.
 
 
 DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType

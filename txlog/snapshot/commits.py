@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -163,12 +163,32 @@ def commit_of(
 
 def _controls(found: list[dict[str, Any]], file: LogFile) -> tuple[tuple[int, Action], ...]:
     """Return the controls among JSON objects. Some writers spell out those that are not there."""
-    return tuple(
-        (file.last_version, decode_action(name, body, path=file.path, line=line))
-        for line, row in enumerate(found, start=1)
-        for name in _CONTROLS
-        if (body := row.get(name)) is not None
-    )
+    controls = []
+    for line, row in enumerate(found, start=1):
+        for name in _CONTROLS:
+            if (body := row.get(name)) is None:
+                continue
+            action = decode_action(name, body, path=file.path, line=line)
+            controls.append((file.last_version, action))
+            if name == "metaData":
+                _require_named(body, file, line)
+    return tuple(controls)
+
+
+def _require_named(body: Mapping[str, Any], file: LogFile, line: int) -> None:
+    """Raise if metadata leave out what decides how files are read; a null says that it is empty.
+
+    Of checkpoints this is not known, as Parquet does not tell an empty map from a missing one.
+    """
+    for name in ("partitionColumns", "configuration"):
+        if name not in body:
+            raise LogCorruptError(
+                path=file.path,
+                line=line,
+                field=f"metaData.{name}",
+                reason="the field is missing, so that it is unknown how files are to be read",
+                remedy="Restore the file from a copy; other versions may still open",
+            )
 
 
 def are_readable_as_models(commits: Sequence[Commit]) -> bool:

@@ -10,7 +10,7 @@ from itertools import count, takewhile
 from txlog.actions.base import Action
 from txlog.actions.file import Sidecar
 from txlog.checkpoint.hint import HINT_PATH, Hint, read_hint
-from txlog.checkpoint.parquet import Footers
+from txlog.checkpoint.parquet import REMEDY, Footers
 from txlog.checkpoint.table_state import read_controls
 from txlog.errors import (
     CommitConflictError,
@@ -179,6 +179,8 @@ def _load(
     base, sidecars = _load_checkpoint(store, segment, footers)
     tail = read_deltas(store, segment.deltas)
     controls = controls_of(tail.controls, base)
+    if segment.checkpoint:
+        _require_state(controls, segment)
     return make_snapshot(
         store.root,
         segment,
@@ -204,6 +206,20 @@ def _load_checkpoint(
         return controls_of((at, action) for action in actions), sidecars
     except LogCorruptError as error:
         raise DamagedError(segment.checkpoint, error) from error
+
+
+def _require_state(controls: Controls, segment: Segment) -> None:
+    """Raise `DamagedError` if a checkpoint lacks what the commits that it covers may still say."""
+    for name, found in (("protocol", controls.protocol), ("metaData", controls.metadata)):
+        if found is None:
+            cause = LogCorruptError(
+                path=segment.checkpoint[0].path,
+                version=segment.version,
+                field=name,
+                reason=f"the checkpoint holds no {name} action, and no commit after it does",
+                remedy=REMEDY,
+            )
+            raise DamagedError(segment.checkpoint, cause)
 
 
 def _warn_of_oddities(files: Sequence[LogFile], segment: Segment, hint: Hint | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import reduce
@@ -318,6 +319,11 @@ def make_snapshot(
     schema = StructType() if text is None else parse_schema(text)
     _check_columns(schema, controls.metadata.partition_columns, root)
     require_known_changes(schema, path=root)
+    mode = mapping_mode(controls.protocol, Properties(controls.metadata.configuration))
+    if mode != "none":
+        from txlog.protocol.mapping import require_mapped  # Few tables have column mapping.
+
+        require_mapped(schema, mode, path=root)
     return Snapshot(
         root=root,
         version=segment.version,
@@ -345,18 +351,22 @@ def _require_managed(protocol: Protocol, root: str) -> None:
 
 
 def _check_columns(schema: StructType, partition_columns: list[str], root: str) -> None:
-    names = schema.names()
-    folded = [name.lower() for name in names]
-    for name, fold in zip(names, folded, strict=True):
-        if folded.count(fold) > 1:
-            raise LogCorruptError(
-                path=root, field=name, reason="two columns have this name, or differ only by case"
-            )
+    if (name := _named_twice(schema.names())) is not None:
+        reason = "two columns have this name, or differ only by case"
+        raise LogCorruptError(path=root, field=name, reason=reason)
     for name in partition_columns:
         if schema.get(name) is None:
-            raise LogCorruptError(
-                path=root, field=name, reason="a partition column is not in the schema"
-            )
+            reason = "a partition column is not in the schema"
+            raise LogCorruptError(path=root, field=name, reason=reason)
+    if (name := _named_twice(partition_columns)) is not None:
+        raise LogCorruptError(path=root, field=name, reason="a partition column is named twice")
+
+
+def _named_twice(names: Sequence[str]) -> str | None:
+    """Return the first name that stands before an equal one, or one that differs only by case."""
+    folded = [name.lower() for name in names]
+    counts = Counter(folded)
+    return next((n for n, fold in zip(names, folded, strict=True) if counts[fold] > 1), None)
 
 
 def moved(snapshot: Snapshot, **changes: Any) -> Snapshot:

@@ -15,8 +15,15 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from txlog.actions.stats_text import Path, count_of, quick_document, stats_json, value_at
-from txlog.arrow import arrow_array, numpy_array, pc
+from txlog.actions.stats_text import (
+    MOST_ROWS,
+    Path,
+    count_of,
+    quick_document,
+    stats_json,
+    value_at,
+)
+from txlog.arrow import arrow_array, numpy_array, pc, within
 from txlog.lazy import dataclass
 from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
@@ -272,7 +279,7 @@ def _value(token: str | None) -> Any:
 def _counts(scanned: Found) -> pa.Array:
     """Return JSON values as counts; null for a value that is no count."""
     if scanned.whole:
-        return pc.if_else(pc.greater_equal(scanned.values, 0), scanned.values, None)
+        return within(scanned.values, 0, MOST_ROWS)
     return arrow_array(
         [count_of(_value(token)) for token in scanned.values.to_pylist()], pa.int64()
     )

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.actions.stats_text import Path
-from txlog.arrow import arrow_array, pc
+from txlog.actions.stats_text import MOST_ROWS, Path
+from txlog.arrow import arrow_array, pc, within
 from txlog.lazy import compiled
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_type
@@ -305,9 +305,8 @@ def _loose_moments(bounds: pa.Array, *, up: bool) -> pa.Array:
 
 
 def struct_count(array: pa.Array, path: Path) -> pa.Array:
-    """Return a count from statistics structs; null if it is negative or missing."""
-    counts = child_of(array, path, pa.int64())
-    return pc.if_else(pc.greater_equal(counts, 0), counts, None)
+    """Return a count from statistics structs; null if it is missing, or no number of rows."""
+    return within(child_of(array, path, pa.int64()), 0, MOST_ROWS)
 
 
 def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:

@@ -1,0 +1,307 @@
+"""Logs that are odd on purpose: each is read as the protocol says, or refused by name."""
+
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import txlog
+from txlog import col
+
+ROWS = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]})
+VECTORS = {
+    "minReaderVersion": 3, "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"],
+}  # fmt: skip
+MAPPED = {"minReaderVersion": 2, "minWriterVersion": 5}
+TRACKED = {"delta.enableRowTracking": "true"}
+_CPU_S = 8.0
+
+
+def field(name: str, kind: Any = "long", **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+def schema(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def metadata(**changes: Any) -> dict[str, Any]:
+    plain = {
+        "id": "x", "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+        "schemaString": schema(field("a"), field("s", "string")), "configuration": {},
+    }  # fmt: skip
+    return {name: value for name, value in {**plain, **changes}.items() if value is not ...}
+
+
+def log(root: Path, version: int, *lines: str | dict[str, Any]) -> None:
+    """Write one commit; text is written as it is."""
+    folder = root / "_delta_log"
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    (folder / f"{version:020d}.json").write_text("\n".join(texts) + "\n")
+
+
+def begin(
+    root: Path, *lines: str | dict[str, Any], protocol: dict[str, Any] | None = None, **changes: Any
+) -> None:
+    protocol = protocol or {"minReaderVersion": 1, "minWriterVersion": 2}
+    log(root, 0, {"protocol": protocol}, {"metaData": metadata(**changes)}, *lines)
+
+
+def add(root: Path, name: str = "f", **fields: Any) -> dict[str, Any]:
+    pq.write_table(ROWS, root / name)
+    plain = {
+        "path": name, "partitionValues": {}, "size": (root / name).stat().st_size,
+        "modificationTime": 0, "dataChange": True,
+    }  # fmt: skip
+    return {"add": {**plain, **fields}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "99999999999999999999.json",
+        "00000000000000000000.99999999999999999999.compacted.json",
+        "99999999999999999999.checkpoint.parquet",
+    ],
+)
+def test_a_number_above_63_bits_is_no_version(tmp_path: Path, name: str) -> None:
+    txlog.write(tmp_path, ROWS)
+    (tmp_path / "_delta_log" / name).write_text("{}\n")
+    assert txlog.Table(tmp_path).version == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "09223372036854775807.json",
+        "00000000000900000000.json",
+        "00000000000000000002.00000000900000000000.compacted.json",
+    ],
+)
+def test_a_stray_file_far_away_costs_no_time(tmp_path: Path, name: str) -> None:
+    txlog.write(tmp_path, ROWS)
+    (tmp_path / "_delta_log" / name).write_text("{}\n")
+    with pytest.raises(txlog.LogCorruptError):  # It never ended.
+        txlog.Table(tmp_path).to_arrow()
+    assert txlog.Table(tmp_path, version=0).count() == 3
+
+
+def test_twenty_thousand_partition_columns(tmp_path: Path) -> None:
+    names = [f"c{number}" for number in range(20_000)]
+    tmp_path.mkdir(exist_ok=True)
+    file = add(tmp_path, partitionValues=dict.fromkeys(names, "1"))
+    begin(
+        tmp_path, file,
+        schemaString=schema(field("a"), *map(field, names)), partitionColumns=names,
+    )  # fmt: skip
+    began = time.process_time()
+    table = txlog.Table(tmp_path)
+    assert table.scan(columns=["a", "c9"]).to_arrow()["c9"].to_pylist() == [1, 1, 1]
+    assert time.process_time() - began < _CPU_S  # It was quadratic: 16 s for opening alone.
+
+
+LINES: dict[str, tuple[str, str]] = {
+    "5,000 digits": ('{"add":{"path":"f","size":' + "9" * 5000 + "}}", "digits"),
+    "a path twice": ('{"add":{"path":"g","path":"f"}}', "'path' is there twice"),
+    "an action twice": ('{"txn":{"appId":"a","version":1},"txn":{}}', "'txn' is there twice"),
+    "half of a pair of UTF-16": (
+        '{"remove":{"path":"\\ud800","dataChange":true,"deletionTimestamp":1}}',
+        "surrogates|unicode",
+    ),
+    "too deep": ('{"add":' * 100_000 + "1" + "}" * 100_000, "recursion"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_that_is_no_action(tmp_path: Path, name: str) -> None:
+    line, says = LINES[name]
+    begin(tmp_path, line)
+    with pytest.raises(txlog.LogCorruptError, match=f"(?s){says}.*line=3"):
+        txlog.Table(tmp_path).files()
+
+
+FIELDS: dict[str, tuple[dict[str, Any], str]] = {
+    "a negative size": ({"size": -5}, "add.size"),
+    "an empty vector": ({"deletionVector": {}}, "add.deletionVector"),
+    "a negative cardinality": (
+        {"deletionVector": {
+            "storageType": "i", "pathOrInlineDv": "00000", "sizeInBytes": 4, "cardinality": -5,
+        }},
+        "add.deletionVector.cardinality",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_that_is_wrong(tmp_path: Path, name: str, many: bool) -> None:
+    fields, says = FIELDS[name]
+    begin(tmp_path, protocol=VECTORS)
+    others = [add(tmp_path, f"g{number}") for number in range(200 if many else 0)]
+    log(tmp_path, 1, *others, add(tmp_path, **fields))
+    with pytest.raises(txlog.LogCorruptError, match=says):
+        txlog.Table(tmp_path).to_arrow()
+
+
+def test_a_negative_size_in_a_checkpoint(tmp_path: Path) -> None:
+    begin(tmp_path)
+    log(tmp_path, 1, add(tmp_path))
+    txlog.Table(tmp_path).maintenance.checkpoint()
+    (file,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(file).to_pylist()
+    for row in rows:
+        if row["add"] is not None:
+            row["add"]["size"] = -1
+    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(file)), file)
+    (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(txlog.LogCorruptError, match="size is below 0"):
+        txlog.Table(tmp_path).files()
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "no configuration": ({"configuration": ...}, "metaData.configuration"),
+    "no partition columns": ({"partitionColumns": ...}, "metaData.partitionColumns"),
+    "a partition column twice": ({"partitionColumns": ["a", "a"]}, "is named twice"),
+    "twice but for case": ({"partitionColumns": ["a", "A"]}, "is named twice"),
+    "no physical name": (
+        {"configuration": {"delta.columnMapping.mode": "name"}},
+        "physicalName.*field='a'",
+    ),
+    "no physical name inside": (
+        {
+            "configuration": {"delta.columnMapping.mode": "name"},
+            "schemaString": schema(
+                field("a", {"type": "struct", "fields": [field("b")]},
+                      **{"delta.columnMapping.physicalName": "p"})
+            ),
+        },
+        "physicalName.*field='a.b'",
+    ),
+    "one physical name for two": (
+        {
+            "configuration": {"delta.columnMapping.mode": "name"},
+            "schemaString": schema(
+                *(field(n, **{"delta.columnMapping.physicalName": "p"}) for n in "ab")
+            ),
+        },
+        "field='b'",
+    ),
+    "no id": (
+        {
+            "configuration": {"delta.columnMapping.mode": "id"},
+            "schemaString": schema(field("a", **{"delta.columnMapping.physicalName": "a"})),
+        },
+        "columnMapping.id.*field='a'",
+    ),
+    "no schema": ({"schemaString": ...}, "metaData.schemaString"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_metadata_that_do_not_tell_how_to_read(tmp_path: Path, name: str) -> None:
+    changes, says = CHANGES[name]
+    tmp_path.mkdir(exist_ok=True)
+    begin(tmp_path, add(tmp_path), protocol=MAPPED, **changes)
+    with pytest.raises(txlog.LogCorruptError, match=f"(?s){says}"):
+        txlog.Table(tmp_path).to_arrow()
+
+
+@pytest.mark.parametrize("lacking", ["protocol", "metaData"])
+def test_a_checkpoint_that_lacks_the_state_is_made_good_by_commits(
+    tmp_path: Path, lacking: str
+) -> None:
+    txlog.write(tmp_path, ROWS)
+    table = txlog.Table(tmp_path)
+    table.append(ROWS)
+    table.maintenance.checkpoint()
+    (file,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(file)
+    pq.write_table(rows.filter(rows[lacking].is_null()), file)
+    with pytest.warns(txlog.TxlogWarning, match=f"holds no {lacking} action"):
+        assert txlog.Table(tmp_path).count() == 6
+    (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(txlog.LogCorruptError, match=f"holds no {lacking} action"):
+        txlog.Table(tmp_path)
+
+
+def test_counts_that_no_file_has_are_unknown(tmp_path: Path) -> None:
+    begin(tmp_path)
+    stats = json.dumps({"numRecords": 2**63 - 1})
+    log(tmp_path, 1, add(tmp_path, "f", stats=stats), add(tmp_path, "g", stats=stats))
+    table = txlog.Table(tmp_path)
+    assert table.count() == 6  # It was -2.
+    table.maintenance.checkpoint()
+    assert txlog.Table(tmp_path).count() == 6
+
+
+def test_row_ids_that_do_not_exist(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, ROWS, properties=TRACKED)
+    table = txlog.Table(tmp_path)
+    mark = json.dumps({"rowIdHighWaterMark": 2**63 - 2})
+    domain = {"domain": "delta.rowTracking", "configuration": mark, "removed": False}
+    log(tmp_path, 1, {"domainMetadata": domain})
+    table = txlog.Table(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(txlog.LogCorruptError, match="none is left for new rows"):
+        table.append(ROWS)
+    assert sorted(tmp_path.rglob("*")) == before
+    stats = '{"numRecords":3}'
+    last = add(tmp_path, baseRowId=2**63 - 2, defaultRowCommitVersion=2, stats=stats)
+    log(tmp_path, 2, last)
+    table = txlog.Table(tmp_path)
+    assert table.count() == 6
+    with pytest.raises(txlog.LogCorruptError, match=r"above 2\^63 - 1"):
+        table.scan(columns=["_rowid"]).to_arrow()
+
+
+def test_the_end_of_time(tmp_path: Path) -> None:
+    stamped = {"delta.enableInCommitTimestamps": "true"}
+    txlog.write(tmp_path, ROWS, properties=stamped)
+    info = {"commitInfo": {"inCommitTimestamp": 2**63 - 1}}
+    log(tmp_path, 1, info)
+    table = txlog.Table(tmp_path)
+    assert table.count() == 3
+    assert table.timestamp_ms == 2**63 - 1
+    with pytest.raises(txlog.LogCorruptError, match="end of time"):
+        table.append(ROWS)
+    with pytest.raises(txlog.LogCorruptError, match="end of time"):
+        table.delete("a = 1")
+
+
+Call = Callable[[txlog.Table], object]
+ARGUMENTS: dict[str, Call] = {
+    "5,000 digits": lambda t: t.count("a = " + "9" * 5000),
+    "10 to the power of 5,000": lambda t: t.count(col("a") == 10**5000),
+    "half of a pair of UTF-16": lambda t: t.count("s = '\ud800'"),
+    "half of a pair, as an expression": lambda t: t.count(col("s") == "\ud800"),
+    "half of a pair as a column": lambda t: t.scan(["\ud800"]),
+    "half of a pair as metadata": lambda t: t.append(ROWS, user_metadata="\ud800"),
+    "half of a pair in metadata": lambda t: t.append(ROWS, user_metadata={"a": ["\ud800"]}),
+    "an integer of 70 bits in metadata": lambda t: t.append(ROWS, user_metadata={"a": 2**70}),
+    "half of a pair as an application": lambda t: t.append(ROWS, txn=("\ud800", 1)),
+    "half of a pair as a property": lambda t: t.alter.set_properties({"my.own": "\ud800"}),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_that_is_refused(tmp_path: Path, name: str) -> None:
+    txlog.write(tmp_path, ROWS)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(txlog.InvalidInputError):
+        ARGUMENTS[name](txlog.Table(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_number_of_400_digits_is_an_infinite_double(tmp_path: Path) -> None:
+    txlog.write(tmp_path, ROWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert txlog.Table(tmp_path).count("a < " + "9" * 400 + ".5") == 3
