@@ -1,7 +1,8 @@
 """What people get wrong: one error of ours, which names the thing, and nothing half-written."""
 
+import inspect
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
+from txlog.table.merge import TableMerger
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 Call = Callable[[Path], object]
@@ -22,6 +24,90 @@ def table(path: Path) -> txlog.Table:
 def wrong(value: object) -> Any:
     """Return a value that types would refuse where it is passed."""
     return value
+
+
+class Odd:
+    """No verb takes one of these for anything."""
+
+
+# A value that fits, for parameters without a default.
+FITS: dict[str, Any] = {
+    "addresses": [0], "app_id": "a", "array": txlog.variant_from_python([1]), "column": "a",
+    "columns": {"z": "1"}, "constraints": {"c": "a > 0"}, "data": ROWS, "default": "0",
+    "description": "d", "feature": "appendOnly", "features": ["txlog.fragments"],
+    "fragment_id": 0, "indices": [0], "keys": [1], "metadata": {"comment": "c"}, "name": "n",
+    "names": "delta.appendOnly", "new_name": "z", "offsets": [0], "on": "a",
+    "operation": txlog.Operation.Append([]), "predicate": "a = 9", "properties": {},
+    "reader": 1, "schema": ROWS.schema, "source": ROWS, "start_version": 0, "texts": ["1"],
+    "table": "memory://bad-input", "type": pa.int64(), "updates": {"a": "1"}, "values": [1],
+    "version": 0, "where": "a = 9", "writer": 2,
+}  # fmt: skip
+# Whatever is true counts as true; the last three are for anything that Arrow or Python can hold.
+UNCHECKED = {"transaction", "keys", "value"}
+LACKS = {("restore", "txn"), ("restore", "user_metadata")}  # It needs one of two.
+CDF = {"delta.enableChangeDataFeed": "true"}
+
+
+def finish(result: object, called: str) -> None:
+    """Do what a call left for later, and fail: an argument was of a wrong type."""
+    if isinstance(result, Iterator):
+        next(result, None)
+    if isinstance(result, TableMerger):
+        result.execute()
+    pytest.fail(f"{called} took it: {result}")
+
+
+FACES = ("table", "alter", "optimize", "maintenance", "pins", "scan", "fragment", "merge",
+         "changes", "diff", "transaction", "module")  # fmt: skip
+
+
+def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any], dict[str, Any]]]:
+    """Yield calls of each public function: its name, the parameter at fault, and all arguments."""
+    for name in sorted(set(dir(face)) - UNCHECKED):
+        function = getattr(face, name)
+        if name.startswith("_") or isinstance(function, type) or not callable(function):
+            continue
+        of = inspect.signature(function).parameters
+        fits = FITS | ({"columns": ["a"]} if name in ("z_order", "drop_columns") else {})
+        needed = {key: fits.get(key, key) for key, one in of.items() if one.default is one.empty}
+        for key in of.keys() - UNCHECKED:
+            arguments = needed | {key: Odd()}
+            args = []
+            for one in of.values():
+                if one.kind is one.VAR_POSITIONAL:
+                    given = arguments.pop(one.name)
+                    args += [given] if isinstance(given, Odd) else list(given)
+            yield name, key, args, arguments | ({"version": 0} if (name, key) in LACKS else {})
+
+
+@pytest.mark.parametrize("which", FACES)
+def test_an_argument_of_a_wrong_type_is_a_type_error_that_names_it(
+    tmp_path: Path, which: str
+) -> None:
+    def face() -> Any:
+        table = txlog.write(tmp_path / "t", ROWS, properties=CDF, mode="ignore")
+        txlog.write(FITS["table"], ROWS, mode="ignore")
+        faces: dict[str, Callable[[], Any]] = {
+            "table": lambda: table,
+            "scan": table.scan,
+            "fragment": lambda: table.fragments()[0],
+            "merge": lambda: table.merge(ROWS, "target.a = source.a"),
+            "changes": table.changes,
+            "diff": lambda: table.diff(0),
+            "transaction": lambda: table.transaction().__enter__(),
+            "module": lambda: txlog,
+        }
+        return faces.get(which, lambda: getattr(table, which))()
+
+    names = set()
+    for name, parameter, args, kwargs in calls_with_an_odd_value(face()):
+        with pytest.raises(txlog.InvalidTypeError) as caught:
+            finish(getattr(face(), name)(*args, **kwargs), f"{name}({parameter})")
+        assert caught.value.argument == parameter, f"{name}: {caught.value}"
+        names.add(name)
+    assert names
+    assert not (tmp_path / "uri").exists()
+    assert txlog.Table(tmp_path / "t").version == 0
 
 
 CASES: dict[str, tuple[type[txlog.TxlogError], str, Call]] = {

@@ -114,6 +114,15 @@ class InvalidTypeError(InvalidInputError, TypeError):
     code = "invalid-type"
 
 
+def require_whole(argument: str, value: object, least: int = 0) -> None:
+    """Raise unless an argument is a whole number that is not below the least one."""
+    if type(value) is not int or value < least:
+        kind = InvalidInputError if type(value) is int else InvalidTypeError
+        raise kind(
+            argument=argument, reason=f"a whole number from {least} was expected, not {value!r}"
+        )
+
+
 @dataclass(eq=False, kw_only=True)
 class SchemaMismatchError(InvalidInputError):
     """Data does not fit the table's schema or constraints."""

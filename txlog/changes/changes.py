@@ -19,7 +19,13 @@ from txlog.changes.plan import (
     changed_files,
 )
 from txlog.changes.read import read_changes
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    UnsupportedFeatureError,
+    require_whole,
+)
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
@@ -134,6 +140,7 @@ class Changes(ArrowStream):
 
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, version by version, none of the batches empty or over `batch_rows`."""
+        require_whole("batch_rows", batch_rows, 1)
         for file in self.files:
             yield from read_changes(self.store, self.plan, file, batch_rows=batch_rows)
 

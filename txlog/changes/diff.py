@@ -22,7 +22,7 @@ from txlog.changes.changes import possible_changes
 from txlog.changes.forms import faults_between, form_of
 from txlog.changes.plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.read import read_changes
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE
@@ -77,6 +77,7 @@ class Diff(ArrowStream):
 
     def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
         """Yield the rows, none of the batches empty or over `batch_rows`."""
+        require_whole("batch_rows", batch_rows, 1)
         names = self.schema.names
         if len({file.change_type for file in self.files}) < 2:  # Nothing can be on both sides.
             for file in self.files:

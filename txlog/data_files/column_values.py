@@ -11,7 +11,7 @@ import pyarrow as pa
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array
 from txlog.data_files.incoming import as_reader, fit_column
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.bind import bind_value, columns_of
 from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
@@ -88,6 +88,7 @@ def column_values(
     InvalidInputError
         It is none of these, or an expression does not fit the table.
     """
+    require_described(columns)
     chosen = choose_columns(schema, list(schema.names() if read_columns is None else read_columns))
     reads = tuple(column.name for column in chosen)
     typed = partial(from_arrow, nanos=nanos)
@@ -112,6 +113,21 @@ def _described(
     return _data(None, columns, typed)
 
 
+def require_described(columns: object) -> None:
+    """Raise `InvalidTypeError` unless columns are described in a way that `column_values` knows."""
+    if isinstance(columns, Mapping | pa.Field | pa.Schema) or callable(columns):
+        return
+    if any(hasattr(columns, way) for way in _ARROW_DATA):
+        return
+    raise InvalidTypeError(
+        argument="columns",
+        reason=f"{type(columns).__name__} is not SQL text, an expression, a function, "
+        "or Arrow data",
+        remedy='Pass for example {"total": "price * amount"}',
+    )
+
+
+_ARROW_DATA = ("__arrow_c_stream__", "__arrow_c_array__", "scanner", "to_reader")
 Sample = Callable[[tuple[str, ...]], pa.RecordBatch]
 Typed = Callable[[pa.Schema], StructType]  # What columns of Arrow become.
 

@@ -44,7 +44,7 @@ _TOO_FINE = (
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 
 
-def as_reader(data: Any) -> pa.RecordBatchReader:
+def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
     """Return data of any library that speaks Arrow as a stream of batches.
 
     Taken are objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan),
@@ -78,25 +78,25 @@ def as_reader(data: Any) -> pa.RecordBatchReader:
             return data.to_reader()
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
-            argument="data", reason=f"it cannot be read as Arrow: {error}"
+            argument=argument, reason=f"it cannot be read as Arrow: {error}"
         ) from error
     raise InvalidTypeError(
-        argument="data",
+        argument=argument,
         reason=f"Arrow data was expected, not {type(data).__module__}.{type(data).__qualname__}"
         if library != "builtins"
         else f"Arrow data was expected, not {type(data).__name__}",
-        remedy=_as_arrow(data, library),
+        remedy=_as_arrow(data, library, argument),
     )
 
 
-def _as_arrow(data: Any, library: str) -> str:
+def _as_arrow(data: Any, library: str, name: str) -> str:
     """Return the remedy for an object that is not Arrow data."""
     if isinstance(data, Mapping):
-        return "Pass pa.table(data): a mapping of column names to values becomes a table"
+        return f"Pass pa.table({name}): a mapping of column names to values becomes a table"
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
-        return "Pass pa.Table.from_pylist(data): a list of dicts, one for each row, becomes a table"
+        return f"Pass pa.Table.from_pylist({name}): a list of dicts, one a row, becomes a table"
     if library == "polars":
-        return "Pass data.collect(), or a DataFrame"
+        return f"Pass {name}.collect(), or a DataFrame"
     if library == "pyspark":
         return "Pass the frame to txlog.spark_ext.write, or save it with format('txlog')"
     return (

@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal, localcontext
 from typing import Any
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.expressions.tree import (
     And,
     Arithmetic,
@@ -217,14 +217,14 @@ def _typed(node: Literal) -> tuple[Literal, DataType]:
             kind = PrimitiveType("timestamp_ntz" if moment.tzinfo is None else "timestamp")
         case date():
             kind = PrimitiveType("date")
+        case value if (nanos := nanos_of_scalar(value)) is not None:
+            return Literal(nanos[0], nanos[1]), nanos[1]
+        case value if hasattr(value, "as_py"):
+            return _typed(Literal(value.as_py()))
+        case value if hasattr(value, "item"):
+            return _typed(Literal(value.item()))
         case _:
-            if (nanos := nanos_of_scalar(node.value)) is not None:
-                return Literal(nanos[0], nanos[1]), nanos[1]
-            if hasattr(node.value, "as_py"):
-                return _typed(Literal(node.value.as_py()))
-            if hasattr(node.value, "item"):
-                return _typed(Literal(node.value.item()))
-            raise _bad(f"a constant of type {type(node.value).__name__} is not supported")
+            raise InvalidTypeError(argument="where", reason=f"{type(node.value)} is no constant")
     return Literal(node.value, kind), kind
 
 

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from typing import Literal as OneOf
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.lazy import compiled, dataclass
 from txlog.schema.types import PRIMITIVES, SQL_NAMES, DataType, DecimalType, PrimitiveType
 
@@ -296,8 +296,9 @@ def col(name: str) -> Column:
         if name[position] != ".":
             break
         position += 1
-    raise InvalidInputError(
-        argument="where",
+    kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
+    raise kind(
+        argument="name",
         reason=f"{name!r} is no column name",
         remedy="Put names with odd characters in backticks",
     )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from txlog.arrow import arrow_array, arrow_scalar, ds, pc
-from txlog.errors import TxlogError
+from txlog.errors import InvalidTypeError, TxlogError
 from txlog.expressions.tree import And, Column, IsNull
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.log.paths import decode_path
@@ -79,6 +79,12 @@ def as_dataset(
     if schema is None:
         schema = arrow_schema(snapshot.schema)
         schema = pa.schema([_large(field) for field in schema]) if as_large_types else schema
+    if not isinstance(parquet_read_options, ds.ParquetReadOptions | None):
+        raise InvalidTypeError(
+            argument="parquet_read_options",
+            reason=f"ParquetReadOptions were expected, not {type(parquet_read_options).__name__}",
+            remedy="Pass pyarrow.dataset.ParquetReadOptions(…)",
+        )
     options = parquet_read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     coded = set(options.dictionary_columns)
     schema = pa.schema([_as_dictionary(f) if f.name in coded else f for f in schema])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import UnsupportedFeatureError, require_whole
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
@@ -142,6 +142,7 @@ class Scan(ArrowStream):
         One batch is held at a time; `to_arrow` reads fragments in parallel instead. From a store
         far away the next fragments are read ahead, as far as a bounded number of bytes.
         """
+        require_whole("batch_rows", batch_rows, 1)
         if is_far(self.store):
             read = partial(_read_ahead, self.store, self.plan.reading, batch_rows)
             for batches in map_many(self.store, read, self.plan.to_read, size=_bytes_of):
@@ -217,10 +218,7 @@ class Scan(ArrowStream):
         InvalidInputError
             `num_rows` is no whole number from 0.
         """
-        if not isinstance(num_rows, int) or num_rows < 0:
-            raise InvalidInputError(
-                argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
-            )
+        require_whole("num_rows", num_rows)
         shares = limited(self.plan, num_rows)
         parts = list(self.engine.map(partial(_read_share, self.store, self.plan.reading), shares))
         found = [batch for batches in parts for batch in batches]

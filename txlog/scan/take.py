@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_array, empty_table, numpy_array, pc
-from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from txlog.fragments.deletion_vector import as_array, as_bitmap
 from txlog.fragments.fragment import Fragment, fragments_of
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
@@ -327,9 +332,8 @@ def _numbers(values: Sequence[int] | pa.Array, argument: str) -> pa.Array:
             raise TypeError(f"these are {found.type}")
         found = found.cast(pa.int64())
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        raise InvalidInputError(
-            argument=argument, reason=f"whole numbers were expected: {error}"
-        ) from error
+        kind = InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
+        raise kind(argument=argument, reason=f"whole numbers were expected: {error}") from error
     if found.null_count or pc.any(pc.less(found, 0)).as_py():
         raise InvalidInputError(argument=argument, reason="one is null, or below 0")
     return found

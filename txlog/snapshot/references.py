@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from txlog.actions.table import DomainMetadata
-from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError
+from txlog.errors import InvalidInputError, InvalidTypeError, LogCorruptError, NotFoundError
 from txlog.snapshot.snapshot import Snapshot
 
 PIN_PREFIX = "txlog.pin."
@@ -121,8 +121,9 @@ def require_pin_name(name: object) -> str:
     """
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    raise InvalidInputError(
-        argument="pin",
+    kind = InvalidInputError if isinstance(name, str) else InvalidTypeError
+    raise kind(
+        argument="name",
         reason=f"{name!r} is no name of a pin; a version is a whole number",
         remedy="Use text of at most 200 characters that is no number",
     )

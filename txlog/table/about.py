@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from txlog.errors import InvalidInputError
-from txlog.table.handle import Handle
+from txlog.errors import require_whole
+from txlog.table.handle import Handle, checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from txlog.verbs.doctor import Diagnosis
 
 
+@checked
 class About(Handle):
     """The part of `Table` that tells what the table is."""
 
@@ -154,8 +155,8 @@ class About(Handle):
         """
         from txlog.snapshot.time_travel import history
 
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInputError(argument="limit", reason=f"{limit!r} is no count")
+        if limit is not None:
+            require_whole("limit", limit)
         return history(self._context.store, self._snapshot, limit)
 
     def versions(self) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.table.handle import checked
 from txlog.table.protocol import AlterProtocol
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from txlog.schema.types import DataType
 
 
+@checked
 class TableAlter(AlterProtocol):
     """Commits that change which columns or features a table has."""
 

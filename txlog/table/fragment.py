@@ -19,6 +19,7 @@ from txlog.scan.scan import Scan
 from txlog.scan.take import take_offsets
 from txlog.schema.arrow import arrow_schema
 from txlog.snapshot.snapshot import Snapshot
+from txlog.table.handle import checked
 from txlog.verbs.fragments.workers import (
     delete_from_fragment,
     fragment_metadata,
@@ -30,6 +31,7 @@ Filter = str | Expression | None
 _AT_ONCE = 1 << 16  # Fragments that an iteration makes together.
 
 
+@checked
 class TableFragment:
     """A fragment of one version of a table: its rows can be read, and changes of it prepared.
 

@@ -1,8 +1,15 @@
-"""The state of an opened table."""
+"""The state of an opened table, and the types of the arguments of its verbs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import wraps
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from txlog.errors import InvalidTypeError
+from txlog.lazy import compiled
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AnyAppVersion
@@ -17,6 +24,164 @@ if TYPE_CHECKING:
     from txlog.scan.plan import ScanPlan
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
+
+T = TypeVar("T")
+Kinds = tuple[str, ...]
+
+
+def checked(face: T) -> T:
+    """Check the types of arguments before a function, or any public method of a class, begins.
+
+    The annotations say the types. A parameter whose annotation names anything else than `_KINDS`
+    is left to the function. Whole numbers of numpy become Python's.
+
+    Raises
+    ------
+    InvalidTypeError
+        By a call: an argument is of another type. It is named, and nothing was done.
+    """
+    if not isinstance(face, type):
+        return _checked_function(face)  # type: ignore[arg-type, return-value]
+    for name, member in list(vars(face).items()):
+        if name.startswith("_") and name != "__init__":
+            continue
+        if isinstance(member, classmethod | staticmethod):
+            setattr(face, name, type(member)(_checked_function(member.__func__)))
+        elif callable(member) and not isinstance(member, type):
+            setattr(face, name, _checked_function(member))
+    return face
+
+
+def _checked_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    known: list[tuple[dict[str, Kinds], list[str]]] = []
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not known:
+            known.append(_kinds_of(function))
+        kinds, places = known[0]
+        values = list(args)
+        for at, value in enumerate(args):
+            name = places[min(at, len(places) - 1)]  # The last one may take several.
+            values[at] = _fitting(name, value, kinds[name])
+        for name, value in kwargs.items():
+            kwargs[name] = _fitting(name, value, kinds.get(name, ()))
+        return function(*values, **kwargs)
+
+    return call
+
+
+def _kinds_of(function: Callable[..., Any]) -> tuple[dict[str, Kinds], list[str]]:
+    """Return which kinds each parameter takes, () for any, and which come without a name."""
+    import inspect
+
+    kinds: dict[str, Kinds] = {}
+    parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        text = str(parameter.annotation).replace("Sequence[int]", "numbers")
+        while "[" in text:
+            text = _INNERMOST.sub("", text)
+        found = tuple(_TEXTS.get(kind, kind) for kind in text.split(" | "))
+        kinds[parameter.name] = found if all(kind in _KINDS for kind in found) else ()
+    return kinds, [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
+
+
+def _fitting(name: str, value: Any, kinds: Kinds) -> Any:
+    """Return an argument if it is of one of the kinds."""
+    for kind in kinds:
+        if _KINDS[kind](value):
+            is_odd = kind == "int" and type(value) is not int
+            return index(value) if is_odd else value
+    if not kinds:
+        return value
+    words = dict.fromkeys(_WORDS[kind] for kind in kinds if kind != "None")
+    expected = "text (names of features)" if name == "features" else " or ".join(words)
+    is_plain = isinstance(value, int | str) and len(repr(value)) < 50
+    shown = repr(value) if is_plain else type(value).__name__
+    raise InvalidTypeError(
+        argument=name,
+        reason=f"{expected} was expected, not {shown}",
+        remedy=_remedy(name, value, kinds),
+    )
+
+
+def _remedy(name: str, value: Any, kinds: Kinds) -> str:
+    if isinstance(value, str) and _KINDS["list"] in map(_KINDS.get, kinds):
+        return f"Write {name}=[{value!r}]"
+    if kinds[:2] == ("int", "str"):
+        return "Pass a number of history(), or the name of a pin as text"
+    return next((text for of, text in _REMEDIES.items() if of in kinds), "")
+
+
+def _is_listed(value: Any) -> bool:
+    return hasattr(value, "__iter__") and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_filter(value: Any) -> bool:
+    if value is None or isinstance(value, str | list | tuple):
+        return True
+    from txlog.expressions.tree import Expression
+
+    return isinstance(value, Expression)
+
+
+_INNERMOST = compiled(r"\[[^\[\]]*\]")
+_TEXTS = dict.fromkeys(
+    ("SchemaMode", "PartitionMode", "WriteMode", "Missing", "Curve", "OutOfRange", "Literal"),
+    "choice",
+)
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "None": lambda value: value is None,
+    "str": lambda value: isinstance(value, str),
+    "choice": lambda value: value is None or isinstance(value, str),
+    "bool": lambda value: isinstance(value, int) or type(value).__name__.startswith("bool"),
+    "int": lambda value: hasattr(value, "__index__") and not isinstance(value, bool),
+    "float": lambda value: hasattr(value, "__float__") and not isinstance(value, bool),
+    "datetime": lambda value: isinstance(value, datetime),
+    "os.PathLike": lambda value: hasattr(value, "__fspath__"),
+    "Table": lambda value: isinstance(value, Handle),
+    "list": _is_listed,
+    "Sequence": _is_listed,
+    "numbers": _is_listed,
+    "pa.Array": lambda value: hasattr(value, "__arrow_c_stream__"),
+    "pa.Schema": lambda value: hasattr(value, "__arrow_c_schema__"),
+    "Mapping": lambda value: isinstance(value, Mapping),
+    "Updates": lambda value: isinstance(value, Mapping),
+    "Where": _is_filter,
+    "Filter": _is_filter,
+    "Expression": _is_filter,
+}
+_WORDS = {
+    "str": "text",
+    "choice": "text",
+    "bool": "True or False",
+    "int": "a whole number",
+    "float": "a number",
+    "datetime": "a datetime",
+    "os.PathLike": "a path",
+    "Table": "a txlog.Table",
+    "list": "a list of names",
+    "Sequence": "a list of names",
+    "numbers": "a list of whole numbers",
+    "pa.Array": "an Arrow array",
+    "pa.Schema": "a pyarrow.Schema",
+    "Mapping": "a mapping",
+    "Updates": "a mapping",
+    "Where": "a predicate",
+    "Filter": "a predicate",
+    "Expression": "an expression",
+}
+_REMEDIES = {
+    "Where": "Pass SQL text such as \"a > 1\", or an expression such as col('a') > 1",
+    "datetime": "Pass a datetime, text in ISO format, or whole milliseconds since the epoch",
+    "os.PathLike": "Pass text or a pathlib.Path",
+    "numbers": "Pass a list or an Arrow array",
+    "Sequence": "Pass a list, such as one of column names",
+    "list": "Pass a list, such as one of column names",
+    "Mapping": "Pass a dict",
+    "Updates": "Pass a dict of columns and their values",
+}
+_REMEDIES |= dict.fromkeys(("Filter", "Expression"), _REMEDIES["Where"])
 
 
 class OpenVersion:

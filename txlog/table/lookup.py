@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from txlog.table.handle import Handle, OpenVersion
+from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from txlog.verbs.indexes import IndexFiles, IndexInfo, IndexReport
 
 
+@checked
 class Lookups(Handle):
     """The part of `Table` that finds rows by key."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txlog.table.handle import Handle, checked
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -12,9 +14,9 @@ if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.snapshot.references import Pin
-    from txlog.table.handle import Handle
 
 
+@checked
 class TableMaintenance:
     """Work on the files of a table's log; none of it makes a version."""
 
@@ -191,6 +193,7 @@ class TableMaintenance:
         return verify_checksum(self._table._context.store, version.snapshot, version.files())
 
 
+@checked
 class TablePins:
     """Names of versions. A pinned version stays readable: vacuum and expire keep what it needs.
 

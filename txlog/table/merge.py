@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.table.handle import Handle, checked
 from txlog.verbs.merge.clauses import Clause
 
 if TYPE_CHECKING:
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
-    from txlog.table.handle import Handle
 
 
+@checked
 class TableMerger:
     """A merge whose clauses are added one by one; `execute` commits it.
 

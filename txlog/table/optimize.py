@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from txlog.table.handle import Handle, checked
+
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
@@ -12,9 +14,9 @@ if TYPE_CHECKING:
     from txlog.data_files.curves import Curve
     from txlog.data_files.options import WriterProperties
     from txlog.expressions.sql import Where
-    from txlog.table.handle import Handle
 
 
+@checked
 class TableOptimize:
     """Commits that change no row, but how fast rows are read."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from txlog.errors import InvalidTypeError
+from txlog.table.handle import Handle, checked
+
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
-    from txlog.table.handle import Handle
     from txlog.verbs.features import ProtocolChange
 
 
+@checked
 class AlterProtocol:
     """Commits that change who can read and write a table."""
 
@@ -133,6 +136,12 @@ class AlterProtocol:
 
         context, latest = self._table._context, self._table._latest()
         if upgrade is not None:
+            if not isinstance(upgrade, tuple) or len(upgrade) != 2:
+                raise InvalidTypeError(
+                    argument="upgrade",
+                    reason=f"{upgrade!r} is no pair of a reader and a writer version",
+                    remedy="Pass for example (3, 7)",
+                )
             return UpgradeProtocol(context, *upgrade).change_of(latest)
         if drop is not None:
             dropping = DropFeature(context, drop, truncate_history=truncate_history)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.table.handle import Handle, OpenVersion
+from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot
 
 
+@checked
 class Reading(Handle):
     """The part of `Table` that reads rows."""
 

@@ -18,6 +18,7 @@ from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
 from txlog.table.about import About
+from txlog.table.handle import checked
 from txlog.table.lookup import Lookups
 from txlog.table.reading import Reading
 from txlog.table.writing import Writing
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.time_travel import OutOfRange
 
 
+@checked
 class Table(About, Reading, Lookups, Writing):
     """A Delta table at one version.
 
@@ -146,7 +148,7 @@ class Table(About, Reading, Lookups, Writing):
         cls,
         uri: str | os.PathLike[str],
         schema: pa.Schema | StructType,
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | str = (),
         properties: Mapping[str, str] | None = None,
         *,
         mode: Literal["error", "ignore", "overwrite"] = "error",

@@ -12,6 +12,7 @@ from txlog.data_files.options import WriterProperties, write_options
 from txlog.expressions.sql import Where, as_expression
 from txlog.expressions.tree import Expression
 from txlog.snapshot.snapshot import Snapshot
+from txlog.table.handle import checked
 from txlog.table.merge import TableMerger
 from txlog.verbs.append import Append
 from txlog.verbs.delete import Delete
@@ -21,6 +22,7 @@ from txlog.verbs.transaction import Transaction
 from txlog.verbs.update import Update
 
 
+@checked
 class TableTransaction:
     """Changes of a table that become one version when their `with` block ends.
 

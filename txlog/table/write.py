@@ -23,6 +23,7 @@ from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
+from txlog.table.handle import checked
 from txlog.table.table import Table
 from txlog.threads import Engine
 from txlog.verbs.append import require_additive
@@ -33,6 +34,7 @@ from txlog.verbs.overwrite import PartitionMode
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
 
 
+@checked
 def write(
     uri: str | os.PathLike[str],
     data: Any,
@@ -186,6 +188,7 @@ def require_same(
         )
 
 
+@checked
 def convert_to_delta(
     uri: str | os.PathLike[str],
     partition_by: pa.Schema | Mapping[str, pa.DataType] | None = None,
@@ -269,6 +272,7 @@ def convert_to_delta(
     return table
 
 
+@checked
 def write_fragments(
     data: Any,
     table: Table | str | os.PathLike[str],

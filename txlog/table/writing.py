@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from txlog.table.handle import Handle
+from txlog.table.handle import Handle, checked
 
 if TYPE_CHECKING:
     from txlog.commit.app_versions import AppVersion
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from txlog.verbs.overwrite import PartitionMode
 
 
+@checked
 class Writing(Handle):
     """The part of `Table` that changes rows, and files."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from txlog.arrow import arrow_array, pc
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.schema.arrow import VARIANT_EXTENSION, arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.variant.builder import encode_variant
@@ -124,7 +124,17 @@ def variant_from_python(values: Iterable[Any]) -> pa.ExtensionArray:
     InvalidInputError
         A variant cannot hold one of them; its row is named.
     """
+    _require_iterable("values", values)
     return pa.ExtensionArray.from_storage(VariantType(), _encoded(values))
+
+
+def _require_iterable(argument: str, values: object) -> None:
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise InvalidTypeError(
+            argument=argument,
+            reason=f"a list was expected, not {type(values).__name__}",
+            remedy="Pass a list, or an Arrow array",
+        )
 
 
 def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArray:
@@ -138,6 +148,7 @@ def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArr
     InvalidInputError
         A text is no JSON; its row is named.
     """
+    _require_iterable("texts", texts)
     array = texts if isinstance(texts, pa.Array) else arrow_array(list(texts), pa.string())
     return pa.ExtensionArray.from_storage(VariantType(), as_variants(array))
 
@@ -241,6 +252,10 @@ def _names(metadata: bytes, known: dict[bytes, list[str]]) -> list[str]:
 
 
 def _chunks(array: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    if not isinstance(array, pa.Array | pa.ChunkedArray):
+        raise InvalidTypeError(
+            argument="array", reason=f"an Arrow array was expected, not {type(array).__name__}"
+        )
     return list(array.chunks) if _is_chunked(array) else [array]
 
 

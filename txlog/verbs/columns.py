@@ -20,7 +20,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation, require_table_writable
 from txlog.data_files.column_files import ColumnWriter, fields_text
-from txlog.data_files.column_values import ColumnValues, column_values
+from txlog.data_files.column_values import ColumnValues, column_values, require_described
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.incoming import merged_schema, require_columns
@@ -90,6 +90,7 @@ class GiveValues(Operation):
             As for `column_values`.
         """
         super().__init__(context)
+        require_described(columns)
         self.name = verb.upper()
         self._verb: ColumnVerb = verb
         self._columns = columns

@@ -12,7 +12,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of
-from txlog.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from txlog.errors import AlreadyExistsError, InvalidTypeError, NotFoundError, require_whole
 from txlog.protocol.access import upgraded
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
@@ -45,12 +45,9 @@ class SetPin(Operation):
         """
         super().__init__(context)
         require_pin_name(pin)
-        if type(version) is not int or version < 0:
-            raise InvalidInputError(
-                argument="version", reason=f"{version!r} is no whole number from 0"
-            )
+        require_whole("version", version)
         if reason is not None and not isinstance(reason, str):
-            raise InvalidInputError(
+            raise InvalidTypeError(
                 argument="reason", reason=f"text was expected, not {type(reason).__name__}"
             )
         self._pin = Pin(pin, version, reason, context.effects.now_ms())

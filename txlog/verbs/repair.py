@@ -14,7 +14,12 @@ from txlog.actions.columns import flat
 from txlog.arrow import pc, table_of_rows
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
-from txlog.commit.operation import Operation, execute, require_table_writable
+from txlog.commit.operation import (
+    Operation,
+    execute,
+    require_table_writable,
+    require_user_metadata,
+)
 from txlog.data_files.deletions import removes_of
 from txlog.errors import UnsupportedFeatureError
 from txlog.fragments.ids import tag_texts
@@ -103,6 +108,7 @@ def repair(
     user_metadata: UserMetadata | None = None,
 ) -> Repaired:
     """Decide what is repaired, and do it unless it is a dry run; arguments as `Table.repair`."""
+    require_user_metadata(user_metadata)
     require_table_writable(snapshot, removes_rows=lost_files)
     rows = list(_decisions(context, snapshot, lost_files))
     decided = table_of_rows(rows, REPAIRS)

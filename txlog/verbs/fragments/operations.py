@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, InvalidTypeError
 from txlog.fragments.metadata import FragmentMetadata
 
 
@@ -69,7 +69,7 @@ def require_operation(operation: object) -> None:
         Names the field.
     """
     if not isinstance(operation, Operation.Base):
-        raise InvalidInputError(
+        raise InvalidTypeError(
             argument="operation",
             reason=f"an Operation was expected, not {type(operation).__name__}",
             remedy="Pass txlog.Operation.Append(fragments), or one of its like",

@@ -48,7 +48,7 @@ class MergeSource:
         InvalidInputError
             The data cannot be read as Arrow, or have a type that no Delta table holds.
         """
-        reader = as_reader(data)
+        reader = as_reader(data, "source")
         self.schema: StructType = from_arrow(reader.schema, nulls_as_void=True, nanos=nanos)
         batches = self._batches_of(reader, truncates)
         held: list[pa.RecordBatch] = []
