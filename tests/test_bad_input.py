@@ -68,7 +68,9 @@ def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any],
         if name.startswith("_") or isinstance(function, type) or not callable(function):
             continue
         of = inspect.signature(function).parameters
-        fits = FITS | ({"columns": ["a"]} if name in ("z_order", "drop_columns") else {})
+        fits = FITS | (
+            {"columns": ["a"]} if name in ("z_order", "drop_columns", "create_index") else {}
+        )
         needed = {key: fits.get(key, key) for key, one in of.items() if one.default is one.empty}
         for key in of.keys() - UNCHECKED:
             arguments = needed | {key: Odd()}
