@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import DataFile, DeletionFile, Fragment
     from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
-    from txlog.scan.narrow import Explanation
+    from txlog.scan.plan import Explanation
     from txlog.scan.scan import Scan
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment
@@ -126,7 +126,7 @@ _HOMES = {
     "DataFileError": "errors",
     "DeletionFile": "fragments.fragment",
     "EngineError": "errors",
-    "Explanation": "scan.narrow",
+    "Explanation": "scan.plan",
     "Expression": "expressions.tree",
     "Fragment": "fragments.fragment",
     "FragmentMetadata": "fragments.metadata",

@@ -17,7 +17,7 @@ from txlog import Expression, col
 from txlog.expressions.bind import bind
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import as_expression
-from txlog.scan.plan import scan_schema
+from txlog.scan.read_plan import scan_schema
 
 COLUMNS = ["_fragid", "_rowaddr", "_rowid"]
 IDS = st.integers(-1, 6)

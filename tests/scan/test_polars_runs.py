@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import txlog
 from tests.examples import examples
 from txlog.scan import frames
-from txlog.scan.deferred import DeferredPlan
 from txlog.scan.plan import ScanPlan
 from txlog.scan.polars_sources import Layout, Source, runs_of
 
@@ -248,7 +247,7 @@ def test_partitions_are_read_apart_only_where_they_are_asked_for(
 
 
 @pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> ScanPlan | DeferredPlan:
+def plan(tmp_path_factory: pytest.TempPathFactory) -> ScanPlan:
     table = make(tmp_path_factory.mktemp("runs") / "t", [("as written", "a")], [], [])
     return table.scan().plan
 
@@ -258,7 +257,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> ScanPlan | DeferredPlan:
     files=st.integers(1, 4),
 )
 def test_runs_keep_the_order_and_their_limits(
-    plan: ScanPlan | DeferredPlan, pattern: list[str], files: int
+    plan: ScanPlan, pattern: list[str], files: int
 ) -> None:
     fragment = plan.fragments[0]
     layout = Layout(SCHEMA, (), {"k": "k"}, ())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import txlog
 from txlog.scan import read
 from txlog.scan.columns import find_column
-from txlog.scan.plan import ReadMemo
+from txlog.scan.read_plan import ReadMemo
 from txlog.stats.partition import parse_partition_values
 from txlog.threads import Threads
 

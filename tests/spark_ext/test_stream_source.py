@@ -21,7 +21,7 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.fragments.fragment import DataFile, Fragment
-from txlog.scan.plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.spark_ext.partitions import task_shares
 from txlog.spark_ext.source import TxlogDataSource
 from txlog.spark_ext.stream_reader import StreamReader

@@ -17,8 +17,8 @@ from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile
 from txlog.log.paths import canonical_keys
 from txlog.scan.columns import FRAGMENT_ID, ROW_VERSION, row_tracking
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import column_names
+from txlog.scan.lazy_plan import plan_snapshot
+from txlog.scan.read_plan import column_names
 from txlog.scan.scan import ArrowStream, Scan
 from txlog.snapshot.commits import read_commit, read_deltas
 from txlog.snapshot.live_files import load_files

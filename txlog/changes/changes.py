@@ -32,7 +32,7 @@ from txlog.log.paths import canonical_keys
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan, choose_columns
+from txlog.scan.read_plan import ReadPlan, choose_columns
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit

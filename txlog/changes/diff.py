@@ -31,9 +31,9 @@ from txlog.reconcile.files import file_keys, overlay, text_hashes
 from txlog.scan.columns import ROW_ID, row_tracking
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
-from txlog.scan.files import as_fragments, live_fragments
-from txlog.scan.plan import ReadPlan, column_names, read_plan, require_table_columns
+from txlog.scan.files import as_fragments, live_sequence
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, column_names, read_plan, require_table_columns
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import CHANGE_TYPE, StructType
 from txlog.snapshot.commits import read_deltas
@@ -367,7 +367,9 @@ def changed_between(
     vectors differ.
     """
     if first.supports(FEATURE) or last.supports(FEATURE):
-        before, after = (live_fragments(one, load_files(store, one).live) for one in (first, last))
+        before, after = (
+            list(live_sequence(one, load_files(store, one).live)) for one in (first, last)
+        )
     else:
         gone, came = _touched(store, first, last, with_ids)
         old, new = file_keys(gone), file_keys(came)

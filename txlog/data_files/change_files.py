@@ -15,7 +15,6 @@ from typing import Literal
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, Cdc
 from txlog.arrow import arrow_scalar, pc
 from txlog.commit.context import Context
@@ -26,8 +25,8 @@ from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan, plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import CHANGE_TYPE, PrimitiveType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
@@ -125,7 +124,7 @@ def write_rows_of(
 
 
 def _read_plan(snapshot: Snapshot, schema: StructType) -> ReadPlan:
-    plan = plan_scan(snapshot, empty_rows()).reading
+    plan = read_plan(snapshot)
     return replace(plan, columns=schema.fields, needed=schema.fields)
 
 

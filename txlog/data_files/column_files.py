@@ -23,8 +23,8 @@ from txlog.fragments.rows import FIELDS_TAG
 from txlog.lazy import dataclass
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 

@@ -18,7 +18,7 @@ from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression
 from txlog.lazy import dataclass
-from txlog.scan.plan import choose_columns
+from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
 

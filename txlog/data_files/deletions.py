@@ -46,8 +46,9 @@ from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
-from txlog.scan.plan import ReadPlan, ScanPlan, plan_scan, require_table_columns
+from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read_plan import ReadPlan, require_table_columns
 from txlog.snapshot.commits import Commit, file_rows
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -98,8 +99,9 @@ def find_deletes(
 
     Reads only the predicate's columns, and only of fragments that the log cannot decide.
     """
-    whole = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if sure]
-    open_ = [f for f, sure in zip(plan.fragments, plan.certain, strict=True) if not sure]
+    pairs = list(zip(plan.fragments, plan.certain, strict=True))
+    whole = [fragment for fragment, sure in pairs if sure]
+    open_ = [fragment for fragment, sure in pairs if not sure]
     deletes = engine.map(partial(_deletes_of, store, plan.reading), open_)
     return whole, [one for one in deletes if one.rows]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions
@@ -22,8 +21,8 @@ from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan, plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import PrimitiveType, StructField
 from txlog.snapshot.snapshot import Snapshot
@@ -60,7 +59,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         mapping_mode=snapshot.mapping_mode,
         writer_properties=options.encoding,
     )
-    return RewritePlan(plan_scan(snapshot, empty_rows(), columns=columns).reading, layout)
+    return RewritePlan(read_plan(snapshot, columns=columns), layout)
 
 
 def require_movable(snapshot: Snapshot) -> None:

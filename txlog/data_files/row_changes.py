@@ -42,8 +42,9 @@ from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.columns import ROW_ID, ROW_VERSION
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.plan import ScanPlan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot

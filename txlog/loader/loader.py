@@ -19,7 +19,7 @@ from txlog.loader.plan import plan_blocks
 from txlog.loader.state import State, refused, require_state
 from txlog.loader.stream import Share, stream
 from txlog.loader.views import View, default_view, require_view
-from txlog.scan.plan import column_names
+from txlog.scan.read_plan import column_names
 from txlog.store.base import without_secrets
 from txlog.table.table import Table
 from txlog.threads import map_ahead

@@ -16,8 +16,8 @@ from txlog.fragments.fragment import Fragment
 from txlog.loader.order import Numbers, Piece, Shuffle, block_rows_for
 from txlog.loader.state import Identity
 from txlog.log.paths import decode_path
-from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import Scan
 from txlog.store.base import Store, is_far, is_there, map_many
 from txlog.store.open import locate

@@ -36,9 +36,10 @@ from txlog.lookup.runs import complete_rows, expanded
 from txlog.protocol.properties import IndexDefinition
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.pages import BoundedCache, FooterCache
-from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.plan import ScanPlan
 from txlog.scan.positions import Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import StructField
 from txlog.store.base import Store
 from txlog.threads import Engine
@@ -156,7 +157,7 @@ class Lookup:
         """Return fragments, and the positions of rows that may have one of the keys."""
         coverage = self._coverage(plan)
         found = Finder(coverage, asked).parts()
-        unknown = [plan.fragments[place] for place in coverage.uncovered]
+        unknown = [plan.values[place] for place in coverage.uncovered]
         if unknown:
             encodings = asked.encodings()
             for fragment, run in self._runs_of(plan, unknown, asked):
@@ -173,7 +174,7 @@ class Lookup:
         if coverage is None:
             named = [one.name for one in self.indexes if one.columns == columns]
             coverage = self.coverages[columns] = self.cache.segments.coverage(
-                self.store, named, plan.fragments, columns, self.key_columns
+                self.store, named, plan.values, columns, self.key_columns
             )
         return coverage
 

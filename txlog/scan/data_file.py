@@ -21,7 +21,7 @@ from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
-from txlog.scan.plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.stats.read import row_group_bounds
 from txlog.stats.skip import Bounds, keep, merged

@@ -20,9 +20,10 @@ import pyarrow.fs as pafs
 from txlog.arrow import arrow_array, arrow_scalar, ds, pc
 from txlog.errors import InvalidTypeError, TxlogError
 from txlog.expressions.tree import And, Column, IsNull
-from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.fragment import Fragment
+from txlog.fragments.rows import FragmentRows
 from txlog.log.paths import decode_path
-from txlog.scan.plan import FilePlan, plan_fragments
+from txlog.scan.plan import PlannedFiles, ScanPlan, plan_fragments
 from txlog.scan.scan import Scan
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import (
@@ -59,7 +60,7 @@ _UNREADABLE = "a fragment that only the scanner of the dataset can read, not pya
 def as_dataset(
     store: Store,
     snapshot: Snapshot,
-    plan: FilePlan,
+    plan: ScanPlan,
     *,
     schema: pa.Schema | None = None,
     as_large_types: bool = False,
@@ -88,7 +89,7 @@ def as_dataset(
     options = parquet_read_options or ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
     coded = set(options.dictionary_columns)
     schema = pa.schema([_as_dictionary(f) if f.name in coded else f for f in schema])
-    parts = _Parts.of(store, snapshot, plan)
+    parts = _Parts.of(store, snapshot, plan.files)
     files = ds.ParquetFileFormat(
         read_options=options,
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
@@ -232,13 +233,13 @@ class _Parts:
     others: dict[str, Fragment]
 
     @classmethod
-    def of(cls, store: Store, snapshot: Snapshot, plan: FilePlan) -> _Parts:
+    def of(cls, store: Store, snapshot: Snapshot, files: PlannedFiles) -> _Parts:
         """Return the fragments of a plan, ordered by id."""
-        rows = plan.rows
-        fragments = fragments_of(rows, plan.physical_rows)
+        rows = files.rows
+        fragments = list(files.fragments())
         order = arrow_array([fragment.id for fragment in fragments], pa.int64())
         places = pc.index_in(order, value_set=rows.ids)
-        bounds = _bounds(snapshot, plan, places)
+        bounds = _bounds(snapshot, rows, places)
         odd = _may_be_of_the_old_calendar(snapshot.schema, bounds).to_pylist()
         guarantees, unclear = _guarantees(snapshot, fragments, bounds)
         parts = cls([], guarantees, {})
@@ -286,8 +287,8 @@ def _has_days(kind: DataType) -> bool:
     return isinstance(kind, PrimitiveType) and kind.name in _CALENDAR
 
 
-def _bounds(snapshot: Snapshot, plan: FilePlan, places: pa.Array) -> Bounds:
-    """Return the bounds of a plan's fragments, in the order of some places."""
+def _bounds(snapshot: Snapshot, rows: FragmentRows, places: pa.Array) -> Bounds:
+    """Return the bounds of fragments, in the order of some places."""
     stored = StructType(
         tuple(f for f in snapshot.schema.fields if f.name not in snapshot.partition_columns)
     )
@@ -300,7 +301,7 @@ def _bounds(snapshot: Snapshot, plan: FilePlan, places: pa.Array) -> Bounds:
     if not leaves:
         return Bounds(pa.nulls(len(places), pa.int64()))
     found = fragment_bounds(
-        plan.rows,
+        rows,
         snapshot.schema,
         snapshot.partition_columns,
         And(tuple(leaves)),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, pc
 from txlog.checkpoint.file_rows import Wanted
 from txlog.errors import InvalidInputError, LogCorruptError
-from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment, FragmentSequence, fragments_of
-from txlog.fragments.ids import fragment_ids
+from txlog.fragments.fragment import Fragment, FragmentSequence, fragments_of
 from txlog.fragments.rows import FEATURE, FragmentRows, deleted_counts, fragment_rows, single_files
 from txlog.log.paths import by_folder, decode_path, encoded_paths
-from txlog.scan.plan import column_names
+from txlog.scan.read_plan import column_names
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import fold_files, has_large_checkpoint
@@ -35,40 +33,6 @@ def live_sequence(snapshot: Snapshot, live: pa.Table) -> FragmentSequence:
     """
     rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
     return FragmentSequence(rows, physical_rows(rows))
-
-
-def read_sequence(store: Store, snapshot: Snapshot) -> FragmentSequence | None:
-    """Return a version's fragments, or None if it takes all that the log says of its files.
-
-    Of a large checkpoint only the columns of the log are read that a `Fragment` has.
-    """
-    if snapshot.supports(FEATURE) or not has_large_checkpoint(snapshot):
-        return None
-    wanted = Wanted((*FRAGMENT_COLUMNS, "stats"), bounds_of=())
-    files = fold_files(store, snapshot, wanted, _counted_files)
-    rows = single_files(files.drop_columns(["physical_rows"]), fragment_ids(files))
-    return FragmentSequence(rows, flat(files["physical_rows"]))
-
-
-def _counted_files(batches: Iterable[tuple[Any, pa.Table]]) -> pa.Table:
-    """Return the columns of live files that fragments need, with their row counts. Pure."""
-    names = list(dict.fromkeys([*FRAGMENT_COLUMNS, "dv_id", "tags"]))
-    return pa.concat_tables(
-        [
-            rows.select(names).append_column("physical_rows", num_records(rows))
-            for _, rows in batches
-        ],
-        promote_options="permissive",
-    )
-
-
-def live_fragments(snapshot: Snapshot, live: pa.Table) -> list[Fragment]:
-    """Return a version's live `FILE_ROWS` as fragments, ordered by id.
-
-    Errors as for `fragment_rows` and `physical_rows`.
-    """
-    rows = fragment_rows(live, listed=snapshot.supports(FEATURE))
-    return fragments_of(rows, physical_rows(rows))
 
 
 def as_fragments(rows: pa.Table) -> list[Fragment]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,6 @@ from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import ReadPlan
 from txlog.scan.polars_predicates import as_polars
 from txlog.scan.polars_sources import (
     ORDERED,
@@ -33,6 +32,7 @@ from txlog.scan.polars_sources import (
     runs_of,
 )
 from txlog.scan.read import FragmentReader, read_fragment
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import PrimitiveType
 from txlog.store.base import Store, map_many
@@ -43,7 +43,7 @@ _RUN_FILES = 128  # Of one call of polars: it spreads them over threads, and a c
 
 
 def read_frame(
-    store: Store, plan: ReadPlan, fragments: tuple[Fragment, ...], engine: Engine
+    store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
 ) -> pl.DataFrame:
     """Return the rows of some fragments, in their order; errors as in `read_fragment`."""
     none = as_frame(empty_table(plan.schema))
@@ -66,7 +66,7 @@ def as_frame(table: pa.Table) -> pl.DataFrame:
 
 
 def _sources(
-    store: Store, plan: ReadPlan, fragments: tuple[Fragment, ...], engine: Engine
+    store: Store, plan: ReadPlan, fragments: Sequence[Fragment], engine: Engine
 ) -> list[Source | None]:
     """Return for each fragment its file, or None if polars might read other rows of it."""
     chosen = [

@@ -10,7 +10,7 @@ import pyarrow as pa
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import find_column, is_legacy
-from txlog.scan.plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import DecimalType, PrimitiveType, StructField
 

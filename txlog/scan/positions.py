@@ -19,8 +19,8 @@ from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
 from txlog.scan.pages import BoundedCache, Picks, rows_of
-from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader, chosen_columns
+from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, map_many, threads_for
 
 if TYPE_CHECKING:

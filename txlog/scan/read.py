@@ -33,7 +33,7 @@ from txlog.scan.data_file import (
     zipped,
 )
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values

@@ -15,11 +15,10 @@ from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS, RowRange
-from txlog.scan.deferred import DeferredPlan
 from txlog.scan.files import uris_of
-from txlog.scan.narrow import Explanation
-from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.plan import Explanation, ScanPlan
 from txlog.scan.read import FragmentReader, read_fragment
+from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, is_far, map_many, without_secrets
 from txlog.threads import Engine, Threads
 
@@ -108,7 +107,7 @@ class Scan(ArrowStream):
     """
 
     store: Store
-    plan: ScanPlan | DeferredPlan
+    plan: ScanPlan
     engine: Engine = field(default_factory=Threads)
 
     def __repr__(self) -> str:
@@ -155,7 +154,7 @@ class Scan(ArrowStream):
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table, ordered by fragment and position."""
-        fragments = self.plan.to_read
+        fragments = list(self.plan.to_read)
         single = len(fragments) == 1
         # Of small files near by, one call of a thread for each would take longer than reading it.
         near = isinstance(self.engine, Threads) and not is_far(self.store)
@@ -188,7 +187,7 @@ class Scan(ArrowStream):
             ) from error
         if not self.plan.reading.columns:  # Only a number of rows.
             return as_frame(self.to_arrow())
-        return read_frame(self.store, self.plan.reading, self.plan.to_read, self.engine)
+        return read_frame(self.store, self.plan.reading, list(self.plan.to_read), self.engine)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas frame: those of `to_arrow`, in the same order.
@@ -261,7 +260,7 @@ class Share:
     counted: bool  # Whether the log says that there are as many.
 
 
-def limited(plan: ScanPlan | DeferredPlan, rows: int) -> list[Share]:
+def limited(plan: ScanPlan, rows: int) -> list[Share]:
     """Return who reads the first rows of a scan, by fragment and position. Pure.
 
     A fragment of which the log counts the rows is a share of its own. From the first one on that

@@ -20,17 +20,18 @@ from txlog.errors import (
     UnsupportedFeatureError,
 )
 from txlog.fragments.deletion_vector import as_array, as_bitmap
-from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.fragment import Fragment
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import FilePlan, ReadPlan, ScanPlan, as_scan_plan, live_counts
+from txlog.scan.plan import PlannedFiles, ScanPlan
 from txlog.scan.positions import rows_at
 from txlog.scan.read import FragmentReader, chosen_columns
+from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import Scan, count_live
 from txlog.store.base import Store, map_many
 from txlog.threads import Engine, is_in_process
 
-PlanOf = Callable[[list[str] | None], FilePlan]
+PlanOf = Callable[[list[str] | None], ScanPlan]
 
 Numbers = NDArray[np.int64]
 
@@ -64,7 +65,7 @@ def take_rows(
         )
     asked: Sequence[int] | pa.Array | None = addresses
     if asked is None:
-        of_ids = as_scan_plan(plan_of([ROW_ID, ROW_ADDRESS]))
+        of_ids = plan_of([ROW_ID, ROW_ADDRESS])
         if not {ROW_ID, ROW_ADDRESS} <= of_ids.metadata_columns:
             raise UnsupportedFeatureError(
                 features=("row ids",),
@@ -73,12 +74,12 @@ def take_rows(
             )
         asked = addresses_of(Scan(store, of_ids, engine), row_ids or ())
     wanted = _numbers(asked, "addresses")
-    files = plan_of(columns)
-    return take(store, files.reading, _fragments_of(files, wanted), wanted, engine)
+    plan = plan_of(columns)
+    return take(store, plan.reading, _fragments_of(plan.files, wanted), wanted, engine)
 
 
 def take_live(
-    store: Store, plan: FilePlan, indices: Sequence[int] | pa.Array, engine: Engine
+    store: Store, plan: ScanPlan, indices: Sequence[int] | pa.Array, engine: Engine
 ) -> pa.Table:
     """Return rows by their offsets among the live rows of a scan, in the order given.
 
@@ -97,8 +98,9 @@ def take_live(
         There are not as many rows; the offsets are named.
     """
     asked = _numbers(indices, "indices")
-    order = pc.sort_indices(plan.rows.ids)
-    ids = numpy_array(plan.rows.ids.take(order))
+    files = plan.files
+    order = pc.sort_indices(files.rows.ids)
+    ids = numpy_array(files.rows.ids.take(order))
     counts = numpy_array(_live_counts(store, plan, engine).take(order))
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -112,7 +114,7 @@ def take_live(
     places = np.searchsorted(ends, offsets, "right")
     offsets = offsets - (ends - counts)[places]
     owners = ids[places]
-    known = _fragments_of(plan, arrow_array(owners << 32))
+    known = _fragments_of(files, arrow_array(owners << 32))
     for number, fragment in known.items():
         deleted = load_deletions(store, fragment)
         if deleted is not None:
@@ -131,14 +133,13 @@ def positions_of_live(offsets: Numbers, deleted: NDArray[Any]) -> Numbers:
     return offsets + np.searchsorted(live_before, offsets, "right")
 
 
-def _live_counts(store: Store, plan: FilePlan, engine: Engine) -> pa.Array:
+def _live_counts(store: Store, plan: ScanPlan, engine: Engine) -> pa.Array:
     """Return how many rows of each fragment are left; what the log does not say, files do."""
-    counts = live_counts(plan.physical_rows, plan.rows.primaries)
+    counts = plan.files.live_rows
     if not counts.null_count:
         return counts
-    unknown = counts.is_null()
-    rows, physical = plan.rows.filter(unknown), plan.physical_rows.filter(unknown)
-    fragments = fragments_of(rows, physical)
+    unknown = plan.files.filter(counts.is_null())
+    fragments = list(unknown.fragments())
     read = dict(
         zip(
             (fragment.id for fragment in fragments),
@@ -146,15 +147,14 @@ def _live_counts(store: Store, plan: FilePlan, engine: Engine) -> pa.Array:
             strict=True,
         )
     )
-    found = [read[number] for number in rows.ids.to_pylist()]
-    return pc.replace_with_mask(counts, unknown, arrow_array(found, pa.int64()))
+    found = [read[number] for number in unknown.rows.ids.to_pylist()]
+    return pc.replace_with_mask(counts, counts.is_null(), arrow_array(found, pa.int64()))
 
 
-def _fragments_of(plan: FilePlan, addresses: pa.Array) -> dict[int, Fragment]:
+def _fragments_of(files: PlannedFiles, addresses: pa.Array) -> dict[int, Fragment]:
     """Return the fragments that addresses are in, by id, as far as there are such."""
-    wanted = pc.is_in(plan.rows.ids, value_set=pc.shift_right(addresses, 32).unique())
-    rows, physical = plan.rows.filter(wanted), plan.physical_rows.filter(wanted)
-    return {fragment.id: fragment for fragment in fragments_of(rows, physical)}
+    wanted = pc.is_in(files.rows.ids, value_set=pc.shift_right(addresses, 32).unique())
+    return {fragment.id: fragment for fragment in files.filter(wanted).fragments()}
 
 
 def take(

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 from txlog.changes.plan import ChangeFile
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import RowRange
-from txlog.scan.plan import ReadPlan, ScanPlan
+from txlog.scan.plan import ScanPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.scan.scan import limited, packed, row_ranges
 from txlog.spark_ext.tasks import ChangesPartition, FragmentPartition
 

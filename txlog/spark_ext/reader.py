@@ -6,6 +6,7 @@ Rules: spec/fragments.md, FRG-40 to FRG-44.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ class FragmentsReader(DataSourceReader):
         max_partition_bytes: int,
         only_with_deletions: bool = False,
     ) -> None:
-        from txlog.scan.plan import scan_schema
+        from txlog.scan.read_plan import scan_schema
         from txlog.schema.arrow import arrow_schema
         from txlog.schema.json import parse_schema
         from txlog.spark_ext.loaded_table import require_loaded
@@ -85,7 +86,10 @@ class FragmentsReader(DataSourceReader):
         A large fragment has several, small ones share one, and all of the rows that need no file
         have few.
         """
-        from txlog.scan.deferred import plan_snapshot
+        from txlog.arrow import pc
+        from txlog.fragments.rows import deleted_counts
+        from txlog.scan.lazy_plan import plan_snapshot
+        from txlog.scan.plan import FoundPlan, parts_of
         from txlog.snapshot.live_files import load_files
         from txlog.spark_ext.partitions import fragment_partitions
 
@@ -94,9 +98,10 @@ class FragmentsReader(DataSourceReader):
         plan = plan_snapshot(
             store, snapshot, lambda: load_files(store, snapshot).live,
             columns=self._columns, where=self._where,
-        ).scan_plan  # fmt: skip
+        )  # fmt: skip
         if self._only_with_deletions:
-            plan = plan.only(lambda fragment: fragment.num_deletions > 0)
+            deleted = pc.greater(deleted_counts(plan.files.rows.primaries), 0)
+            plan = FoundPlan(**parts_of(plan), find=partial(plan.files.filter, deleted))
         read = min(1.0, len(plan.needed) / max(1, len(snapshot.schema.fields)))
         return fragment_partitions(plan, self._limit, self._max_partition_bytes, read)
 

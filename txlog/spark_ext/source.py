@@ -80,7 +80,7 @@ class TxlogDataSource(DataSource):
 
     def schema(self) -> SparkStruct:
         """Return the table's schema, or that of the chosen columns."""
-        from txlog.scan.plan import choose_columns, scan_schema
+        from txlog.scan.read_plan import choose_columns, scan_schema
 
         columns = self._options.columns()
         if self._options.reads_changes:

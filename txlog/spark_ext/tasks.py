@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from txlog.changes.plan import ChangeFile
     from txlog.fragments.fragment import Fragment
     from txlog.scan.data_file import RowRange
-    from txlog.scan.plan import ReadPlan
+    from txlog.scan.read_plan import ReadPlan
     from txlog.store.base import Store
 
 

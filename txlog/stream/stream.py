@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from txlog.actions.columns import empty_rows
 from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
 from txlog.changes.plan import ChangeFile
 from txlog.effects import REAL, Effects
@@ -19,7 +18,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.names import LogFile, commit_name, log_path
-from txlog.scan.plan import ReadPlan, choose_columns, plan_scan
+from txlog.scan.read_plan import ReadPlan, choose_columns, read_plan
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
@@ -362,4 +361,4 @@ def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
     if options.where is not None:
         bind(options.where, table.schema)
     # Of the plan of a scan, tasks need no more than how to read.
-    return plan_scan(table, empty_rows(), columns=columns, where=options.where).reading
+    return read_plan(table, columns=columns, where=options.where)

@@ -233,11 +233,11 @@ class About(Handle):
         """
         from txlog.expressions.sql import as_expression
         from txlog.scan.files import partitions_of
-        from txlog.scan.plan import plan_files
+        from txlog.scan.plan import plan_scan
 
         version = self._open
-        plan = plan_files(version.snapshot, version.files().live, where=as_expression(where))
-        return partitions_of(version.snapshot, plan.rows.primaries)
+        plan = plan_scan(version.snapshot, version.files().live, where=as_expression(where))
+        return partitions_of(version.snapshot, plan.files.rows.primaries)
 
     def fragments(self) -> TableFragments:
         """Return the fragments of this version, ordered by id: a sequence, as a list is.

@@ -212,10 +212,13 @@ class OpenVersion:
     def fragments(self) -> FragmentSequence:
         """Return the fragments; of a large log, with no more than a `Fragment` has."""
         if self._fragments is None:
-            from txlog.scan.files import read_sequence
+            from txlog.scan.lazy_plan import is_large, plan_snapshot
 
-            found = None if self._files else read_sequence(self._store, self.snapshot)
-            self._fragments = self.whole_fragments() if found is None else found
+            if self._files is None and is_large(self.snapshot):
+                plan = plan_snapshot(self._store, self.snapshot, lambda: self.files().live)
+                self._fragments = plan.files.fragments()
+            else:
+                self._fragments = self.whole_fragments()
         return self._fragments
 
     def whole_fragments(self) -> FragmentSequence:

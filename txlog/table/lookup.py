@@ -76,7 +76,7 @@ class Lookups(Handle):
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
         from txlog.lookup.lookup import Lookup
         from txlog.protocol.properties import index_definitions
-        from txlog.scan.plan import choose_columns
+        from txlog.scan.read_plan import choose_columns
 
         snapshot = version.snapshot
         if on is None:

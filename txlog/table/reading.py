@@ -46,7 +46,7 @@ class Reading(Handle):
             A column is not in the table, or the predicate does not fit it.
         """
         from txlog.expressions.sql import as_expression
-        from txlog.scan.deferred import plan_snapshot
+        from txlog.scan.lazy_plan import plan_snapshot
         from txlog.scan.scan import Scan
 
         version = self._open
@@ -111,14 +111,14 @@ class Reading(Handle):
         """
         from txlog.expressions.sql import as_expression
         from txlog.scan.dataset import as_dataset
-        from txlog.scan.plan import plan_files
+        from txlog.scan.plan import plan_scan
 
         version = self._open
         where = as_expression(file_pruning_predicate)
         return as_dataset(
             self._context.store,
             version.snapshot,
-            plan_files(version.snapshot, version.files().live, where=where),
+            plan_scan(version.snapshot, version.files().live, where=where),
             schema=schema,
             as_large_types=as_large_types,
             parquet_read_options=parquet_read_options,
@@ -205,9 +205,9 @@ class Reading(Handle):
 
     def _plan_all(self, version: OpenVersion) -> PlanOf:
         """Return what plans a scan of all rows of a version, by the columns to return."""
-        from txlog.scan.plan import plan_files
+        from txlog.scan.plan import plan_scan
 
-        return lambda chosen: plan_files(version.snapshot, version.files().live, columns=chosen)
+        return lambda chosen: plan_scan(version.snapshot, version.files().live, columns=chosen)
 
     def diff(
         self,

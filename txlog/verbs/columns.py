@@ -33,8 +33,9 @@ from txlog.fragments.rows import FEATURE, FIELDS_TAG, fragment_rows
 from txlog.protocol.mapping import unmapped, with_schema
 from txlog.protocol.properties import dropped_columns, still_dropped, with_dropped
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import choose_columns, plan_scan
+from txlog.scan.plan import plan_scan
 from txlog.scan.read import read_fragment
+from txlog.scan.read_plan import choose_columns
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot

@@ -36,8 +36,9 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import choose_columns, plan_scan
+from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_schema, arrow_type
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot

@@ -31,8 +31,9 @@ from txlog.protocol.access import (
     with_features,
 )
 from txlog.protocol.features import CLUSTERING, FEATURES
-from txlog.scan.plan import ReadPlan, plan_fragments, plan_scan
+from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds, stats_leaves
@@ -270,8 +271,8 @@ def with_counts(context: Context, snapshot: Snapshot, adds: Sequence[Add]) -> li
     """Return files' adds, each with its `numRecords`: of the footer where the log does not say."""
     lacking = [add for add in adds if add.num_records is None]
     fragments = [Fragment(0, (DataFile(add.path, add.size),)) for add in lacking]
-    plan = plan_fragments(snapshot, fragments, columns=[])
-    rows = context.engine.map(partial(_rows_in, context.store, plan.reading), fragments)
+    reading = read_plan(snapshot, columns=[])
+    rows = context.engine.map(partial(_rows_in, context.store, reading), fragments)
     counted = {add.path: _counted(add, count) for add, count in zip(lacking, rows, strict=True)}
     return [counted.get(add.path, add) for add in adds]
 

@@ -35,8 +35,9 @@ from txlog.lookup.segments import (
 )
 from txlog.protocol.properties import INDEX_PREFIX, IndexDefinition, index_definitions
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan, ScanPlan, choose_columns, plan_scan
+from txlog.scan.plan import ScanPlan, plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, choose_columns
 from txlog.schema.types import StructField
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot

@@ -11,7 +11,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from txlog.actions.columns import empty_rows, flat
+from txlog.actions.columns import flat
 from txlog.actions.file import Add
 from txlog.actions.stats_text import Path, StatsText, stats_json
 from txlog.arrow import arrow_array, arrow_scalar, pc
@@ -29,8 +29,9 @@ from txlog.scan.columns import is_legacy
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.deletions import load_deletions
 from txlog.scan.files import as_fragments
-from txlog.scan.plan import ReadPlan, plan_files, plan_scan, read_plan
+from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.schema.types import DataType, StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -99,9 +100,9 @@ class ComputeStatistics(Operation):
             for path, kind in chosen.items()
         }
         files = load_files(store, base).live
-        plan = plan_files(base, files, columns=[], where=self._where)
+        plan = plan_scan(base, files, columns=[], where=self._where)
         require_partition_columns(plan.where, base)
-        jobs, rows = _jobs(plan.rows, leaves, everything=self._recompute)
+        jobs, rows = _jobs(plan.files.rows, leaves, everything=self._recompute)
         missing = [job for job in jobs if job not in known]
         work = partial(_computed, store, _reading(base, chosen))
         known.update(zip(missing, self.context.engine.map(work, missing), strict=True))
@@ -198,7 +199,7 @@ def _files(
 
 def _reading(base: Snapshot, leaves: dict[Path, DataType]) -> ReadPlan:
     names = list(dict.fromkeys(path[0] for path in leaves))
-    return plan_scan(base, empty_rows(), columns=names).reading
+    return read_plan(base, columns=names)
 
 
 def _computed(store: Store, plan: ReadPlan, job: _Job) -> str:

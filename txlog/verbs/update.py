@@ -16,7 +16,8 @@ from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
-from txlog.scan.plan import plan_scan, require_table_columns
+from txlog.scan.plan import plan_scan
+from txlog.scan.read_plan import require_table_columns
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from txlog.expressions.sql import quote_name
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS, ROW_ID
-from txlog.scan.plan import ReadPlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import (
     ArrayType,
     DataType,

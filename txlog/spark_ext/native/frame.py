@@ -22,7 +22,7 @@ from txlog.errors import InvalidInputError, StoreError
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
-from txlog.scan.plan import FilePlan
+from txlog.scan.read_plan import ReadPlan
 from txlog.spark_ext.native.columns import (
     ReadColumn,
     has_inner_floats,
@@ -138,7 +138,7 @@ class Part:
 def frame(
     spark: SparkSession,
     store: Store,
-    plan: FilePlan,
+    plan: ReadPlan,
     parts: Sequence[Part],
     *,
     where: Column | None,
@@ -196,7 +196,7 @@ def _cast(column: ReadColumn) -> Column:
     return value.alias(column.name, metadata={})
 
 
-def _told(plan: FilePlan, part: Part) -> list[Constant]:
+def _told(plan: ReadPlan, part: Part) -> list[Constant]:
     """Return what virtual paths tell of a part's files.
 
     What only a look-up needs comes first. So it has the same place among Spark's columns where no

@@ -16,10 +16,11 @@ from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression, to_sql
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import fragments_of
-from txlog.fragments.rows import FragmentRows
+from txlog.fragments.rows import FragmentRows, deleted_counts
 from txlog.scan.columns import FRAGMENT_ID, ROW_ADDRESS
-from txlog.scan.deferred import plan_snapshot
-from txlog.scan.plan import FilePlan, column_names
+from txlog.scan.lazy_plan import plan_snapshot
+from txlog.scan.plan import ScanPlan
+from txlog.scan.read_plan import ReadPlan, column_names
 from txlog.schema.types import (
     TYPE_CHANGES,
     WHOLE_NUMBERS,
@@ -99,16 +100,17 @@ def read(
         lambda: load_files(store, snapshot).live,
         columns=None if columns is None else column_names(columns),
         where=as_expression(where),
-    ).files_to_read
+    )
+    files = plan.read_files
     condition = None if plan.where is None else as_spark(plan.where)
-    beyond = needs_python(plan) or (plan.where is not None and condition is None)
+    beyond = needs_python(plan, files.rows) or (plan.where is not None and condition is None)
     if beyond or not can_open(spark, store.root):
         return _by_python(spark, store, plan)
-    if pc.all(plan.certain).as_py():
+    if pc.all(files.certain).as_py():
         condition = None
-    deleted = _with_deletions(plan)
-    whole, apart = plan.rows.filter(pc.invert(deleted)), plan.rows.filter(deleted)
-    vectors = _vectors(store, plan, apart, plan.physical_rows.filter(deleted))
+    deleted = pc.greater(deleted_counts(files.rows.primaries), 0)
+    whole, apart = files.rows.filter(pc.invert(deleted)), files.rows.filter(deleted)
+    vectors = _vectors(store, plan, apart, files.physical_rows.filter(deleted))
     parts = []
     if len(whole.ids) or not len(apart.ids):
         parts.append(Part(whole))
@@ -125,7 +127,7 @@ def read(
     return _typed(reduce(DataFrame.unionAll, frames), plan)
 
 
-def _typed(rows: DataFrame, plan: FilePlan) -> DataFrame:
+def _typed(rows: DataFrame, plan: ReadPlan) -> DataFrame:
     """Return rows with the comments and collations that the columns of a plan have.
 
     The predicate of the plan must have been applied before: it compares texts byte by byte.
@@ -138,11 +140,11 @@ def _typed(rows: DataFrame, plan: FilePlan) -> DataFrame:
     return rows.to(wanted) if inner or '"metadata":{"' in text else rows
 
 
-def _vectors(store: Store, plan: FilePlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
+def _vectors(store: Store, plan: ScanPlan, rows: FragmentRows, counts: pa.Array) -> Vectors | None:
     """Return the deleted rows of fragments; None: they are too many for every executor."""
     if word_bytes(pc.sum(counts).as_py() or 0) > MAX_VECTOR_BYTES:
         return None
-    found = load_vectors(store, plan, fragments_of(rows, counts), threads_for(store))
+    found = load_vectors(store, plan.reading, fragments_of(rows, counts), threads_for(store))
     # The log need not say how many rows there are.
     return None if found.nbytes > MAX_VECTOR_BYTES else found
 
@@ -166,11 +168,11 @@ def can_open(spark: SparkSession, root: str) -> bool:
     return True
 
 
-def needs_python(plan: FilePlan) -> bool:
+def needs_python(plan: ReadPlan, rows: FragmentRows) -> bool:
     """Return whether a plan needs what only txlog's own reader does. Pure."""
     if plan.nested:
         return True
-    apart = plan.rows.columns
+    apart = rows.columns
     given = {name for fields in apart.field_sets for name in fields if apart.rows.num_rows}
     if any(column.name_in_files(plan.mapping_mode) in given for column in plan.needed):
         return True
@@ -178,7 +180,7 @@ def needs_python(plan: FilePlan) -> bool:
         return True
     if any(_becomes_decimal(column) for column in plan.needed):
         return True
-    return bool(own_names(plan)) or passed_over(plan.rows.primaries)
+    return bool(own_names(plan)) or passed_over(rows.primaries)
 
 
 def _becomes_decimal(column: StructField) -> bool:
@@ -205,13 +207,8 @@ def _fields(column: StructField) -> Iterator[StructField]:
                     yield from _fields(field)
 
 
-def _with_deletions(plan: FilePlan) -> pa.Array:
-    vectors = plan.rows.primaries["deletion_vector"].combine_chunks()
-    return pc.fill_null(pc.greater(pc.struct_field(vectors, "cardinality"), 0), False)
-
-
 def _by_python(
-    spark: SparkSession, store: Store, plan: FilePlan, *, with_deletions: bool = False
+    spark: SparkSession, store: Store, plan: ReadPlan, *, with_deletions: bool = False
 ) -> DataFrame:
     """Read through the data source, which txlog's own reader is behind."""
     reader = spark.read.format("txlog").option("versionAsOf", plan.version)

@@ -20,8 +20,8 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from txlog.fragments.deletion_vector import as_array
 from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan
 from txlog.spark_ext.native.columns import POSITION
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.store.base import Store

@@ -15,7 +15,7 @@ from txlog.commit.operation import Operation, require_table_writable
 from txlog.errors import InvalidInputError
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.scan.files import live_fragments
+from txlog.scan.files import live_sequence
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
@@ -91,7 +91,7 @@ class FragmentsOperation(Operation):
             snapshot = load_snapshot(self.context.store, version=version)
         require_table_writable(snapshot, removes_rows=self.removes_rows)
         live = load_files(self.context.store, snapshot).live
-        fragments = {fragment.id: fragment for fragment in live_fragments(snapshot, live)}
+        fragments = {fragment.id: fragment for fragment in live_sequence(snapshot, live)}
         self._base = Base(snapshot, live, fragments)
         return snapshot
 

@@ -22,7 +22,7 @@ from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeat
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.fragments.rows import FEATURE
 from txlog.scan.deletions import load_deletions
-from txlog.scan.files import live_fragments
+from txlog.scan.files import live_sequence
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
@@ -163,7 +163,7 @@ def _require_form(held: FragmentMetadata, base: Snapshot) -> None:
 def _raise_shared_rows(context: Context, current: Snapshot, deletes: RowDeletes) -> None:
     """Name the file of which a winner deleted a row that we delete too."""
     live = load_files(context.store, current).live
-    now = {fragment.path: fragment for fragment in live_fragments(current, live)}
+    now = {fragment.path: fragment for fragment in live_sequence(current, live)}
     for one in deletes.files:
         held = now.get(one.fragment.path)
         if held is None:

@@ -29,8 +29,9 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.deletions import load_deletions
-from txlog.scan.plan import plan_fragments, require_table_columns
+from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader, matching_positions
+from txlog.scan.read_plan import require_table_columns
 from txlog.scan.take import positions_of
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import schema_json

@@ -19,8 +19,8 @@ from txlog.fragments.deletion_vector import alive_mask, as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.plan import ReadPlan
 from txlog.scan.read import FragmentReader
+from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import StructField
 from txlog.store.base import Store
 from txlog.verbs.merge.clauses import BoundClause, decide

@@ -26,7 +26,8 @@ from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
-from txlog.scan.plan import ScanPlan, choose_columns, plan_scan
+from txlog.scan.plan import ScanPlan, plan_scan
+from txlog.scan.read_plan import choose_columns
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import evolved
@@ -124,7 +125,7 @@ class Merge(Operation):
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=where)
         steps = _match_plan(base, plan, sides, source, keys, condition, clauses, prune=not every)
-        fragments = plan.fragments if every or len(keys.rows) else ()
+        fragments = plan.values if every or len(keys.rows) else ()
         match = partial(match_fragment, self.context.store, steps)
         matches = list(self.context.engine.map(match, fragments))
         inserts = _Inserts(steps, matches)

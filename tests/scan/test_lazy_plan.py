@@ -19,8 +19,8 @@ import txlog
 from tests.examples import examples
 from txlog import TxlogError, col
 from txlog.fragments.fragment import Fragment
-from txlog.scan.deferred import DeferredPlan
 from txlog.scan.files import FILES
+from txlog.scan.lazy_plan import LoggedPlan
 
 LARGE = "txlog.snapshot.live_files._LARGE_BYTES"
 QUICK = [name for name in FILES.names if name not in ("fragment_id", "fields")]
@@ -60,6 +60,7 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     whole = table.files(QUICK)
     unfiltered = table.scan().plan.count()
     uris = sorted(table.file_uris())
+    everything = [table.scan().explain(), table.scan().fragments(), list(table.scan().plan.to_read)]
     plans = {}
     try:
         found = list(predicates(table))
@@ -76,6 +77,10 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
         table = txlog.Table(path)
         assert sorted_rows(table.files(QUICK)) == sorted_rows(whole)
         assert sorted(table.file_uris()) == uris
+        scan = table.scan()
+        assert [scan.explain(), scan.fragments(), list(scan.plan.to_read)] == everything
+        assert sorted(scan.file_uris()) == uris
+        assert [one._fragment for one in table.fragments()] == everything[1]
         for where, (explanation, fragments, count, files) in plans.items():
             assert sorted(table.file_uris(where)) == sorted(files)
             to_read = table.scan(where=where).plan.to_read
@@ -84,8 +89,8 @@ def check(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
                 known = one.physical_rows is not None or one.deletion is not None
                 assert one.physical_rows == (other.physical_rows if known else None)
             scan = table.scan(where=where)
-            assert isinstance(scan.plan, DeferredPlan)
-            assert (scan.plan.live is None) is not table.snapshot.supports("txlog.fragments")
+            is_logged = isinstance(scan.plan, LoggedPlan)
+            assert is_logged is not table.snapshot.supports("txlog.fragments")
             assert scan.explain() == explanation
             assert sorted(scan.file_uris()) == sorted(files)
             assert scan.fragments() == fragments
@@ -272,7 +277,7 @@ def test_reading_takes_no_more_of_the_log_than_it_needs(
     monkeypatch.setattr(LARGE, 0)
     scan = txlog.Table(tmp_path).scan(columns, where)
     assert scan.to_arrow() == expected
-    assert ("file_plan" in vars(scan.plan)) == all_of_it
+    assert ("files" in vars(scan.plan)) == all_of_it
 
 
 def mask_of(where: str, schema: pa.Schema) -> pc.Expression:

@@ -1,4 +1,10 @@
-"""Plans that go no further than an answer needs: not in the log of a large table, nor to values."""
+"""Plans of scans of any version; those of large ones read in the log no more than an answer needs.
+
+For example, `table.scan(where="day = '2026-01-03'")` of a million files reads nothing yet.
+`.file_uris()` reads `path`, `size` and `partitionValues`, and returns the paths of the survivors.
+`.to_arrow()` takes the same survivors, ordered by fragment id, which takes a sort of their paths.
+`.fragments()` also needs ids, which depend on the paths of all files: only it reads these.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +21,22 @@ from txlog.checkpoint.file_rows import STRUCTS, Wanted, united
 from txlog.checkpoint.read import Source
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
-from txlog.fragments.fragment import Fragment, fragments_of
+from txlog.fragments.fragment import FRAGMENT_COLUMNS, Fragment
 from txlog.fragments.ids import fragment_ids, provisional_ids
 from txlog.fragments.rows import FEATURE, single_files
 from txlog.lazy import dataclass
 from txlog.reconcile.files import are_different, file_keys
-from txlog.scan.narrow import Explanation
 from txlog.scan.plan import (
-    FilePlan,
-    ReadPlan,
+    Explanation,
+    FoundPlan,
+    PlannedFiles,
     ScanPlan,
-    as_scan_plan,
     live_counts,
+    parts_of,
     plan_live,
     plan_rows,
-    read_plan,
 )
+from txlog.scan.read_plan import ReadPlan, read_plan
 from txlog.snapshot.live_files import (
     ANYWHERE,
     TwiceError,
@@ -39,7 +45,7 @@ from txlog.snapshot.live_files import (
     load_files,
 )
 from txlog.snapshot.snapshot import Snapshot
-from txlog.stats.files import num_records, physical_path
+from txlog.stats.files import num_records, physical_path, require_same_partitions
 from txlog.store.base import Store
 from txlog.threads import cached_property
 
@@ -53,6 +59,9 @@ _COUNTS = Wanted(("stats",), bounds_of=())
 
 _PATHS = Wanted(("path",))
 
+_FRAGMENTS = Wanted((*FRAGMENT_COLUMNS, "stats"), bounds_of=())
+_OF_FRAGMENTS = list(dict.fromkeys([*FRAGMENT_COLUMNS, "dv_id", "tags"]))
+
 Batches = Iterator[tuple[Source | None, pa.Table]]
 
 
@@ -65,65 +74,32 @@ class _Survivors:
     explanation: Explanation
 
 
-@dataclass(frozen=True)
-class DeferredPlan:
-    """A scan whose fragments are not looked for before they are asked for.
+@dataclass(frozen=True, kw_only=True)
+class LoggedPlan(ScanPlan):
+    """A scan of a snapshot with a large checkpoint: each question reads what it is about.
 
-    Of a large table, which files survive is told from the few columns of the log that the
-    predicate is about; the rest is read of the survivors alone.
+    Without a predicate, `paths` reads the paths, `count` the statistics, and `files` no statistics
+    but counts. With one, a few columns of the log tell which files survive; the rest is read of
+    the survivors alone.
     """
 
-    store: Store
-    snapshot: Snapshot
-    reading: ReadPlan
-    live: pa.Table | None = field(default=None, repr=False)  # `FILE_ROWS`; None: not read yet.
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the result."""
-        return self.reading.schema
+    store: Store = field(repr=False)
+    snapshot: Snapshot = field(repr=False)
 
     @property
     def explanation(self) -> Explanation:
         """What is read and what is left out."""
-        return (self.file_plan if self.live is not None else self._survivors).explanation
-
-    @property
-    def fragments(self) -> tuple[Fragment, ...]:
-        """The fragments that survive, ordered by id."""
-        return self.scan_plan.fragments
-
-    @property
-    def certain(self) -> tuple[bool, ...]:
-        """For each fragment, whether the predicate is true of all its rows."""
-        return self.scan_plan.certain
-
-    @property
-    def counts(self) -> tuple[int | None, ...]:
-        """For each fragment, how many of its rows are wanted; None where only reading tells."""
-        return self.scan_plan.counts
+        return (self.files if self.where is None else self._survivors).explanation
 
     @cached_property
-    def to_read(self) -> tuple[Fragment, ...]:
-        """The fragments that survive, in their order, as `files_to_read` has them."""
-        plan = self.files_to_read
-        return tuple(fragments_of(plan.rows, plan.physical_rows))
-
-    @cached_property
-    def files_to_read(self) -> FilePlan:
-        """The scan with its fragments as columns, with what reading takes of them.
-
-        Unless it asks for ids, those that are not durable may be others than in `file_plan`, which
-        have the same order; and without deletions the number of rows may not be told. What it
-        explains is of these files alone.
-        """
-        found = None
-        narrow = self.reading.where is not None and not self.reading.metadata_columns
-        if self.live is None and narrow and "file_plan" not in vars(self):
-            # Without statistics, deletions may take all of the log, and then the survivors too.
-            counted = "stats" in self._narrowing[0].columns
-            found = self._readable(self._possible if counted else self._survivors.files)
-        return self.file_plan if found is None else found
+    def read_files(self) -> PlannedFiles:
+        """As of `ScanPlan`."""
+        if self.where is None or self.metadata_columns or "files" in vars(self):
+            return self.files
+        # Without statistics, deletions may take all of the log, and then the survivors too.
+        counted = "stats" in self._narrowing[0].columns
+        found = self._readable(self._possible if counted else self._survivors.files)
+        return self.files if found is None else found
 
     @cached_property
     def paths(self) -> pa.ChunkedArray:
@@ -131,15 +107,45 @@ class DeferredPlan:
 
         Whether a checkpoint says other things of one of them elsewhere is not looked at.
         """
-        if self.live is not None or "file_plan" in vars(self):
-            return self.file_plan.paths
-        if self.reading.where is None:
+        if "files" in vars(self):
+            return self.files.paths
+        if self.where is None:
             return fold_files(self.store, self.snapshot, _PATHS, _paths)
         return self._possible["path"]
 
-    def only(self, chosen: Callable[[Fragment], bool]) -> ScanPlan:
-        """Return the plan for some of its fragments."""
-        return self.scan_plan.only(chosen)
+    def count(self) -> tuple[int, Sequence[Fragment]]:
+        """Return how many rows the log counts, and the fragments of which only reading tells."""
+        if self.where is None:
+            counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
+            if counted is not None:
+                return counted, ()
+        return super().count()
+
+    def _find(self) -> PlannedFiles:
+        if self.where is None:
+            return self._all_files()
+        found = self._survivors
+        files = self._whole(found)
+        ids = None if files is None else self._ids(files)
+        if files is not None and ids is not None:
+            planned = plan_rows(self.snapshot, self, single_files(files, ids))
+            return replace(planned, explanation=found.explanation)
+        return plan_live(self.snapshot, self, load_files(self.store, self.snapshot).live)
+
+    def _all_files(self) -> PlannedFiles:
+        """Return all files. Statistics are long texts: only the counts of a batch are kept."""
+
+        def kept(batches: Batches) -> tuple[pa.Table, pa.Array]:
+            tables, counts = [], []
+            for _, rows in batches:
+                counts.append(num_records(rows))
+                tables.append(rows.select(_OF_FRAGMENTS))
+            return united(tables), pa.chunked_array(counts, pa.int64())
+
+        files, counts = fold_files(self.store, self.snapshot, _FRAGMENTS, kept)
+        rows = single_files(files, fragment_ids(files))
+        require_same_partitions(rows, self.snapshot.physical_partition_columns)
+        return plan_rows(self.snapshot, self, rows, flat(counts))
 
     @cached_property
     def _survivors(self) -> _Survivors:
@@ -149,7 +155,7 @@ class DeferredPlan:
 
     @property
     def _narrowing(self) -> tuple[Wanted, Callable[[pa.Table], tuple[pa.Table, Explanation]]]:
-        wanted = wanted_by(self.snapshot, self.reading)
+        wanted = wanted_by(self.snapshot, self)
         return wanted, partial(_narrow, self.snapshot, self.reading, _kept(wanted))
 
     @cached_property
@@ -171,41 +177,7 @@ class DeferredPlan:
             select=lambda rows: narrow(rows)[0],
         )
 
-    def count(self) -> tuple[int, tuple[Fragment, ...]]:
-        """Return how many rows the log counts, and the fragments of which only reading tells."""
-        if self.live is None and self.reading.where is None:
-            counted = fold_files(self.store, self.snapshot, _COUNTS, _counted)
-            if counted is not None:
-                return counted, ()
-        plan = self.file_plan
-        counts = live_counts(plan.physical_rows, plan.rows.primaries)
-        known = pc.and_(plan.certain, counts.is_valid())
-        unknown = pc.invert(known)
-        rest = plan.rows.filter(unknown)
-        fragments = fragments_of(rest, plan.physical_rows.filter(unknown))
-        return pc.sum(counts.filter(known)).as_py() or 0, tuple(fragments)
-
-    @cached_property
-    def scan_plan(self) -> ScanPlan:
-        """The scan with its fragments, as values."""
-        return as_scan_plan(self.file_plan)
-
-    @cached_property
-    def file_plan(self) -> FilePlan:
-        """The scan with its fragments, as columns."""
-        if self.live is not None:
-            return plan_live(self.snapshot, self.reading, self.live)
-        if self.reading.where is not None:
-            found = self._survivors
-            files = self._whole(found)
-            ids = None if files is None else self._ids(files)
-            if files is not None and ids is not None:
-                plan = plan_rows(self.snapshot, self.reading, single_files(files, ids))
-                return replace(plan, explanation=found.explanation)
-        live = load_files(self.store, self.snapshot).live
-        return plan_live(self.snapshot, self.reading, live)
-
-    def _readable(self, files: pa.Table) -> FilePlan | None:
+    def _readable(self, files: pa.Table) -> PlannedFiles | None:
         """Return the survivors as they are to be read, or None if that takes all of the log.
 
         It does where a checkpoint has one of them twice, or does not have it any more; and where
@@ -215,7 +187,7 @@ class DeferredPlan:
         counted = any(name in files.column_names for name in _STATISTICS)
         if not counted and files["dv_id"].null_count < files.num_rows:
             return None
-        given = {column.name for column in self.reading.needed} & self.reading.partition_columns
+        given = {column.name for column in self.needed} & self.partition_columns
         names = ["path", "dv_id"]
         if given and "partition_values" not in files.column_names:
             names.append("partition_values")
@@ -237,7 +209,7 @@ class DeferredPlan:
         for name in set(FILE_ROWS.names) - set(files.column_names):
             kind = FILE_ROWS.field(name).type
             files = files.append_column(name, pa.nulls(files.num_rows, kind))
-        return plan_rows(self.snapshot, self.reading, single_files(files, fragment_ids(files)))
+        return plan_rows(self.snapshot, self, single_files(files, fragment_ids(files)))
 
     def _whole(self, found: _Survivors) -> pa.Table | None:
         """Return the survivors as `FILE_ROWS`, of whose statistics no more is read than counts.
@@ -305,22 +277,26 @@ def plan_snapshot(
     *,
     columns: list[str] | None = None,
     where: Expression | None = None,
-) -> DeferredPlan:
+) -> ScanPlan:
     """Return the plan of a scan; `files` gives the snapshot's live `FILE_ROWS`, if it is to.
 
-    The other arguments, and errors, are those of `plan_files`.
+    The other arguments, and errors, are those of `plan_scan`.
     """
     reading = read_plan(snapshot, columns=columns, where=where)
-    return DeferredPlan(store, snapshot, reading, None if is_large(snapshot, reading) else files())
+    if is_large(snapshot, reading):
+        return LoggedPlan(**parts_of(reading), store=store, snapshot=snapshot)
+    find = partial(plan_live, snapshot, reading, files())
+    return FoundPlan(**parts_of(reading), find=find)
 
 
-def is_large(snapshot: Snapshot, reading: ReadPlan) -> bool:
+def is_large(snapshot: Snapshot, reading: ReadPlan | None = None) -> bool:
     """Return whether a scan is better planned without all that the log says of files."""
     if snapshot.supports(FEATURE):  # Which file gives which column, only all of them tell.
         return False
-    about = [] if reading.where is None else columns_of(reading.where)
-    if any(path[0] in reading.metadata_columns for path in about):  # Ids go by all paths.
-        return False
+    if reading is not None and reading.where is not None:
+        about = columns_of(reading.where)
+        if any(path[0] in reading.metadata_columns for path in about):  # Ids go by all paths.
+            return False
     return has_large_checkpoint(snapshot)
 
 

@@ -1,0 +1,246 @@
+"""How the fragments of a version are read: which columns, and which a predicate needs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError, InvalidTypeError
+from txlog.expressions.bind import bind, columns_of
+from txlog.expressions.tree import Expression, col
+from txlog.scan.columns import (
+    ROW_VERSION,
+    RowTracking,
+    require_row_tracking,
+    row_tracking,
+    visible_metadata,
+)
+from txlog.schema.arrow import arrow_schema
+from txlog.schema.types import DataType, StructField, StructType
+from txlog.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from txlog.scan.pages import FooterCache
+
+
+class ReadMemo:
+    """What readers of a plan found out of one file and know of the next ones; no part of a pickle.
+
+    Threads may find the same thing twice, which does no harm.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[tuple[str, ...], tuple[pa.Schema, dict[str, int]]] = {}
+        self.schemas: dict[tuple[str, ...], pa.Schema] = {}
+        self._footers: FooterCache | None = None
+        self.partition_values: dict[tuple[str, str | None], pa.Scalar] = {}
+
+    @property
+    def footers(self) -> FooterCache:
+        """The footers of files whose rows are read by their pages."""
+        if self._footers is None:
+            from txlog.scan.pages import FooterCache  # Scans need none.
+
+            self._footers = FooterCache()
+        return self._footers
+
+    @footers.setter
+    def footers(self, footers: FooterCache) -> None:
+        self._footers = footers
+
+    def __reduce__(self) -> tuple[type[ReadMemo], tuple[()]]:
+        return ReadMemo, ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadPlan:
+    """How to read a fragment: it pickles, so any worker can do it without the log."""
+
+    root: str
+    version: int
+    columns: tuple[StructField, ...]  # In the order of the result.
+    needed: tuple[StructField, ...]  # Those and the predicate's: the table's, then metadata's.
+    metadata_columns: frozenset[str] = frozenset()  # Of those, the ones that are no table's.
+    partition_columns: frozenset[str]  # Logical names.
+    mapping_mode: str
+    where: Expression | None  # Bound to the table's schema.
+    row_tracking: RowTracking | None = None
+    # Of the columns, those that are fields of structs, with their paths. Of `needed`, their structs
+    # may have no more than the fields that are read.
+    nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return arrow_schema(StructType(self.columns))
+
+
+def scan_schema(snapshot: Snapshot) -> StructType:
+    """Return what a scan can return: the table's columns, then the metadata columns."""
+    return StructType((*snapshot.schema.fields, *visible_metadata(snapshot).values()))
+
+
+def read_plan(
+    snapshot: Snapshot, *, columns: list[str] | None = None, where: Expression | None = None
+) -> ReadPlan:
+    """Decide how the fragments of a snapshot are read; arguments and errors as `plan_scan`."""
+    metadata = visible_metadata(snapshot)
+    schema = scan_schema(snapshot)
+    names = snapshot.schema.names() if columns is None else columns
+    chosen, nested = choose_fields(schema, names)
+    bound = None if where is None else bind(where, schema)
+    needed = _needed(schema, chosen, bound, nested)
+    if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
+        require_row_tracking(snapshot)
+    return ReadPlan(
+        root=snapshot.root,
+        version=snapshot.version,
+        columns=chosen,
+        needed=needed,
+        metadata_columns=frozenset(column.name for column in needed if column.name in metadata),
+        partition_columns=frozenset(snapshot.partition_columns),
+        mapping_mode=snapshot.mapping_mode,
+        where=bound,
+        row_tracking=row_tracking(snapshot),
+        nested=nested,
+    )
+
+
+def require_table_columns(where: Expression | None, snapshot: Snapshot) -> None:
+    """Refuse a predicate of a write that asks for metadata columns.
+
+    Addresses and provisional ids belong to one version, and a write is made on the latest one.
+
+    Raises
+    ------
+    InvalidInputError
+        It does.
+    """
+    metadata = visible_metadata(snapshot)
+    for path in () if where is None else columns_of(where):
+        if path[0] in metadata:
+            raise InvalidInputError(
+                argument="where",
+                field=path[0],
+                reason="a write cannot go by metadata columns, which may mean other rows by then",
+                remedy="Use columns of the table",
+            )
+
+
+def column_names(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns that a caller chose.
+
+    Raises
+    ------
+    InvalidTypeError
+        It is one text, whose letters would be taken for names.
+    """
+    if isinstance(columns, str):
+        raise InvalidTypeError(
+            argument="columns",
+            reason="a list of names was expected, not text",
+            remedy=f"Write columns=[{columns!r}]",
+        )
+    return list(columns)
+
+
+def choose_columns(schema: StructType, columns: Sequence[str]) -> tuple[StructField, ...]:
+    """Return the columns of a schema that a caller names, in the caller's order.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of a name.
+    """
+    found = []
+    for name in column_names(columns):
+        column = schema.get(name) if isinstance(name, str) else None
+        if column is None:
+            raise InvalidInputError(
+                argument="columns",
+                field=str(name),
+                reason="the table has no such column",
+                remedy=f"Choose from {', '.join(schema.names())}",
+            )
+        found.append(column)
+    return tuple(found)
+
+
+def choose_fields(
+    schema: StructType, columns: Sequence[str]
+) -> tuple[tuple[StructField, ...], dict[str, tuple[str, ...]]]:
+    """Return the columns, and the fields of structs (`st.b`), that a caller names.
+
+    A field comes as a column with its dotted name; the second value has its path.
+
+    Raises
+    ------
+    InvalidInputError
+        There is none of a name.
+    """
+    nested: dict[str, tuple[str, ...]] = {}
+    found: list[StructField] = []
+    for name in column_names(columns):
+        inside = _in_struct(schema, name)
+        if inside is None:
+            found += choose_columns(schema, [name])
+            continue
+        path, inner = inside
+        dotted = ".".join(path)
+        nested[dotted] = path
+        found.append(StructField(dotted, inner.type, True, inner.metadata))
+    return tuple(found), nested
+
+
+def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructField] | None:
+    """Return a field in structs alone, with its path; None for what is no such field."""
+    if not isinstance(name, str) or "." not in name or schema.get(name) is not None:
+        return None
+    try:
+        steps = col(name).path
+    except InvalidInputError:
+        return None
+    kind: DataType = schema
+    found: list[StructField] = []
+    for step in steps:
+        inner = kind.get(step) if isinstance(kind, StructType) else None
+        if inner is None:
+            return None
+        found.append(inner)
+        kind = inner.type
+    return (tuple(one.name for one in found), found[-1]) if found[1:] else None
+
+
+def _needed(
+    schema: StructType,
+    chosen: tuple[StructField, ...],
+    where: Expression | None,
+    nested: Mapping[str, tuple[str, ...]],
+) -> tuple[StructField, ...]:
+    whole = {column.name for column in chosen if column.name not in nested}
+    if where is not None:
+        whole.update(path[0] for path in columns_of(where))
+    parts: dict[str, list[tuple[str, ...]]] = {}
+    for path in nested.values():
+        parts.setdefault(path[0], []).append(path[1:])
+    return tuple(
+        column if column.name in whole else _part(column, parts[column.name])
+        for column in schema.fields
+        if column.name in whole or column.name in parts
+    )
+
+
+def _part(field: StructField, paths: Sequence[tuple[str, ...]]) -> StructField:
+    """Return a field with no more inside than some paths lead to; (): all of it."""
+    if not isinstance(field.type, StructType) or () in paths:
+        return field
+    kept = [
+        _part(inner, below)
+        for inner in field.type.fields
+        if (below := [path[1:] for path in paths if path[0] == inner.name])
+    ]
+    return replace(field, type=StructType(tuple(kept)))
