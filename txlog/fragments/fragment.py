@@ -213,11 +213,11 @@ class FragmentSequence(Sequence[Fragment]):
     def file_rows(self, at: int) -> pa.Table:
         """Return the `FILE_ROWS` of one fragment's files, in their order; nothing else is held."""
         place = self._order[at]
-        primary = self._rows.primaries.take([place])
+        primary = self._rows.primaries.slice(place, 1)
         columns = self._rows.columns.rows
         if not columns.num_rows:
             return primary
-        return pa.concat_tables([primary, columns.take(self._columns_of(place))])
+        return pa.concat_tables([primary, columns.take(arrow_array(self._columns_of(place)))])
 
     def _columns_of(self, place: int) -> Places:
         """Return the places of the column files of a fragment, ordered by path."""
@@ -227,11 +227,11 @@ class FragmentSequence(Sequence[Fragment]):
 
     def _values(self, places: Places) -> list[Fragment]:
         """Return the fragments at some places among the rows, ordered by id."""
-        rows = self._rows
+        rows, taken = self._rows, arrow_array(places)
         if len(places) == 1:  # Without a copy of all chunks.
             primaries = rows.primaries.slice(places[0], 1)
         else:
-            primaries = rows.primaries.take(places)
+            primaries = rows.primaries.take(taken)
         columns, nothing = rows.columns, pa.nulls(0, pa.int64())
         if columns.rows.num_rows:
             theirs = [self._columns_of(place) for place in places]
@@ -241,6 +241,5 @@ class FragmentSequence(Sequence[Fragment]):
                 columns.rows.take(chosen), arrow_array(owners, pa.int64()), columns.field_sets,
                 columns.field_set.take(chosen),
             )  # fmt: skip
-        chosen = arrow_array(places)
-        found = FragmentRows(primaries, rows.ids.take(chosen), columns)
-        return fragments_of(found, self._physical_rows.take(chosen))
+        found = FragmentRows(primaries, rows.ids.take(taken), columns)
+        return fragments_of(found, self._physical_rows.take(taken))
