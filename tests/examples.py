@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tests take: a third of them, unless the profile `thorough` is on."""
+"""How many examples Hypothesis tests take: a fifth of them, unless the profile `thorough` is on."""
 
 from hypothesis import settings
 

@@ -94,6 +94,23 @@ def loaded_by(table: txlog.Table, code: str) -> set[str]:
     return set(done.stdout.split())
 
 
+# Each needs a table of its own, in the state of the fixture's.
+ALL = "".join(
+    f"uri = shutil.copytree(first, {name!r}); {code}\n"
+    f"assert 'pandas' not in sys.modules, {name!r}\n"
+    for name, code in WORKS.items()
+)
+
+
+@pytest.mark.skipif(find_spec("pandas") is None, reason="nothing to import")
+def test_pandas_is_not_imported_by_any_verb(table: txlog.Table) -> None:
+    folder = str(Path(table.uri).parent)
+    given = f"import os, shutil, sys; rows_file, first = rows, uri; os.chdir({folder!r})\n"
+    each = ALL.replace("import pyarrow;", "rows = rows_file; import pyarrow;")
+    loaded_by(table, given + each.strip())
+
+
+@pytest.mark.exhaustive
 @pytest.mark.skipif(find_spec("pandas") is None, reason="nothing to import")
 @pytest.mark.parametrize("work", WORKS)
 def test_pandas_is_not_imported(table: txlog.Table, work: str) -> None:

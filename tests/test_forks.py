@@ -123,7 +123,10 @@ sys.exit(any(statuses))
 """
 
 
-@pytest.mark.parametrize("script", [FOUND_MEANWHILE, HELD_MEANWHILE, ANY_MOMENT])
+@pytest.mark.parametrize(
+    "script",
+    [FOUND_MEANWHILE, HELD_MEANWHILE, pytest.param(ANY_MOMENT, marks=pytest.mark.exhaustive)],
+)
 def test_a_forked_process_waits_for_no_thread(tmp_path: Path, script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COMMON + script, str(tmp_path / "t")],

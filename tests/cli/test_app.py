@@ -238,6 +238,7 @@ def test_demo_refuses_a_folder_that_is_not_empty(
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive  # It starts Spark anew.
 def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("txlog")
     folder = tmp_path / "flights"  # polars.read_delta fails where a folder has a space.

@@ -295,7 +295,13 @@ def test_a_batch_that_was_not_committed_is_read_again(flow: Flow) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"availableNow": True},
+        pytest.param({"processingTime": "0 seconds"}, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_what_options_lack_is_what_the_query_says(flow: Flow, trigger: dict[str, Any]) -> None:
     refused = r"invalid-input.*'0': a whole number from 1 was expected"
     with pytest.raises(Exception, match=refused) as caught:
@@ -339,6 +345,7 @@ def test_a_running_query_follows_and_fails_with_the_remedy(
 
 
 @pytest.mark.spark
+@pytest.mark.exhaustive  # `test_read_errors` and `test_stream` show other tables that vanish.
 def test_a_table_that_vanishes_ends_the_query(spark: "SparkSession", table: txlog.Table) -> None:
     query = (
         spark.readStream.format("txlog")

@@ -300,6 +300,7 @@ def test_a_frame_that_fails_leaves_nothing(spark: "SparkSession", tmp_path: Path
     assert txlog.Table(path).version == 0
 
 
+@pytest.mark.exhaustive
 def test_a_worker_that_is_killed_commits_nothing(spark: "SparkSession", tmp_path: Path) -> None:
     path = tmp_path / "t"
     write(frame(spark, 0, 3), path)

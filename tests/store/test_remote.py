@@ -64,6 +64,10 @@ class TestS3fs(OnFsspec):
     def on_server(self, s3: Server) -> None:
         self.server = s3
 
+    @pytest.mark.exhaustive
+    def test_processes_race_and_one_wins(self) -> None:
+        super().test_processes_race_and_one_wins()
+
 
 class TestGcsfs(OnFsspec):
     """On fake-gcs-server, which has Google's JSON interface, as gcsfs speaks it."""
@@ -71,6 +75,10 @@ class TestGcsfs(OnFsspec):
     @pytest.fixture(autouse=True)
     def on_server(self, google: Server) -> None:
         self.server = google
+
+    @pytest.mark.exhaustive
+    def test_processes_race_and_one_wins(self) -> None:
+        super().test_processes_race_and_one_wins()
 
 
 class Hdfs(ThreadingHTTPServer):

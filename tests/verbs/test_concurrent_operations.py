@@ -34,8 +34,10 @@ from tests.verb_calls import (
     upsert,
 )
 from txlog.commit.context import Context
+from txlog.commit.operation import execute
 from txlog.errors import CommitConflictError, TxlogError
 from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.repair import RemoveLostFiles
 
 # The serial model -----------------------------------------------------------------------------
 
@@ -501,8 +503,8 @@ MAIN = tuple(n for n in OPERATIONS if n not in ("append m", "add m from b", "dro
 @pytest.mark.parametrize("first", MAIN)
 @pytest.mark.parametrize("base", ["lance"], indirect=True)
 def test_two_at_once_are_one_after_the_other(base: Base, tmp_path: Path, first: str) -> None:
-    """Of each two pairs one; over all first operations, each second one comes after several."""
-    run_pairs(base, tmp_path, first, MAIN[MAIN.index(first) % 2 :: 2])
+    """Of each three pairs one; over all first operations, each second one comes after several."""
+    run_pairs(base, tmp_path, first, MAIN[MAIN.index(first) % 3 :: 3])
 
 
 @pytest.mark.exhaustive
@@ -563,3 +565,43 @@ def test_threads_at_once_are_as_the_log_has_them(base: Base, tmp_path: Path) -> 
         held.append(OPERATIONS[info["userMetadata"]].model(held[-1], held))
     assert orphans(root) == set()
     check_checkpoint(root, held)
+
+
+# Files that are gone --------------------------------------------------------------------------
+
+LOST = rows_of(*SECOND).drop_columns("c").to_pylist()
+BESIDE_LOST_FILES = {
+    **{name: OPERATIONS[name] for name in ("append", "delete a fragment", "overwrite", "upgrade")},
+    "FSCK": Operation(
+        lambda place, seen, note: execute(RemoveLostFiles(place), seen, user_metadata=note),
+        lambda now, _: now.with_rows(
+            r for r in now.rows if r not in [{"n": None, **s} for s in LOST]
+        ),
+    ),
+}
+
+
+@pytest.mark.spec("CON-11")
+@pytest.mark.parametrize("name", BESIDE_LOST_FILES)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_lost_files_are_given_up_beside_other_changes(
+    tmp_path: Path, name: str, is_first: bool
+) -> None:
+    """FSCK before or after a verb that reads no lost row; both saw the same version."""
+    schema = pa.schema([(column, pa.int64()) for column in ("a", "b", "n")])
+    table = txlog.Table.create(tmp_path / "t", schema)
+    for rows in (FIRST, SECOND):
+        table.append(rows_of(*rows).drop_columns("c"))
+    for uri in table.file_uris("a > 4"):
+        Path(uri).unlink()
+    held = [State(("a", "b", "n")).with_rows({"n": None, **row} for row in (*FIRST, *SECOND))]
+    seen = txlog.Table(table.uri).snapshot
+    for operation in map(BESIDE_LOST_FILES.get, ("FSCK", name) if is_first else (name, "FSCK")):
+        assert operation is not None
+        with suppress(CommitConflictError):  # The other took the same files out.
+            operation.do(Context(table.store), seen, None)
+        held.append(operation.model(held[-1], held))
+    found = table.refresh().to_arrow()
+    assert state_of(found).values() == held[-1].values()
+    told = [info["operation"] for info in table.history()]
+    assert told.count("FSCK") == (0 if (name, is_first) == ("overwrite", False) else 1)
