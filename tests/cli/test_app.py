@@ -16,6 +16,7 @@ import orjson
 import polars
 import pyarrow as pa
 import pytest
+from servers import localbucket
 
 import txlog
 from txlog.cli import main
@@ -274,6 +275,30 @@ def test_the_demonstration_holds_with_the_excerpt(tmp_path: Path) -> None:
     assert pa.table(query.execute("SELECT count(*) AS n FROM t")).to_pylist() == [
         {"n": table.count()}
     ]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+def test_the_demonstration_holds_on_an_object_store() -> None:
+    with localbucket() as server:
+        uri = f"s3://{server.bucket}/flights"
+        environment = {**os.environ, **server.options, "AWS_ENDPOINT_URL_S3": server.url}
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("txlog")), "demo", uri, "--excerpt"],
+            env=environment, capture_output=True, text=True, timeout=400, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "All checks held" in done.stdout
+        table = txlog.Table(uri, storage_options=server.options)
+        deleted = int(table.history(1)[0]["operationMetrics"]["numDeletedRows"])
+        assert table.count() == 8832 - deleted < 8832
+        other = deltalake.DeltaTable(uri, storage_options=server.options)
+        assert other.version() == table.version
+        twice = subprocess.run(
+            [str(Path(sys.executable).with_name("txlog")), "demo", uri],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (twice.returncode, "not empty" in twice.stderr) == (1, True)
 
 
 @pytest.mark.spark

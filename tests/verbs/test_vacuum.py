@@ -18,7 +18,7 @@ import txlog
 from tests.examples import examples
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.testing import unsealed
+from txlog.testing import FaultyStore, open_store, open_table, unsealed
 
 HOUR_MS = 3_600_000
 SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string())])
@@ -335,3 +335,28 @@ def test_vectors_with_absolute_paths(tmp_path: Path, lite: bool) -> None:
     table.overwrite(rows(1))
     table.vacuum(0, dry_run=False, enforce_retention_duration=False, lite=lite)
     assert not vector.exists()
+
+
+@pytest.mark.spec("CON-25")
+def test_who_wants_files_back_is_refused_while_a_vacuum_deletes(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1, 2]}))
+    table.overwrite(pa.table({"x": [3]}))
+    table.append(pa.table({"x": [4]}))
+    refused: list[str] = []
+
+    def others() -> None:
+        for act in (
+            lambda: txlog.Table(table.uri).restore(0),
+            lambda: txlog.Table(table.uri).pins.create("first", version=0),
+        ):
+            with pytest.raises(txlog.CommitConflictError, match="a vacuum is deleting") as caught:
+                act()
+            refused.append(caught.value.rule or "")
+        txlog.Table(table.uri).restore(1)  # It needs no file that is gone.
+
+    store = FaultyStore(open_store(table.uri), before={("delete", 1): others})
+    open_table(store).vacuum(0, False, False)
+    assert refused == ["CON-25", "CON-25"]
+    assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [3]
+    with pytest.raises(txlog.DataFileError, match="are gone"):  # It has ended.
+        txlog.Table(table.uri).restore(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -407,9 +406,15 @@ def checkpoint(table: Where, json: Json = False) -> None:
 
 @app.command()
 def demo(
-    path: Annotated[
-        Path | None, typer.Option(help="Keep the table in this new folder. Default: a temporary.")
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]",
+            help="Keep the table in this new folder or URI, such as s3://bucket/flights. "
+            "Default: a temporary folder.",
+        ),
     ] = None,
+    path: Annotated[str | None, typer.Option(help="The same, as an option.")] = None,
     excerpt: Annotated[
         bool, typer.Option(help="Use the excerpt that comes with txlog, not the whole year.")
     ] = False,
@@ -417,4 +422,6 @@ def demo(
     """Stream a year of real flights into a table with Spark, and see what happens inside."""
     from txlog.cli.demo import run_demo
 
-    raise typer.Exit(0 if run_demo(path, excerpt=excerpt) else 1)
+    if place is not None and path is not None:
+        raise typer.BadParameter("the table is named twice", param_hint="'--path'")
+    raise typer.Exit(0 if run_demo(place or path, excerpt=excerpt) else 1)

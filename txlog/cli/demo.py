@@ -29,6 +29,8 @@ from rich.table import Table as Grid
 from txlog.arrow import pc, pq
 from txlog.cli.output import console
 from txlog.errors import AlreadyExistsError, UnsupportedFeatureError
+from txlog.log.names import LOG_FOLDER
+from txlog.store.open import open_store
 from txlog.table.table import Table
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class _Stage:
 
     flights: pa.Table
     landing: Path  # Where files of new flights arrive.
-    table: Path
+    table: str  # A folder, or a URI.
     checkpoint: Path  # Where Spark keeps the stream's progress.
     out: Console
     ok: bool = True
@@ -72,8 +74,14 @@ class _Stage:
         self.out.print(f"  {mark} {what}: [bold]{shown}[/bold]{wrong}")
 
 
-def run_demo(path: Path | None, *, excerpt: bool) -> bool:
+def run_demo(place: str | None, *, excerpt: bool) -> bool:
     """Run the demonstration and return whether everything was as it should be.
+
+    Parameters
+    ----------
+    place
+        A folder, or a URI, where the table is to be, and to stay. An object store is reached as its
+        environment variables say.
 
     Raises
     ------
@@ -81,6 +89,8 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
         Spark is not installed, or there is no Java.
     AlreadyExistsError
         The folder for the table is not empty.
+    StoreError
+        The store cannot be reached, or refuses.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise UnsupportedFeatureError(
@@ -91,10 +101,13 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
     from txlog.spark_ext.sessions import ensure_java
 
     ensure_java()  # Its error comes before any output.
-    if path is not None and path.exists() and any(path.iterdir()):
-        raise AlreadyExistsError(
-            path=str(path), reason="the folder is not empty", remedy="Name a new one"
-        )
+    if place is not None:
+        store = open_store(place)
+        store.require_writable()
+        if next(store.list_tree(""), None) is not None:
+            raise AlreadyExistsError(
+                path=place, reason="the folder is not empty", remedy="Name a new one"
+            )
     out = console()
     flights = None if excerpt else whole_year()
     if flights is None and not excerpt:
@@ -103,7 +116,7 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="txlog-demo-") as scratch:
         home = Path(scratch)
         stage = _Stage(
-            flights, home / "landing", path or home / "flights", home / "checkpoint", out
+            flights, home / "landing", place or str(home / "flights"), home / "checkpoint", out
         )
         spark = _started(out, home / "stderr")
         try:
@@ -112,24 +125,23 @@ def run_demo(path: Path | None, *, excerpt: bool) -> bool:
         finally:
             spark.stop()
     out.print("\n[green]All checks held.[/green]" if stage.ok else "\n[red]A check failed.[/red]")
-    _tell_what_next(out, path)
+    _tell_what_next(out, place)
     return stage.ok
 
 
-def _tell_what_next(out: Console, path: Path | None) -> None:
+def _tell_what_next(out: Console, place: str | None) -> None:
     """Print the commands to go on with."""
-    if path is None:
-        out.print("\nThe table is gone. To keep one: [bold]txlog demo --path flights[/bold]")
+    if place is None:
+        out.print("\nThe table is gone. To keep one: [bold]txlog demo flights[/bold]")
         return
-    folder = str(path)
-    where = shlex.quote(folder)
-    out.print(f"\nThe table stays in {escape(folder)}. Look at it:")
+    where = shlex.quote(place)
+    out.print(f"\nThe table stays in {escape(place)}. Look at it:")
     for command in ("show", "history", "files"):
         _print_line(out, f"txlog {command} {where}")
     out.print("And read it in Python, with txlog, polars or deltalake:")
-    _print_line(out, f"txlog.Table({folder!r}).to_arrow()")
-    _print_line(out, f"polars.read_delta({folder!r})")
-    _print_line(out, f"deltalake.QueryBuilder().register('t', deltalake.DeltaTable({folder!r}))")
+    _print_line(out, f"txlog.Table({place!r}).to_arrow()")
+    _print_line(out, f"polars.read_delta({place!r})")
+    _print_line(out, f"deltalake.QueryBuilder().register('t', deltalake.DeltaTable({place!r}))")
 
 
 def _print_line(out: Console, text: str) -> None:
@@ -214,7 +226,7 @@ def _drain(stage: _Stage, spark: SparkSession) -> Any:
         .option("partitionBy", "origin")
         .option("checkpointLocation", str(stage.checkpoint))
         .trigger(availableNow=True)
-        .start(str(stage.table))
+        .start(stage.table)
     )
     query.awaitTermination()
     return query
@@ -225,7 +237,7 @@ def _look(stage: _Stage, _: SparkSession) -> None:
     table = Table(stage.table)
     held = table.files()
     _print(stage, ["origin", "fragments", "rows", "bytes"], _by_origin(table))
-    names = sorted(path.name for path in (stage.table / "_delta_log").iterdir())
+    names = [info.name for info in table.store.list_after(LOG_FOLDER, "")]
     stage.out.print(f"  the log: {', '.join(names[:2])}, … {', '.join(names[-2:])}")
     stage.check(
         "rows by the log alone", sum(held["num_records"].to_pylist()), stage.flights.num_rows
@@ -303,7 +315,7 @@ def _travel(stage: _Stage, _: SparkSession) -> None:
 def _scan(stage: _Stage, spark: SparkSession) -> None:
     _title(stage, 5, "Spark and Arrow read the same rows")
     table = Table(stage.table)
-    frame = spark.read.format("txlog").option("columns", "carrier,dep_delay").load(str(stage.table))
+    frame = spark.read.format("txlog").option("columns", "carrier,dep_delay").load(stage.table)
     by_spark = {
         row["carrier"]: (row["flights"], row["delay"])
         for row in frame.groupBy("carrier")

@@ -87,6 +87,8 @@ class Intent:
     columns: frozenset[str] = frozenset()
     # Columns of rows of the files that it touches whose values decided what it does, by name.
     read_columns: frozenset[str] = frozenset()
+    # Whether it needs files that the latest version has not, which a vacuum may delete (CON-25).
+    revives: bool = False
     isolation: Isolation = "Serializable"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)

@@ -262,6 +262,8 @@ def judge(intent: Intent, winner: Commit, files: pa.Table, base: Snapshot) -> Ve
     """
     changes = changes_of(winner, files, base)
     found = [*_by_name(intent, winner)]
+    if intent.revives:
+        found.append(Verdict("redo", "CON-25", reason="committed"))
     if only_enables_vectors(winner, base):
         changes.pop(Effect.PROTOCOL, None)
         changes.pop(Effect.METADATA, None)
@@ -348,7 +350,7 @@ def passes_blindly(intent: Intent, winner: Commit) -> bool:
 
     The winner's file actions must be such as the models accept.
     """
-    if intent.kind != "append" or intent.reads or intent.removes:
+    if intent.kind != "append" or intent.reads or intent.removes or intent.revives:
         return False
     if intent.metadata is not None or intent.protocol is not None:
         return False

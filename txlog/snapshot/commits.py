@@ -235,6 +235,8 @@ class DamagedError(Exception):
         self.names = [file.name for file in files]
         super().__init__(*self.names)
         self.cause = cause
+        # Files that were listed, but are not there any more: somebody cleans up.
+        self.is_gone = isinstance(cause.__cause__, NotFoundError)
 
 
 def read_deltas(store: Store, files: Sequence[LogFile]) -> Replayed:
@@ -313,4 +315,6 @@ def _contents(store: Store, files: Sequence[LogFile]) -> Iterator[bytes]:
         try:
             yield next(found)
         except NotFoundError as error:
-            raise DamagedError((file,), gone(file)) from error
+            cause = gone(file)
+            cause.__cause__ = error
+            raise DamagedError((file,), cause) from error

@@ -127,6 +127,9 @@ def load_snapshot(
         return _load_sound(store, version, unusable, catalog)
 
 
+_CLEANUPS = 5  # Of the log, during one load, before a missing file is called missing.
+
+
 def _load_sound(
     store: Store, version: int | None, unusable: Sequence[str], catalog: CatalogCommits | None
 ) -> Snapshot:
@@ -136,7 +139,7 @@ def _load_sound(
     since = hint.version if hint and (version is None or hint.version <= version) else 0
     files = list_log(store, since=since, catalog=catalog, briefly=True)
     passed_over: list[DamagedError] = []
-    relisted = False
+    relisted, cleanups = False, _CLEANUPS
     while True:
         names = [*unusable, *(name for damage in passed_over for name in damage.names)]
         try:
@@ -148,6 +151,9 @@ def _load_sound(
             if since:  # The hint led too far: look at the whole log.
                 relisted = True
                 since, files = 0, list_log(store, catalog=catalog, briefly=True)
+            elif cleanups and any(damage.is_gone for damage in passed_over):
+                cleanups -= 1  # The log was cleaned up while it was read.
+                passed_over, files = [], list_log(store, catalog=catalog, briefly=True)
             elif passed_over:
                 raise passed_over[0].cause from error
             elif not files:

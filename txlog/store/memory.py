@@ -82,7 +82,7 @@ class MemoryStore(BasicStore):
     def open_output(self, path: str) -> Iterator[Any]:
         """Return a new file to be written in a `with`; it appears when the block ends."""
         self._require_free(path)
-        sink = _Sink()
+        sink = Sink()
         yield sink
         self.write_new(path, sink.content())
 
@@ -150,7 +150,7 @@ class MemoryStore(BasicStore):
                 _files().store.pop(key, None)
 
 
-class _Sink(BytesIO):
+class Sink(BytesIO):
     """A file being written, which a writer may close before its bytes are taken."""
 
     def __init__(self) -> None:
@@ -158,11 +158,13 @@ class _Sink(BytesIO):
         self._content: bytes | None = None
 
     def close(self) -> None:
+        """Keep the bytes."""
         if not self.closed:
             self._content = self.getvalue()
         super().close()
 
     def content(self) -> bytes:
+        """Return the bytes that were written."""
         return self.getvalue() if self._content is None else self._content
 
 

@@ -9,13 +9,24 @@ around each other, and `open_table` opens a table in them::
 """
 
 from txlog.store.open import open_store
-from txlog.testing.faults import Fault, FaultKind, FaultyStore
+from txlog.testing.faults import (
+    Crash,
+    CrashingStore,
+    CrashPoint,
+    Fault,
+    FaultKind,
+    FaultyStore,
+    crash_points,
+)
 from txlog.testing.reading_contract import ReadingContract
 from txlog.testing.store_contract import StoreContract
 from txlog.testing.stores import CountingStore, LatencyStore, Request, open_table, unsealed
 
 __all__ = [
     "CountingStore",
+    "Crash",
+    "CrashPoint",
+    "CrashingStore",
     "Fault",
     "FaultKind",
     "FaultyStore",
@@ -23,6 +34,7 @@ __all__ = [
     "ReadingContract",
     "Request",
     "StoreContract",
+    "crash_points",
     "open_store",
     "open_table",
     "unsealed",

@@ -1,4 +1,4 @@
-"""A store that fails where a plan says so."""
+"""Stores that fail where a plan says so, or of which any step is the last one of the process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from txlog.errors import OutcomeUnknownError, StoreError, TxlogError
 from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+from txlog.store.local.put import temporary
+from txlog.store.memory import Sink
 
 FaultKind = Literal["lost_answer", "lost_request", "not_done", "exists_though_created"]
 
@@ -151,3 +153,121 @@ def _error(kind: FaultKind, operation: str, path: str) -> TxlogError:
     if kind == "not_done" or operation in _READS:
         return StoreError(operation=operation, path=path, reason="a planned fault")
     return OutcomeUnknownError(path=path, reason=f"a planned fault: {kind}")
+
+
+class Crash(BaseException):
+    """The process ends here; nothing that it would have done later is done."""
+
+
+CrashKind = Literal[
+    "before", "half", "after", "lost_answer", "error", "no_memory", "interrupt", "late_interrupt"
+]
+_OF_READS: tuple[CrashKind, ...] = ("before", "error", "no_memory", "interrupt")
+_OF_WRITES: tuple[CrashKind, ...] = (*_OF_READS, "half", "after", "lost_answer", "late_interrupt")
+CRASHES: tuple[CrashKind, ...] = ("before", "half", "after")  # Those that end the process.
+
+
+class CrashPoint(NamedTuple):
+    """What happens at one step of a `CrashingStore`.
+
+    The process ends `before` the step, `after` it, or when `half` of what it writes or deletes is
+    done. Or it goes on: after an `error` (the step is not done), a `lost_answer` (it is done), a
+    `MemoryError`, or a `KeyboardInterrupt` before the step or after it.
+    """
+
+    step: int  # A call of the store, from 1.
+    kind: CrashKind
+
+
+def crash_points(calls: Sequence[tuple[str, str]]) -> list[CrashPoint]:
+    """Return all that can happen at the calls that a `CrashingStore` without a point counted."""
+    return [
+        CrashPoint(step, kind)
+        for step, (operation, _) in enumerate(calls, 1)
+        for kind in (_OF_READS if operation in _READS else _OF_WRITES)
+    ]
+
+
+class CrashingStore(FaultyStore):
+    """A store around another one that counts its steps, and fails at one of them.
+
+    Run a verb without a `point` to see its steps in `calls`, then once for each of `crash_points`.
+    After a crash no call does anything any more: all raise `Crash`, as the process is gone.
+    """
+
+    def __init__(self, inner: Store, point: CrashPoint | None = None) -> None:
+        super().__init__(inner)
+        self.point = point
+        self.crashed = False
+
+    @contextmanager
+    def _call(self, operation: str, path: str) -> Iterator[Any]:
+        if self.crashed:
+            raise Crash
+        self.calls.append((operation, path))
+        kind = self.point.kind if self.point and len(self.calls) == self.point.step else None
+        if kind == "before":
+            self._die()
+        if kind == "error":
+            raise _error("not_done", operation, path)
+        if kind == "no_memory":
+            raise MemoryError
+        if kind == "interrupt":
+            raise KeyboardInterrupt
+        yield kind
+        if kind in ("half", "after"):
+            self._die()
+        if kind == "late_interrupt":
+            raise KeyboardInterrupt
+        if kind == "lost_answer":
+            raise _error(
+                "lost_answer" if operation == "put_if_absent" else "not_done", operation, path
+            )
+
+    def _die(self) -> None:
+        self.crashed = True
+        raise Crash
+
+    def _tear(self, path: str, data: bytes) -> None:
+        """Leave the first half of a file."""
+        self.inner.write_new(path, data[: len(data) // 2])
+        self._die()
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """Return a new file to be written in a `with`; it is made when that ends."""
+        if self.crashed:
+            raise Crash
+        sink = Sink()
+        yield sink
+        with self._call("open_output", path) as kind:
+            if kind == "half":
+                self._tear(path, sink.content())
+            with self.inner.open_output(path) as file:
+                file.write(sink.content())
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Write a whole new file."""
+        with self._call("write_new", path) as kind:
+            if kind == "half":
+                self._tear(path, data)
+            self.inner.write_new(path, data)
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        """Create a file; half-way there is a temporary file, as on a local disk."""
+        with self._call("put_if_absent", path) as kind:
+            if kind == "half":
+                self._tear(temporary(path), data)
+            return self.inner.put_if_absent(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file, replacing what was there; half-way there is a temporary file."""
+        with self._call("replace", path) as kind:
+            if kind == "half":
+                self._tear(temporary(path), data)
+            self.inner.replace(path, data)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete files below the root; half-way the first half of them is gone."""
+        with self._call("delete", ", ".join(paths)) as kind:
+            self.inner.delete(paths[: len(paths) // 2] if kind == "half" else paths)

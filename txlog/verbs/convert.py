@@ -14,7 +14,12 @@ import pyarrow as pa
 from txlog.actions.file import Add
 from txlog.actions.stats_text import stats_json
 from txlog.arrow import arrow_array
-from txlog.commit.app_versions import AnyAppVersion, require_app_version, with_txn
+from txlog.commit.app_versions import (
+    AnyAppVersion,
+    is_recorded,
+    require_app_version,
+    with_txn,
+)
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
 from txlog.commit.loop import Committed, commit
@@ -70,6 +75,8 @@ def convert(
     strategy
         `directory`: folders are values of these columns alone, in their order.
 
+    If the table is there and records `txn`, nothing is done.
+
     Raises
     ------
     AlreadyExistsError
@@ -86,7 +93,10 @@ def convert(
     context.store.require_writable()
     require_app_version(txn)
     require_user_metadata(user_metadata)
-    if existing(context.store) is not None:
+    held = existing(context.store)
+    if held is not None:
+        if is_recorded(held, txn):
+            return Done(Outcome("CONVERT", None, skipped=True), held)
         raise already_exists(context.store)
     steps = None
     if strategy == "directory":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from txlog.snapshot.references import (
 )
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.open import open_store
-from txlog.verbs.restore import files_without, require_there
+from txlog.verbs.restore import files_without, require_no_vacuum, require_there
 
 
 class SetPin(Operation):
@@ -77,7 +78,8 @@ class SetPin(Operation):
             raise _no_pin(base, self._pin.name)
         _require_whole(self.context, base, self._pin.version)
         parameters = {"name": self._pin.name, "version": self._pin.version}
-        return _intent(base, self.name, self._pin.to_domain(), parameters)
+        pinned = _intent(base, self.name, self._pin.to_domain(), parameters)
+        return replace(pinned, revives=True)
 
 
 def _require_whole(context: Context, base: Snapshot, version: int) -> None:
@@ -87,6 +89,7 @@ def _require_whole(context: Context, base: Snapshot, version: int) -> None:
     target = load_snapshot(context.store, version=version)
     then, now = (load_files(context.store, one).live for one in (target, base))
     gone: pa.Table = files_without(then, now)
+    require_no_vacuum(context, base)
     require_there(context, adds_of(gone), version, "Nothing was committed; pin a later version")
 
 
@@ -118,8 +121,11 @@ class RegisterClone(Operation):
         self._clone = clone
 
     def intent(self, base: Snapshot) -> Intent | None:
-        """Return the domain of the clone."""
-        return _intent(base, self.name, self._clone.to_domain(), {"target": self._clone.uri})
+        """Return the domain of the clone; errors as `require_no_vacuum`."""
+        require_no_vacuum(self.context, base)
+        parameters = {"target": self._clone.uri}
+        told = _intent(base, self.name, self._clone.to_domain(), parameters)
+        return replace(told, revives=True)
 
 
 class ForgetClone(Operation):

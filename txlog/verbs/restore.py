@@ -21,7 +21,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.identity import marks_of, with_marks
-from txlog.errors import DataFileError, InvalidInputError
+from txlog.errors import CommitConflictError, DataFileError, InvalidInputError
 from txlog.fragments.ids import tag_texts
 from txlog.fragments.rows import FEATURE, FIELDS_TAG
 from txlog.log.paths import decode_path
@@ -36,8 +36,9 @@ from txlog.protocol.mapping import MAPPING_MODE, highest_id, mapped, with_schema
 from txlog.protocol.properties import INDEX_PREFIX
 from txlog.reconcile.files import file_keys
 from txlog.scan.deletions import deletion_place
+from txlog.snapshot.commits import parse_commit
 from txlog.snapshot.live_files import load_files
-from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.references import pinned_version
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import parse_timestamp, version_at
@@ -53,6 +54,7 @@ OF_THE_LOG = (
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 )
+VACUUM_HOLDS_MS = 3_600_000  # How long a vacuum's first commit says that it deletes files.
 _SHOWN = 5  # Of many files that are gone.
 
 
@@ -115,6 +117,8 @@ class Restore(Operation):
         if not changed and metadata == base.metadata:
             return None
         adds = _restored(back)
+        if adds:
+            require_no_vacuum(self.context, base)
         require_there(self.context, adds, target.version)
         if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
             adds = with_counts(self.context, target, adds)
@@ -122,6 +126,7 @@ class Restore(Operation):
             operation=self.name,
             kind="restore",
             read_version=base.version,
+            revives=True,
             removes=tuple(removes_of(gone, self.context.effects.now_ms())),
             adds=tuple(adds),
             protocol=protocol if protocol != base.protocol else None,
@@ -229,6 +234,36 @@ def _restored(files: pa.Table) -> list[Add]:
             change["stats"] = StatsText().with_num_records(rows).text
         adds.append(add.model_copy(update=change))
     return adds
+
+
+def require_no_vacuum(context: Context, base: Snapshot) -> None:
+    """Refuse to refer to files that the latest version does not have while a vacuum deletes files.
+
+    Whoever vacuums has said so before, in a commit (VAC-8). It is looked for in the commits of the
+    time for which that holds.
+
+    Raises
+    ------
+    CommitConflictError
+        A vacuum that began has not told of its end.
+    """
+    since_ms = context.effects.now_ms() - VACUUM_HOLDS_MS
+    young = [file for file in list_commits(context.store, base) if file.modified_ms >= since_ms]
+    begun = 0
+    for file, data in zip(
+        young, context.store.read_many([(file.path, file.size) for file in young]), strict=True
+    ):
+        info = parse_commit(data, file).info if b"VACUUM " in data else None
+        told = None if info is None else info.operation
+        begun += (told == "VACUUM START") - (told == "VACUUM END" and begun > 0)
+    if begun:
+        raise CommitConflictError(
+            version=base.version,
+            rule="CON-25",
+            reason="a vacuum is deleting files, and may delete some that this needs",
+            remedy="Nothing was committed. Try again when the vacuum has ended; one that died "
+            f"stands in the way for {VACUUM_HOLDS_MS // 60_000} minutes",
+        )
 
 
 def require_there(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 
 import pyarrow as pa
 
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
-from txlog.errors import InvalidInputError, InvalidTypeError
-from txlog.store.base import Store, is_there, move_file
+from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.store.base import ObjectInfo, Store, move_file
 from txlog.threads import map_all
 
 DECISIONS = pa.schema(
@@ -84,23 +85,45 @@ def _moved(store: Store, folder: str, paths: list[str]) -> None:
 def put_back(context: Context) -> pa.Table:
     """Move the files in a table's trash to where they were; return them as `DECISIONS`.
 
-    A file whose place is taken stays in the trash.
+    A file whose place is taken stays in the trash, unless there is only a part of it: a move by
+    copying was broken off. Of several copies the largest goes back.
     """
-    context.store.require_writable()
-    rows = []
-    for info in context.store.list_tree(TRASH):
-        name = info.name.partition("/")[2]
-        taken = is_there(context.store, name)
-        decision = "keep" if taken else "restore"
-        reason = "there is such a file" if taken else "it was in the trash"
+    store = context.store
+    store.require_writable()
+    held = list(store.list_tree(TRASH))
+    whole = {_home(info): info for info in sorted(held, key=attrgetter("size"))}
+    rows, torn = [], []
+    for info in held:
+        name = _home(info)
+        there = _size_of(store, name)
+        if info is not whole[name]:
+            decision, reason = "keep", "the trash has another copy of it"
+        elif there is not None and there >= info.size:
+            decision, reason = "keep", "there is such a file"
+        else:
+            decision, reason = "restore", "it was in the trash"
+            torn += [] if there is None else [name]
         rows.append((info.name, name, info.size, info.modified_ms, decision, reason))
+    store.delete(torn)
     back = [row[0] for row in rows if row[4] == "restore"]
-    _in_shares(context, partial(_restored, context.store), back)
+    _in_shares(context, partial(_restored, store), back)
     columns = list(zip(*(row[1:] for row in rows), strict=True)) or [()] * len(DECISIONS)
     return pa.table(
         [arrow_array(list(c), f.type) for c, f in zip(columns, DECISIONS, strict=True)],
         schema=DECISIONS,
     )
+
+
+def _home(info: ObjectInfo) -> str:
+    """Return the path that a file in the trash had."""
+    return info.name.partition("/")[2]
+
+
+def _size_of(store: Store, path: str) -> int | None:
+    try:
+        return store.info(path).size
+    except NotFoundError:
+        return None
 
 
 def _restored(store: Store, names: list[str]) -> None:

@@ -33,6 +33,7 @@ from txlog.errors import (
 )
 from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.rows import FEATURE
+from txlog.lazy import compiled
 from txlog.log.paths import canonical_keys, encode_path
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
@@ -48,9 +49,17 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
+from txlog.verbs.restore import VACUUM_HOLDS_MS
 from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms, move_to_trash
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
+# What a writer that died has left beside files of the log, and lists of files.
+_TEMPORARY = compiled(
+    r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
+    r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
+)
+
+_AT_ONCE = 20_000  # Files that are deleted before the clock is looked at.
 
 
 def retention_ms(snapshot: Snapshot, hours: float | None, *, enforce: bool) -> int:
@@ -146,8 +155,21 @@ def vacuum(
                 snapshot = latest
                 break
         snapshot = latest  # A restore may have brought files back.
-    snapshot = log.carry_out(snapshot, gone, trash=trash)
-    return Vacuumed(decided, snapshot)
+    snapshot, deleted = log.carry_out(snapshot, gone, trash=trash)
+    if deleted == gone.num_rows:
+        return Vacuumed(decided, snapshot)
+    rest = vacuum(
+        context,
+        refresh(context.store, snapshot),
+        hours=hours,
+        dry_run=False,
+        enforce=enforce,
+        lite=lite,
+        trash=trash,
+        user_metadata=user_metadata,
+    )
+    both = pa.concat_tables([gone.slice(0, deleted), rest.decided])
+    return Vacuumed(both.sort_by("file"), rest.snapshot)
 
 
 @dataclass
@@ -160,10 +182,12 @@ class _VacuumLog:
     enforce: bool
     user_metadata: UserMetadata | None
     has_started: bool = False
+    _started_s: float = 0.0
 
     def start(self, snapshot: Snapshot, gone: pa.Table) -> Snapshot:
         """Commit that files are about to be deleted."""
         self.has_started = True
+        self._started_s = self.context.effects.monotonic_s()
         told = {
             "retentionCheckEnabled": self.enforce,
             "defaultRetentionMillis": retention_ms(snapshot, None, enforce=False),
@@ -174,20 +198,33 @@ class _VacuumLog:
         metrics = {"numFilesToDelete": gone.num_rows, "sizeOfDataToDelete": size}
         return self._commit(snapshot, "VACUUM START", told, metrics)
 
-    def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> Snapshot:
-        """Delete the files, and commit how that ended."""
-        paths = gone["file"].to_pylist()
-        folders = {path.rpartition("/")[0] for path in paths}
-        metrics = {"numDeletedFiles": len(paths), "numVacuumedDirectories": len(folders)}
+    def carry_out(self, snapshot: Snapshot, gone: pa.Table, *, trash: bool) -> tuple[Snapshot, int]:
+        """Delete the files, and commit how that ended; return how many were deleted.
+
+        Those that are left after some time are to be decided on anew: the first commit keeps out
+        those who want files back (CON-25), but not for ever.
+        """
+        paths: list[str] = gone["file"].to_pylist()
+        deleted = 0
         try:
-            if trash:
-                move_to_trash(self.context, paths)
-            else:
-                delete_files(self.context, paths)
+            while deleted < len(paths) and (deleted == 0 or self._holds()):
+                share = paths[deleted : deleted + _AT_ONCE]
+                if trash:
+                    move_to_trash(self.context, share)
+                else:
+                    delete_files(self.context, share)
+                deleted += len(share)
         except TxlogError:
             self._commit(snapshot, "VACUUM END", {"status": "FAILED"}, {})
             raise
-        return self._commit(snapshot, "VACUUM END", {"status": "COMPLETED"}, metrics)
+        folders = {path.rpartition("/")[0] for path in paths[:deleted]}
+        metrics = {"numDeletedFiles": deleted, "numVacuumedDirectories": len(folders)}
+        return self._commit(snapshot, "VACUUM END", {"status": "COMPLETED"}, metrics), deleted
+
+    def _holds(self) -> bool:
+        """Return whether the first commit is young enough, whatever the clocks of others say."""
+        waited_ms = 1000 * (self.context.effects.monotonic_s() - self._started_s)
+        return waited_ms < VACUUM_HOLDS_MS / 2
 
     def _commit(
         self,
@@ -290,11 +327,14 @@ def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table
 
 
 def _listed(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
-    """Return the files below a table's root that may be its data, change or deletion files."""
+    """Return the files below a table's root that may be its data, change or deletion files.
+
+    Temporary files of its log are among them.
+    """
     ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
     names, sizes, times = [], [], []
     for info in infos:
-        if _is_visible(info.name, ours):
+        if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name):
             names.append(info.name)
             sizes.append(info.size)
             times.append(info.modified_ms)

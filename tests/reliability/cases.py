@@ -1,0 +1,551 @@
+"""Each verb once, on a table that has something for it to do: for tests that break it off anywhere.
+
+A case runs on whatever store it is given, so that a test can count its steps, fail one of them, or
+run it beside another case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from fsspec.implementations.memory import MemoryFileSystem
+from pyroaring import BitMap64
+
+import txlog
+from tests.verb_calls import delete_found
+from txlog.commit.context import Context
+from txlog.commit.operation import Operation
+from txlog.data_files.options import WriteOptions, as_schema
+from txlog.effects import Effects
+from txlog.scan.engine import Threads
+from txlog.snapshot.load import load_snapshot
+from txlog.snapshot.references import RegisteredClone
+from txlog.store.base import Store
+from txlog.store.memory import MemoryStore
+from txlog.verbs.append import Append
+from txlog.verbs.clone import CloneOptions, _Clone, clone
+from txlog.verbs.cluster import Cluster
+from txlog.verbs.columns import GiveValues
+from txlog.verbs.compact import Compact
+from txlog.verbs.convert import convert
+from txlog.verbs.create import create, write_new_table
+from txlog.verbs.delete import Delete, DeleteFound
+from txlog.verbs.drop_feature import DropFeature
+from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
+from txlog.verbs.fragments.columns import CommitColumns
+from txlog.verbs.fragments.deletes import CommitDeletes
+from txlog.verbs.fragments.rewrites import CommitRewrites
+from txlog.verbs.fragments.workers import write_new_fragments
+from txlog.verbs.mapped_columns import DropColumns, RenameColumn
+from txlog.verbs.merge.merge import Merge
+from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
+from txlog.verbs.overwrite import Overwrite
+from txlog.verbs.references import DropPin, ForgetClone, RegisterClone, SetPin
+from txlog.verbs.repair import RemoveLostFiles
+from txlog.verbs.replace import ReplaceTable
+from txlog.verbs.restore import Restore
+from txlog.verbs.schema import AddFields, ChangeColumn, SetDefault, SyncIdentity
+from txlog.verbs.statistics import ComputeStatistics
+from txlog.verbs.transaction import Transaction
+from txlog.verbs.update import Update
+from txlog.verbs.vacuum import _Note
+
+TXN = ("job", 1)
+FEATURES = ("domainMetadata", "deletionVectors")  # Of a table with pins.
+KINDS = {"id": pa.int64(), "n": pa.int32(), "s": pa.string()}
+SCHEMA = pa.schema(list(KINDS.items()))
+HOUR_MS = 3_600_000
+
+
+def rows(start: int, stop: int, n: int = 0) -> pa.Table:
+    ids = range(start, stop)
+    columns = {"id": list(ids), "n": [n + i for i in ids], "s": [f"s{i % 3}" for i in ids]}
+    return pa.table(columns, schema=SCHEMA)
+
+
+@dataclass(frozen=True)
+class Later(Effects):
+    """A clock that is ahead, so that files are old at once; nothing waits."""
+
+    hours: int = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.hours * HOUR_MS
+
+    def sleep_s(self, seconds: float) -> None:
+        pass
+
+
+def context_of(store: Store, hours: int = 0) -> Context:
+    return Context(store, Later(hours), Threads(1))
+
+
+def opened(store: Store, hours: int = 0) -> txlog.Table:
+    """Open the table in a store; its files are so many hours old."""
+    return txlog.Table._of(context_of(store, hours), load_snapshot(store))
+
+
+# Bases ----------------------------------------------------------------------------------------
+
+
+def plain(context: Context, **properties: str) -> txlog.Table:
+    """Make three files, of which one has a deleted row; version 4."""
+    settings = {"delta.checkpointInterval": "1000", **properties}
+    create(context, as_schema(SCHEMA), properties=settings)
+    table = opened(context.store)
+    for start in (0, 10, 20):
+        table.append(rows(start, start + 10))
+    table.delete("id = 5")
+    return table
+
+
+def base(**properties: str) -> Callable[[Context], object]:
+    """Return what makes a `plain` table with these properties; `__` in a name is a dot."""
+    return lambda context: plain(
+        context, **{name.replace("__", "."): value for name, value in properties.items()}
+    )
+
+
+def nothing(context: Context) -> None:
+    """Leave no table."""
+
+
+def loose_files(context: Context) -> None:
+    """Leave Parquet files without a log."""
+    table = plain(context)
+    log = [f"_delta_log/{info.name}" for info in context.store.list_tree("_delta_log")]
+    names = set(table.files()["path"].to_pylist())
+    rest = [i.name for i in context.store.list_tree("") if i.name not in names]
+    context.store.delete(sorted({*log, *rest}))
+
+
+def with_checkpoint(context: Context) -> None:
+    plain(context).maintenance.checkpoint()
+
+
+def with_history(context: Context) -> None:
+    """Make a table of which much is old: files that no version needs, and a checkpoint."""
+    table = plain(context)
+    table.overwrite(rows(0, 10))
+    table.maintenance.checkpoint()
+    table.append(rows(10, 12))
+
+
+def with_trash(context: Context) -> None:
+    with_history(context)
+    opened(context.store, 2).vacuum(0, False, False, trash=True)
+
+
+def with_pin(context: Context) -> None:
+    plain(context).pins.create("good", version=2)
+
+
+def with_clone(context: Context) -> None:
+    plain(context)
+    _clone_beside(context, register=True)
+
+
+def with_unknown_clone(context: Context) -> None:
+    plain(context)
+    _clone_beside(context, register=False)
+
+
+def _clone_beside(context: Context, *, register: bool) -> None:
+    target = context_of(beside(context.store))
+    options = CloneOptions(shallow=True, register=register)
+    clone(context, load_snapshot(context.store), target, options)
+
+
+def with_lost_file(context: Context) -> None:
+    table = plain(context)
+    context.store.delete([table.files()["path"].to_pylist()[1]])
+
+
+def with_constraint(context: Context) -> None:
+    plain(context).alter.add_constraint({"positive": "id >= 0"})
+
+
+def with_identity(context: Context) -> None:
+    table = txlog.Table.create(
+        "memory://unused-identity",
+        SCHEMA,
+        mode="ignore",
+        identity={"id": txlog.Identity(explicit=True)},
+    )
+    create(context, table.snapshot.schema)
+    opened(context.store).append(rows(0, 10))
+
+
+def partitioned(context: Context) -> None:
+    create(context, as_schema(SCHEMA), partition_by=["s"])
+    opened(context.store).append(rows(0, 9))
+
+
+def beside(store: Store) -> Store:
+    """Return a store beside another one, for a second table."""
+    inner = getattr(store, "inner", store)
+    return dataclasses.replace(inner, root=f"{inner.root}-clone")
+
+
+# Cases ----------------------------------------------------------------------------------------
+
+Run = Callable[[Context, Any], object]
+"""Runs a verb; of a table, on the handle that is given."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb, and the table that it is run on.
+
+    `commits` is how many versions it makes. Without `retries` it takes no `txn`; to run it again
+    then does what is left to do.
+    """
+
+    run: Run
+    covers: tuple[type, ...] = ()
+    make: Callable[[Context], object] = plain
+    commits: int = 1
+    retries: bool = True
+    hours: int = 0  # How old the files of the base are for it.
+    new: bool = False  # Whether it makes the table.
+
+
+def on(verb: Callable[[txlog.Table], object], *covers: type, **more: Any) -> Case:
+    """Return a case of a verb of an opened table."""
+    return Case(lambda _, table: verb(table), covers, **more)
+
+
+def of(operation: Callable[[txlog.Table], Operation], *covers: type, **more: Any) -> Case:
+    """Return a case of an operation that is run as it is."""
+    return on(lambda table: table._run(operation(table), TXN, None), *covers, **more)
+
+
+def in_transaction(table: txlog.Table) -> None:
+    with table.transaction(txn=TXN) as tx:
+        tx.delete("id = 11")
+        tx.append(rows(100, 105))
+        tx.update({"n": "n + 1"}, "id < 3")
+
+
+def merged(table: txlog.Table) -> object:
+    merger = table.merge(rows(8, 14, 500), "target.id = source.id", txn=TXN)
+    merger = merger.when_matched_update_all("source.id < 10").when_matched_delete()
+    return merger.when_not_matched_insert_all().execute()
+
+
+def by_workers(kind: str) -> Callable[[txlog.Table], object]:
+    """Return what commits fragments that workers write.
+
+    A job that is run again looks first whether it is done.
+    """
+
+    def run(table: txlog.Table) -> object:
+        if table.refresh().transaction_version(TXN[0]) == TXN[1]:
+            return None
+        fragment = table.get_fragment(1)
+        operation: Any
+        if kind == "delete":
+            updated = fragment.delete("id = 12") if fragment else None
+            operation = txlog.Operation.Delete([updated] if updated else [])
+        elif kind == "columns":
+            assert fragment is not None
+            made, schema = fragment.merge_columns({"twice": "2 * n"})
+            operation = txlog.Operation.Merge([made], schema)
+        else:
+            assert fragment is not None
+            new = list(_fragments(table, fragment.to_table()))
+            group = txlog.Operation.RewriteGroup([fragment.metadata], new)
+            operation = txlog.Operation.Rewrite([group])
+        return table.commit(operation, txn=TXN)
+
+    return run
+
+
+def _fragments(table: txlog.Table, data: pa.Table) -> Any:
+    """Return new fragments of a table."""
+    return write_new_fragments(table._context, table.snapshot, data, WriteOptions())
+
+
+def cloned(context: Context, _: object, **options: Any) -> object:
+    source = context_of(beside(context.store))
+    return clone(source, load_snapshot(source.store), context, CloneOptions(**options), txn=TXN)
+
+
+def beside_a_source(context: Context) -> None:
+    plain(context_of(beside(context.store)))
+
+
+def beside_a_source_and_there(context: Context) -> None:
+    beside_a_source(context)
+    plain(context)
+
+
+CASES: dict[str, Case] = {
+    "append": on(lambda t: t.append(rows(30, 35), txn=TXN), Append),
+    "append a column": on(
+        lambda t: t.append(rows(30, 35).append_column("w", [list(range(5))]),
+                           schema_mode="merge", txn=TXN)
+    ),
+    "append, checkpoint and clean up": on(
+        lambda t: t.append(rows(30, 35), txn=TXN),
+        make=base(delta__checkpointInterval="5", delta__logRetentionDuration="interval 1 hours",
+                  txlog__writeChecksums="true"),
+        hours=100,
+    ),
+    "append, V2 checkpoint": on(
+        lambda t: t.append(rows(30, 35), txn=TXN),
+        make=base(delta__checkpointInterval="5", delta__checkpointPolicy="v2",
+                  delta__feature__v2Checkpoint="supported", txlog__logCompactionInterval="2"),
+    ),
+    "append with timestamps and row ids": on(
+        lambda t: t.append(rows(30, 35), txn=TXN),
+        make=base(delta__enableInCommitTimestamps="true", delta__enableRowTracking="true"),
+    ),
+    "delete": on(lambda t: t.delete("id % 4 = 1", txn=TXN), Delete),
+    "delete by rewriting": on(
+        lambda t: t.delete("id % 4 = 1", txn=TXN),
+        make=base(delta__enableDeletionVectors="false"),
+    ),
+    "delete with change data": on(
+        lambda t: t.delete("id % 4 = 1", txn=TXN), make=base(delta__enableChangeDataFeed="true")
+    ),
+    "delete in Lance's form": on(
+        lambda t: t.delete("id % 4 = 1", txn=TXN), make=base(txlog__deletionFormat="lance")
+    ),
+    "delete what is found": on(
+        lambda t: delete_found(
+            t._context, load_snapshot(t._context.store), _third_rows, description="third", txn=TXN
+        ),
+        DeleteFound,
+    ),
+    "update": on(lambda t: t.update({"n": "n + 1"}, "id < 15", txn=TXN), Update),
+    "merge": on(merged, Merge),
+    "upsert": on(lambda t: t.upsert(rows(25, 35, 900), on="id", txn=TXN)),
+    "overwrite": on(lambda t: t.overwrite(rows(50, 60), txn=TXN), Overwrite),
+    "overwrite a part": on(lambda t: t.overwrite(rows(8, 12, 7), "id >= 8 AND id < 12", txn=TXN)),
+    "overwrite partitions": on(
+        lambda t: t.overwrite(rows(9, 10), partition_mode="dynamic", txn=TXN), make=partitioned
+    ),
+    "transaction": on(in_transaction, Transaction),
+    "restore": on(lambda t: t.restore(2, txn=TXN), Restore),
+    "replace": of(
+        lambda t: ReplaceTable(t._context, as_schema(pa.schema([("z", pa.int64())]))), ReplaceTable
+    ),
+    "add computed columns": on(
+        lambda t: t.alter.add_columns({"twice": "2 * n"}, txn=TXN),
+        GiveValues,
+        make=base(delta__feature__txlog__fragments="supported"),
+    ),
+    "replace columns": on(
+        lambda t: t.alter.replace_columns({"n": "n + 1"}, txn=TXN),
+        make=base(delta__feature__txlog__fragments="supported"),
+    ),
+    "add a column": on(lambda t: t.alter.add_columns({"y": pa.int64()}, txn=TXN), AddFields),
+    "rename a column": on(
+        lambda t: t.alter.rename_column("n", "number", txn=TXN),
+        RenameColumn,
+        make=base(delta__columnMapping__mode="name"),
+    ),
+    "drop a column": on(
+        lambda t: t.alter.drop_columns("n", txn=TXN),
+        DropColumns,
+        make=base(delta__columnMapping__mode="name"),
+    ),
+    "widen a type": on(lambda t: t.alter.widen_type("n", pa.int64(), txn=TXN), ChangeColumn),
+    "forbid nulls": on(lambda t: t.alter.set_nullable("id", False, txn=TXN)),
+    "set a default": on(lambda t: t.alter.set_default("n", "7", txn=TXN), SetDefault),
+    "sync an identity": on(
+        lambda t: t.alter.sync_identity("id", txn=TXN), SyncIdentity, make=with_identity
+    ),
+    "set properties": on(
+        lambda t: t.alter.set_properties({"txlog.pageRows": "500"}, txn=TXN),
+        SetProperties,
+    ),
+    "add a constraint": on(
+        lambda t: t.alter.add_constraint({"positive": "id >= 0"}, txn=TXN), AddConstraints
+    ),
+    "drop a constraint": on(
+        lambda t: t.alter.drop_constraint("positive", txn=TXN),
+        DropConstraint,
+        make=with_constraint,
+    ),
+    "describe": on(lambda t: t.alter.set_description("new", txn=TXN), Describe),
+    "add features": on(lambda t: t.alter.add_features("v2Checkpoint", txn=TXN), AddFeatures),
+    "upgrade": on(lambda t: t.alter.upgrade_protocol(3, 7, txn=TXN), UpgradeProtocol),
+    "drop a feature": on(
+        lambda t: t.alter.drop_feature("deletionVectors", txn=TXN), DropFeature
+    ),
+    "cluster by": on(lambda t: t.alter.cluster_by("id", txn=TXN), ClusterBy),
+    "pin": on(lambda t: t.pins.create("good", version=2, txn=TXN), SetPin),
+    "unpin": on(lambda t: t.pins.delete("good", txn=TXN), DropPin, make=with_pin),
+    "register a clone": of(
+        lambda t: RegisterClone(t._context, RegisteredClone("an-id", beside(t.store).root)),
+        RegisterClone,
+        make=with_unknown_clone,
+    ),
+    "forget a clone": on(
+        lambda t: t.maintenance.forget_clone(beside(t.store).root, txn=TXN),
+        ForgetClone,
+        make=with_clone,
+    ),
+    "compact": on(lambda t: t.optimize.compact(txn=TXN), Compact),
+    "z-order": on(lambda t: t.optimize.z_order(["id", "n"], txn=TXN), Cluster),
+    "compute statistics": on(
+        lambda t: t.optimize.compute_statistics(["s"], recompute=True, txn=TXN),
+        ComputeStatistics,
+        make=base(delta__dataSkippingStatsColumns="id"),
+    ),
+    "delete by workers": on(by_workers("delete"), CommitDeletes),
+    "columns by workers": on(
+        by_workers("columns"),
+        CommitColumns,
+        make=base(delta__feature__txlog__fragments="supported"),
+    ),
+    "rewrite by workers": on(by_workers("rewrite"), CommitRewrites),
+    "give lost files up": on(
+        lambda t: t.repair(False, True),
+        RemoveLostFiles,
+        make=with_lost_file,
+        retries=False,
+    ),
+    "vacuum": on(
+        lambda t: t.vacuum(0, False, False), _Note,
+        make=with_history, commits=2, retries=False, hours=2,
+    ),
+    "vacuum to the trash": on(
+        lambda t: t.vacuum(0, False, False, trash=True),
+        make=with_history, commits=2, retries=False, hours=2,
+    ),
+    "vacuum by the log": on(
+        lambda t: t.vacuum(0, False, False, lite=True),
+        make=with_history, commits=2, retries=False, hours=2,
+    ),
+    "put back": on(
+        lambda t: t.maintenance.put_back(), make=with_trash, commits=0, retries=False
+    ),
+    "empty the trash": on(
+        lambda t: t.maintenance.empty_trash(), make=with_trash, commits=0, retries=False
+    ),
+    "checkpoint": on(lambda t: t.maintenance.checkpoint(), commits=0, retries=False),
+    "expire": on(
+        lambda t: t.maintenance.expire(0, False),
+        make=with_history, commits=0, retries=False, hours=2,
+    ),
+    "generate": on(
+        lambda t: t.maintenance.generate(),
+        make=base(delta__enableDeletionVectors="false"), commits=0, retries=False,
+    ),
+    "write a checksum": on(lambda t: t.maintenance.write_checksum(), commits=0, retries=False),
+    "compact the log": on(lambda t: t.maintenance.compact_log(1, 3), commits=0, retries=False),
+    "create": Case(
+        lambda context, _: create(context, as_schema(SCHEMA), txn=TXN), make=nothing, new=True
+    ),
+    "write": Case(
+        lambda context, _: write_new_table(
+            context, rows(0, 10), partition_by=(), properties={}, name=None, description=None,
+            options=WriteOptions(), allow_existing=True, txn=TXN,
+        ),
+        make=nothing,
+        new=True,
+    ),
+    "convert": Case(
+        lambda context, _: convert(
+            context, partition_by=None, properties={}, name=None, description=None, txn=TXN,
+            user_metadata=None,
+        ),
+        make=loose_files,
+        new=True,
+    ),
+    "clone": Case(
+        lambda context, table: cloned(context, table, shallow=False),
+        (_Clone,),
+        make=beside_a_source,
+        new=True,
+    ),
+    "clone, shallow and registered": Case(
+        lambda context, table: cloned(context, table, shallow=True, register=True),
+        make=beside_a_source,
+        new=True,
+    ),
+    "clone over a table": Case(
+        lambda context, table: cloned(context, table, shallow=False, replace=True),
+        make=beside_a_source_and_there,
+    ),
+}  # fmt: skip
+
+
+def _third_rows(_: object) -> dict[int, BitMap64]:
+    return {1: BitMap64([3])}
+
+
+# Which verbs there are ------------------------------------------------------------------------
+
+_ELSEWHERE = ("txlog.spark_ext", "txlog.cli", "txlog.testing")
+
+
+def operations() -> Iterator[type[Operation]]:
+    """Yield the operations of all rooms but Spark's, whose own tests break them off."""
+    for module in pkgutil.walk_packages(txlog.__path__, "txlog."):
+        if not module.name.startswith(_ELSEWHERE):
+            importlib.import_module(module.name)
+    waiting: list[type[Operation]] = [Operation]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        room = kind.__module__
+        is_ours = room.startswith("txlog.") and not room.startswith(_ELSEWHERE)
+        if is_ours and not kind.__abstractmethods__:
+            yield kind
+
+
+# Tables in memory -----------------------------------------------------------------------------
+
+Files = dict[str, bytes]
+
+
+def files_below(store: MemoryStore) -> Files:
+    """Return the files of a table and of the one beside it."""
+    prefix = store.root.removeprefix("memory:/")
+    held = MemoryFileSystem.store.items()
+    return {key[len(prefix) :]: f.getvalue() for key, f in held if key.startswith(prefix)}
+
+
+def fill(store: MemoryStore, files: Files) -> None:
+    """Put files where a table is to be."""
+    system, prefix = MemoryFileSystem(), store.root.removeprefix("memory:/")
+    for key, data in files.items():
+        system.pipe_file(prefix + key, data)
+
+
+def clear(store: MemoryStore) -> None:
+    """Remove the files of a table and of the one beside it."""
+    prefix = store.root.removeprefix("memory:/")
+    for key in [key for key in MemoryFileSystem.store if key.startswith(prefix)]:
+        del MemoryFileSystem.store[key]
+
+
+def state_of(table: txlog.Table) -> Any:
+    """Return all that a version says, but for times, ids and names of files."""
+    snapshot = table.snapshot
+    try:
+        held = table.to_arrow()
+    except txlog.DataFileError:  # Of the case that mends it.
+        held = pa.table({"lost": []})
+    metadata = {
+        name: value
+        for name, value in snapshot.metadata.configuration.items()
+        if not name.startswith(("delta.rowTracking.", "delta.inCommitTimestampEnablement"))
+    }
+    values = sorted(repr(row) for row in held.to_pylist())
+    domains = sorted(name for name, d in snapshot.controls.domains.items() if not d.removed)
+    features = snapshot.protocol.reader_features, snapshot.protocol.writer_features
+    return (
+        str(held.schema), values, metadata, snapshot.metadata.description, features, domains,
+        table.transaction_version(TXN[0]), snapshot.schema.names(),
+    )  # fmt: skip

@@ -1,0 +1,276 @@
+"""All orders in which several actors can reach one store, tried one after the other.
+
+Actors are functions that work on a store of their own, around a common one. Each waits at every
+step (a call of the store) until it is its turn. `all_schedules` says whose turn it is, until it has
+tried every order, but for those that differ only in the order of steps that do not touch the same
+files ("sleep sets", Godefroid 1996). A schedule is a list of choices; it can be printed, and
+`replay` runs it again.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from txlog.errors import OutcomeUnknownError
+from txlog.store.base import Store
+from txlog.testing.faults import _READS, FaultKind, FaultyStore
+
+Actor: TypeAlias = Callable[[Store], object]
+
+
+class Choice(NamedTuple):
+    """Whose turn it is, and what goes wrong with the step: nothing, or the answer is lost."""
+
+    actor: int
+    fault: FaultKind | None = None
+
+    def __str__(self) -> str:
+        return f"{self.actor}{'' if self.fault is None else f'({self.fault})'}"
+
+
+class Step(NamedTuple):
+    """What an actor is about to ask of the store."""
+
+    operation: str
+    path: str  # Of a deletion, all paths.
+
+    def touches(self, other: Step) -> bool:
+        """Return whether the order of two steps of different actors can make a difference."""
+        if self.operation in _READS and other.operation in _READS:
+            return False
+        if self.operation.startswith("list"):
+            return any(_is_below(path, self.path) for path in other.path.split(", "))
+        if other.operation.startswith("list"):
+            return other.touches(self)
+        return not set(self.path.split(", ")).isdisjoint(other.path.split(", "))
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return not folder or path.startswith(f"{folder}/")
+
+
+Enabled: TypeAlias = Mapping[int, Step]
+Choose: TypeAlias = Callable[[Enabled], Choice | None]
+
+
+class Abandoned(BaseException):
+    """The rest of a schedule is not wanted."""
+
+
+@dataclass
+class History:
+    """What happened in one schedule."""
+
+    choices: list[Choice] = field(default_factory=list)
+    results: dict[int, Any] = field(default_factory=dict)  # By actor: what it returned or raised.
+    is_whole: bool = True  # Otherwise it was abandoned.
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.choices))
+
+
+def play(store: Store, actors: Sequence[Actor], choose: Choose) -> History:
+    """Run actors, each in a thread, of which one goes on at a time, from step to step.
+
+    Parameters
+    ----------
+    choose
+        Gets the next step of each actor that is not done; None abandons the schedule.
+    """
+    history = History()
+    turns = _Turns(len(actors))
+
+    def work(number: int, actor: Actor) -> None:
+        try:
+            history.results[number] = actor(_Stepped(store, turns, number))
+        except BaseException as error:
+            history.results[number] = error
+        finally:
+            turns.end(number)
+
+    threads = []
+    for number, actor in enumerate(actors):
+        thread = threading.Thread(target=work, args=(number, actor), daemon=True)
+        threads.append(thread)
+        thread.start()
+        turns.wait()  # Until it is at its first step, or done.
+    while turns.pending:
+        choice = choose(dict(turns.pending)) if history.is_whole else None
+        if choice is None:
+            history.is_whole = False
+            turns.abandon(next(iter(turns.pending)))
+        else:
+            history.choices.append(choice)
+            turns.give(choice)
+    for thread in threads:
+        thread.join()
+    return history
+
+
+class _Turns:
+    """The scheduler's side of the steps: one thread runs, or the scheduler does."""
+
+    def __init__(self, actors: int) -> None:
+        self.pending: dict[int, Step] = {}
+        self._mine = _Baton()
+        self._theirs = [_Baton() for _ in range(actors)]
+        self._fault: FaultKind | None = None
+        self._abandoned = False
+
+    def wait(self) -> None:
+        self._mine.take()
+
+    def give(self, choice: Choice) -> None:
+        self._fault = choice.fault
+        del self.pending[choice.actor]
+        self._theirs[choice.actor].give()
+        self._mine.take()
+
+    def abandon(self, actor: int) -> None:
+        self._abandoned = True
+        self.give(Choice(actor))
+
+    def at(self, actor: int, step: Step) -> FaultKind | None:
+        """Wait for an actor's turn to do a step; return what goes wrong with it."""
+        if self._abandoned:
+            raise Abandoned
+        self.pending[actor] = step
+        self._mine.give()
+        self._theirs[actor].take()
+        if self._abandoned:
+            raise Abandoned
+        return self._fault
+
+    def end(self, actor: int) -> None:
+        self._mine.give()
+
+
+class _Baton:
+    """A lock that is passed on from one thread to another."""
+
+    def __init__(self) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        self.take = lock.acquire
+        self.give = lock.release
+
+
+class _Stepped(FaultyStore):
+    """An actor's store: each call waits for its turn."""
+
+    def __init__(self, inner: Store, turns: _Turns, actor: int) -> None:
+        super().__init__(inner)
+        self._turns = turns
+        self._actor = actor
+
+    @contextmanager
+    def _call(self, operation: str, path: str) -> Iterator[FaultKind | None]:
+        fault = self._turns.at(self._actor, Step(operation, path))
+        if fault == "lost_request":
+            raise OutcomeUnknownError(path=path, reason="the request was lost")
+        yield fault
+        if fault == "lost_answer":
+            raise OutcomeUnknownError(path=path, reason="the answer was lost")
+
+
+@dataclass
+class _Node:
+    chosen: Choice
+    steps: Enabled
+    open: list[Choice]  # Those that are to be tried yet.
+    asleep: set[Choice]  # Those that lead to nothing new.
+
+
+def all_schedules(
+    play_one: Callable[[Choose], History], *, losses: int = 0, prune: bool = True
+) -> Iterator[History]:
+    """Yield the history of each schedule.
+
+    Parameters
+    ----------
+    play_one
+        Plays the actors from the same beginning, such as `play` with a new store; apart from the
+        choices nothing may make a difference.
+    losses
+        How many commits of a schedule may lose their request or their answer.
+    prune
+        Leave out what differs only in the order of steps that do not touch each other.
+    """
+    path: list[_Node] = []
+    while True:
+        depth = 0
+
+        def choose(enabled: Enabled) -> Choice | None:
+            nonlocal depth
+            if depth == len(path):
+                node = _next_node(path, enabled, losses, prune)
+                if node is None:
+                    return None
+                path.append(node)
+            depth += 1
+            return path[depth - 1].chosen
+
+        history = play_one(choose)
+        if history.is_whole:
+            yield history
+        while path:
+            node = path[-1]
+            if prune:
+                node.asleep.add(node.chosen)
+            if node.open:
+                node.chosen = node.open.pop(0)
+                break
+            path.pop()
+        if not path:
+            return
+
+
+def _next_node(path: list[_Node], enabled: Enabled, losses: int, prune: bool) -> _Node | None:
+    lost = sum(node.chosen.fault is not None for node in path)
+    choices = [Choice(actor) for actor in enabled]
+    if lost < losses:
+        puts = [actor for actor, step in enabled.items() if step.operation == "put_if_absent"]
+        kinds: tuple[FaultKind, ...] = ("lost_answer", "lost_request")
+        choices += [Choice(actor, kind) for actor in puts for kind in kinds]
+    asleep: set[Choice] = set()
+    if path and prune:
+        last = path[-1]
+        step = last.steps[last.chosen.actor]
+        asleep = {
+            choice
+            for choice in last.asleep
+            if choice.actor != last.chosen.actor and not last.steps[choice.actor].touches(step)
+        }
+    awake = [choice for choice in choices if choice not in asleep]
+    return _Node(awake[0], enabled, awake[1:], asleep) if awake else None
+
+
+def some_schedule(seed: int, *, losses: float = 0.0) -> Choose:
+    """Return choices by chance, the same for the same seed; each put is lost with `losses`."""
+    chance = random.Random(seed)
+
+    def choose(enabled: Enabled) -> Choice:
+        actor = chance.choice(sorted(enabled))
+        if enabled[actor].operation == "put_if_absent" and chance.random() < losses:
+            return Choice(actor, chance.choice(("lost_answer", "lost_request")))
+        return Choice(actor)
+
+    return choose
+
+
+def replay(choices: str) -> Choose:
+    """Return the choices of a printed schedule, such as `0 0 1(lost_answer) 0`."""
+    remaining = [word.rstrip(")").partition("(") for word in choices.split()]
+
+    def choose(_: Enabled) -> Choice | None:
+        if not remaining:
+            return None
+        actor, _bracket, fault = remaining.pop(0)
+        return Choice(int(actor), fault or None)  # type: ignore[arg-type]
+
+    return choose
