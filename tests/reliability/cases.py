@@ -23,11 +23,11 @@ from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.effects import Effects
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.references import RegisteredClone
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
+from txlog.threads import Threads
 from txlog.verbs.append import Append
 from txlog.verbs.clone import CloneOptions, _Clone, clone
 from txlog.verbs.cluster import Cluster

@@ -35,7 +35,6 @@ from txlog.errors import (
     NotFoundError,
     TxlogError,
 )
-from txlog.scan.engine import Threads
 from txlog.snapshot.load import load_snapshot
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
@@ -48,6 +47,7 @@ from txlog.testing.schedules import (
     replay,
     some_schedule,
 )
+from txlog.threads import Threads
 
 
 @dataclass(frozen=True)
