@@ -19,6 +19,7 @@ from pyroaring import BitMap64
 
 import txlog
 from tests.verb_calls import delete_found
+from txlog import verbs
 from txlog.commit.context import Context
 from txlog.commit.operation import Operation
 from txlog.data_files.options import WriteOptions, as_schema
@@ -42,6 +43,7 @@ from txlog.verbs.fragments.columns import CommitColumns
 from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.rewrites import CommitRewrites
 from txlog.verbs.fragments.workers import write_new_fragments
+from txlog.verbs.indexes import CreateIndex, DropIndex
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
@@ -169,6 +171,14 @@ def with_lost_file(context: Context) -> None:
 
 def with_constraint(context: Context) -> None:
     plain(context).alter.add_constraint({"positive": "id >= 0"})
+
+
+def with_index(context: Context) -> None:
+    plain(context).create_index("id", name="by_id")
+
+
+def with_unbuilt_index(context: Context) -> None:
+    plain(context).create_index("id", name="by_id", build=False)
 
 
 def with_identity(context: Context) -> None:
@@ -408,6 +418,12 @@ CASES: dict[str, Case] = {
         make=base(delta__feature__txlog__fragments="supported"),
     ),
     "rewrite by workers": on(by_workers("rewrite"), CommitRewrites),
+    "create an index": on(lambda t: t.create_index("id", build=False, txn=TXN), CreateIndex),
+    "append with an index": on(lambda t: t.append(rows(30, 35), txn=TXN), make=with_index),
+    "build an index": on(
+        lambda t: t.build_index("by_id"), make=with_unbuilt_index, commits=0, retries=False
+    ),
+    "drop an index": on(lambda t: t.drop_index("by_id", txn=TXN), DropIndex, make=with_index),
     "give lost files up": on(
         lambda t: t.repair(False, True),
         RemoveLostFiles,
@@ -486,21 +502,16 @@ def _third_rows(_: object) -> dict[int, BitMap64]:
 
 # Which verbs there are ------------------------------------------------------------------------
 
-_ELSEWHERE = ("txlog.spark_ext", "txlog.cli", "txlog.testing")
-
 
 def operations() -> Iterator[type[Operation]]:
-    """Yield the operations of all rooms but Spark's, whose own tests break them off."""
-    for module in pkgutil.walk_packages(txlog.__path__, "txlog."):
-        if not module.name.startswith(_ELSEWHERE):
-            importlib.import_module(module.name)
+    """Yield the operations of the core; tests of Spark break off its own."""
+    for module in pkgutil.walk_packages(verbs.__path__, "txlog.verbs."):
+        importlib.import_module(module.name)
     waiting: list[type[Operation]] = [Operation]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        room = kind.__module__
-        is_ours = room.startswith("txlog.") and not room.startswith(_ELSEWHERE)
-        if is_ours and not kind.__abstractmethods__:
+        if kind.__module__.startswith("txlog.verbs.") and not kind.__abstractmethods__:
             yield kind
 
 

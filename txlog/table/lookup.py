@@ -202,13 +202,11 @@ class Lookups(Handle):
         NotFoundError
             There is no such index.
         """
-        from txlog.lookup.segments import list_segments
-        from txlog.verbs.indexes import DropIndex, delete_segments
+        from txlog.verbs.indexes import DropIndex, delete_index
 
         outcome = self._run(DropIndex(self._context, name), txn, user_metadata)
         if outcome:
-            store = self._context.store
-            delete_segments(self._context, [path for path, _ in list_segments(store, name)])
+            delete_index(self._context, name)
         return outcome
 
     def indexes(self) -> list[IndexInfo]:

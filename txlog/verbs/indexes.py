@@ -252,6 +252,15 @@ def _with_property(base: Snapshot, key: str, text: str | None) -> Metadata:
     return base.metadata.model_copy(update={"configuration": configuration})
 
 
+def delete_index(context: Context, name: str) -> None:
+    """Delete all segments of an index, as `delete_segments` does."""
+
+    def paths() -> Iterator[str]:  # Listed by whoever takes its errors.
+        yield from (path for path, _ in list_segments(context.store, name))
+
+    delete_segments(context, paths())
+
+
 def delete_segments(context: Context, paths: Iterable[str]) -> None:
     """Delete segments; those that cannot be deleted only take space."""
     try:
