@@ -9,11 +9,11 @@ files ("sleep sets", Godefroid 1996). A schedule is a list of choices; it can be
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 from txlog.errors import OutcomeUnknownError
@@ -252,12 +252,18 @@ def _next_node(path: list[_Node], enabled: Enabled, losses: int, prune: bool) ->
 
 def some_schedule(seed: int, *, losses: float = 0.0) -> Choose:
     """Return choices by chance, the same for the same seed; each put is lost with `losses`."""
-    chance = random.Random(seed)
+    drawn = 0
+
+    def chance() -> float:
+        nonlocal drawn
+        drawn += 1
+        digest = sha256(f"{seed}:{drawn}".encode()).digest()
+        return int.from_bytes(digest[:6], "big") / 2**48
 
     def choose(enabled: Enabled) -> Choice:
-        actor = chance.choice(sorted(enabled))
-        if enabled[actor].operation == "put_if_absent" and chance.random() < losses:
-            return Choice(actor, chance.choice(("lost_answer", "lost_request")))
+        actor = sorted(enabled)[int(chance() * len(enabled))]
+        if enabled[actor].operation == "put_if_absent" and chance() < losses:
+            return Choice(actor, "lost_answer" if chance() < 0.5 else "lost_request")
         return Choice(actor)
 
     return choose
