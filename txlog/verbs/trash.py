@@ -1,4 +1,4 @@
-"""Deleting files of a table: for good, or into the trash, from where they can be put back."""
+"""The files that a vacuum may delete, and deleting them: for good, or into the trash, from where they can be put back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import pyarrow as pa
 
 from txlog.arrow import arrow_array
 from txlog.commit.context import Context
+from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.errors import InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.fragments.deletion_file import DELETIONS_FOLDER
+from txlog.fragments.rows import FEATURE
+from txlog.lazy import compiled
+from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import ObjectInfo, Store, move_file
 from txlog.threads import map_all
 
@@ -30,6 +35,51 @@ HOUR_MS = 3_600_000
 
 TRASH = "_txlog_trash"  # Hidden from readers, and from what other engines clean up.
 _AT_ONCE = 1000  # Files that are deleted by one call of the store.
+
+
+# What a writer that died has left beside files of the log, and lists of files.
+_TEMPORARY = compiled(
+    r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
+    r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
+)
+
+
+def listed_files(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
+    """Return the files below a table's root that may be its data, change or deletion files.
+
+    Temporary files of its log are among them.
+    """
+    ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
+    names, sizes, times = [], [], []
+    for info in infos:
+        if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name):
+            names.append(info.name)
+            sizes.append(info.size)
+            times.append(info.modified_ms)
+    return pa.table(
+        [
+            arrow_array(names, pa.string()),
+            arrow_array(sizes, pa.int64()),
+            arrow_array(times, pa.int64()),
+        ],
+        names=DECISIONS.names[:3],
+    )
+
+
+def _is_visible(name: str, ours: set[str]) -> bool:
+    """Return whether a vacuum may look at a file: hidden ones are another's, but for some of ours.
+
+    Names that begin with `_` or `.` are hidden, but for folders of partitions.
+    """
+    if "/_" not in name and "/." not in name and name[0] not in "_.":
+        return True
+    steps = name.split("/")
+    return all(
+        step[0] not in "_."
+        or ("=" in step and place < len(steps) - 1)
+        or (not place and step in ours)
+        for place, step in enumerate(steps)
+    )
 
 
 def hours_ms(hours: float) -> int:

@@ -6,7 +6,7 @@ not name, and it is made again if the table changed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,16 +24,12 @@ from txlog.commit.operation import (
     require_table_writable,
     require_user_metadata,
 )
-from txlog.data_files.change_files import FOLDER as CHANGES_FOLDER
 from txlog.errors import (
     InvalidInputError,
     LogCorruptError,
     NotFoundError,
     TxlogError,
 )
-from txlog.fragments.deletion_file import DELETIONS_FOLDER
-from txlog.fragments.rows import FEATURE
-from txlog.lazy import compiled
 from txlog.log.paths import canonical_keys, encode_path
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
@@ -46,18 +42,20 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import ObjectInfo, Store
+from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.restore import VACUUM_HOLDS_MS
-from txlog.verbs.trash import DECISIONS, HOUR_MS, delete_files, hours_ms, move_to_trash
+from txlog.verbs.trash import (
+    DECISIONS,
+    HOUR_MS,
+    delete_files,
+    hours_ms,
+    listed_files,
+    move_to_trash,
+)
 
 _ELSEWHERE = r"^(/|\w+:)"  # Files of other tables.
-# What a writer that died has left beside files of the log, and lists of files.
-_TEMPORARY = compiled(
-    r"(_delta_log|_symlink_format_manifest)/(.+/)?\.[^/]+"
-    r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp"
-)
 
 _AT_ONCE = 20_000  # Files that are deleted before the clock is looked at.
 
@@ -126,7 +124,7 @@ def vacuum(
     require_table_writable(snapshot, removes_rows=False)
     require_user_metadata(user_metadata)
     kept_ms = retention_ms(snapshot, hours, enforce=enforce)
-    listed = None if lite else _listed(context.store.list_tree(""), snapshot)
+    listed = None if lite else listed_files(context.store.list_tree(""), snapshot)
     covered: dict[str, pa.Array] = {}  # By each segment of an index: the files that it covers.
     if listed is not None:
         segments, covered = _segments(context.store, snapshot)
@@ -326,30 +324,8 @@ def _removed_since(store: Store, snapshot: Snapshot, cutoff_ms: int) -> pa.Table
     return rows.filter(pc.invert(rows["is_add"]))
 
 
-def _listed(infos: Iterable[ObjectInfo], snapshot: Snapshot) -> pa.Table:
-    """Return the files below a table's root that may be its data, change or deletion files.
-
-    Temporary files of its log are among them.
-    """
-    ours = {CHANGES_FOLDER, DELETIONS_FOLDER} if snapshot.supports(FEATURE) else {CHANGES_FOLDER}
-    names, sizes, times = [], [], []
-    for info in infos:
-        if _is_visible(info.name, ours) or _TEMPORARY.fullmatch(info.name):
-            names.append(info.name)
-            sizes.append(info.size)
-            times.append(info.modified_ms)
-    return pa.table(
-        [
-            arrow_array(names, pa.string()),
-            arrow_array(sizes, pa.int64()),
-            arrow_array(times, pa.int64()),
-        ],
-        names=DECISIONS.names[:3],
-    )
-
-
 def _segments(store: Store, snapshot: Snapshot) -> tuple[pa.Table, dict[str, pa.Array]]:
-    """Return the segments of indexes, as `_listed` does, and the files that each covers.
+    """Return the segments of indexes, as `listed_files` does, and the files that each covers.
 
     Nothing is said of those that cannot be read, or whose index is dropped.
     """
@@ -379,24 +355,8 @@ def _needed_segments(covered: Mapping[str, pa.Array], needed: pa.Array) -> pa.Ar
     return arrow_array(found, pa.string())
 
 
-def _is_visible(name: str, ours: set[str]) -> bool:
-    """Return whether a vacuum may look at a file: hidden ones are another's, but for some of ours.
-
-    Names that begin with `_` or `.` are hidden, but for folders of partitions.
-    """
-    if "/_" not in name and "/." not in name and name[0] not in "_.":
-        return True
-    steps = name.split("/")
-    return all(
-        step[0] not in "_."
-        or ("=" in step and place < len(steps) - 1)
-        or (not place and step in ours)
-        for place, step in enumerate(steps)
-    )
-
-
 def _expired(files: FileState, cutoff_ms: int, root: str) -> pa.Table:
-    """Return the files that were removed before a moment, as `_listed` does."""
+    """Return the files that were removed before a moment, as `listed_files` does."""
     rows = files.tombstones
     times = pc.fill_null(rows["deletion_timestamp"], 0)
     old = pc.less(times, cutoff_ms)
