@@ -1,4 +1,4 @@
-"""The files that a vacuum may delete, and deleting them: for good, or into the trash, from where they can be put back."""
+"""The files that a vacuum may delete, and deleting them: for good, or into a trash."""
 
 from __future__ import annotations
 
