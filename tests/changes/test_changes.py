@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -311,6 +312,33 @@ def test_ranges_that_are_none(
     writer.commit({"txn": {"appId": "a", "version": 1}})
     with pytest.raises(error):
         txlog.Table(writer.root).changes(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "versions"),
+    [
+        ({"starting_version": 9}, []),
+        ({"starting_version": 9, "ending_version": 12}, []),
+        ({"starting_timestamp": "2999-01-01T00:00:00Z"}, []),
+        ({"starting_version": 1, "ending_version": 9}, [1, 2]),
+        ({"ending_timestamp": "2999-01-01T00:00:00Z"}, [0, 1, 2]),
+    ],
+)
+def test_ranges_that_may_be_out_of_the_history(
+    tmp_path: Path, arguments: dict[str, Any], versions: list[int]
+) -> None:
+    table = txlog.write(
+        tmp_path, pa.table({"x": [0]}), properties={"delta.enableChangeDataFeed": "true"}
+    )
+    table.append(pa.table({"x": [1]}))
+    table.append(pa.table({"x": [2]}))
+    found = table.changes(**arguments, allow_out_of_range=True)
+    assert found.to_arrow()["_commit_version"].to_pylist() == versions
+    assert found.count() == len(versions)
+    theirs = deltalake.DeltaTable(tmp_path).load_cdf(**arguments, allow_out_of_range=True)
+    told = theirs.read_all()
+    rows = told["_commit_version"].to_pylist() if told.num_rows else []
+    assert sorted(rows) == versions
 
 
 @pytest.mark.spec("FED-5")

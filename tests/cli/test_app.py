@@ -97,6 +97,10 @@ def test_compact_and_restore(path: str, capsys: pytest.CaptureFixture[str]) -> N
     assert as_json(capsys, "restore", path, "--version", "0")["version"] == 4
     assert run(["restore", path, "--version", "2"]) == 0
     assert "made version 5: " in capsys.readouterr().out
+    assert run(["restore", path, "--timestamp", "2001-01-01"]) != 0
+    nearest = ("--timestamp", "2001-01-01", "--nearest", "--ignore-missing-files")
+    assert as_json(capsys, "restore", path, *nearest)["version"] == 6
+    assert txlog.Table(path).count() == txlog.Table(path, version=0).count()
 
 
 def test_capabilities(path: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,6 +406,8 @@ def test_vacuum(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (listed["deleted"], len(listed["files"])) == (False, 3)
     assert run([*arguments]) == 0
     assert "would delete" in capsys.readouterr().out
+    kept = as_json(capsys, *arguments, "--keep-version", "0")["files"]
+    assert len(kept) < 3
     assert as_json(capsys, *arguments, "--delete")["deleted"] is True
     assert as_json(capsys, *arguments)["files"] == []
     assert run(["vacuum", path, "--retention-hours", "0"]) == 1

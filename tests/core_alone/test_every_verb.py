@@ -74,6 +74,9 @@ def test_reading(table: txlog.Table) -> None:
     with_address = table.to_arrow(["n", "_rowaddr", "_rowid"])
     assert table.take_rows(with_address["_rowaddr"][:2]).num_rows == 2
     assert table.take([0]).num_rows == 1
+    assert table.slice(1, 2) == table.scan().slice(1, 2)
+    assert table.sample(2).num_rows == 2
+    assert table.deletion_vectors().read_all().num_rows == 0
 
 
 def test_scans(table: txlog.Table) -> None:
@@ -109,6 +112,8 @@ def test_changing_rows(table: txlog.Table) -> None:
     merger = table.merge(pa.table({"n": [4], "p": ["z"]}), "target.n = source.n")
     assert merger.when_matched_delete("source.p = 'none'").execute().version is None
     assert table.upsert(pa.table({"n": [4], "p": ["x"]}), on="n").version == 6
+    by_key = table.merge_insert("n").when_not_matched_insert_all()
+    assert by_key.execute(pa.table({"n": [4], "p": ["x"]})).version is None
     table.overwrite(pa.table({"n": [30], "p": ["y"]}), "p = 'y'")
     assert numbers(table) == [4, 30]
     table.overwrite(pa.table({"n": [31], "p": ["y"]}), partition_mode="dynamic")
@@ -266,6 +271,8 @@ def test_looking_into_a_table(table: txlog.Table) -> None:
 def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4
+    assert table.checkout_version("good").latest_version == table.version
+    assert list(table.tags.list()) == ["good"]
     assert table.clone(tmp_path / "copy", shallow=False).count() == 4
     assert table.scan().engine is not None
 

@@ -151,11 +151,22 @@ def test_a_property_without_its_feature_asks_nothing_of_new_columns(tmp_path: Pa
     assert "v2Checkpoint" not in (table.protocol.reader_features or [])
 
 
-def test_times_without_zone_come_after_their_feature(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": [1]}))
+@pytest.mark.spec("CON-26")
+def test_new_columns_bring_the_features_of_their_types(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path / "t", pa.table({"x": [1]}))
+    assert table.protocol.min_reader_version == 1
     data = pa.table({"x": [2], "t": pa.array([0], pa.timestamp("us"))})
-    with pytest.raises(txlog.UnsupportedFeatureError, match=r"add_features\('timestampNtz'\)"):
-        table.append(data, schema_mode="merge")
-    table.alter.add_features("timestampNtz")
-    table.append(data, schema_mode="merge")
-    assert table.count() == 2
+    outcome = table.append(data, schema_mode="merge")
+    assert outcome.features_added == ("timestampNtz",)
+    assert table.protocol.reader_features == ["timestampNtz"]
+    theirs = deltalake.DeltaTable(tmp_path / "t").to_pyarrow_table()
+    assert theirs.sort_by("x") == table.to_arrow().sort_by("x")
+    assert table.append(data).features_added == ()
+
+    other = txlog.write(tmp_path / "o", pa.table({"x": [1]}))
+    assert other.overwrite(data, schema_mode="overwrite").features_added == ("timestampNtz",)
+    third = txlog.write(tmp_path / "m", pa.table({"x": [1]}))
+    merged = third.merge(data, "target.x = source.x", schema_mode="merge")
+    done = merged.when_not_matched_insert_all().execute()
+    assert done.features_added == ("timestampNtz",)
+    assert deltalake.DeltaTable(tmp_path / "m").version() == 1

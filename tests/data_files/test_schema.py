@@ -243,15 +243,6 @@ def test_odd_partitioning_makes_no_table(
     assert not (tmp_path / "t").exists()
 
 
-def test_timestamps_without_zone_need_a_table_that_has_them(tmp_path: Path) -> None:
-    table = txlog.write(tmp_path, pa.table({"x": [1]}))
-    data = pa.table({"x": [2], "t": pa.array([0], pa.timestamp("us"))})
-    with pytest.raises(txlog.UnsupportedFeatureError, match="timestampNtz"):
-        table.append(data, schema_mode="merge")
-    assert txlog.Table(tmp_path).version == 0
-    assert len(list(tmp_path.glob("*.parquet"))) == 1
-
-
 def test_schemas_come_in_many_forms() -> None:
     expected = StructType((StructField("x", PrimitiveType("long")),))
     assert as_schema(expected) is expected

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import arro3.core
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -47,6 +48,9 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "table": lambda: DATA,
     "batch": lambda: DATA.to_batches()[0],
     "reader": lambda: DATA.to_reader(1),
+    "batches": lambda: DATA.to_batches(1),
+    "iterator": lambda: iter(DATA.to_batches(1)),
+    "arro3": lambda: [arro3.core.RecordBatch.from_arrow(batch) for batch in DATA.to_batches(1)],
     "dataset": lambda: ds.dataset(DATA),
     "sliced": lambda: pa.concat_tables([DATA, DATA]).slice(3),
     "pandas": _pandas,

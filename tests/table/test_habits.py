@@ -139,3 +139,95 @@ def test_partitions_are_those_of_deltalake(table: txlog.Table, tmp_path: Path) -
     assert known(table.partitions(where)) == known(theirs.partitions(file_pruning_predicate=where))
     assert table.partitions("p = 'a' AND q IS NULL") == [{"p": "a", "q": None}]
     assert txlog.write(tmp_path / "plain", ROWS.drop("st")).partitions() == []
+
+
+def _deleted_from(folder: Path) -> txlog.Table:
+    table = txlog.write(folder, pa.table({"x": range(40)}), max_rows_per_file=9)
+    table.delete("x % 7 = 3")
+    return table
+
+
+@settings(max_examples=examples(60))
+@given(
+    st.integers(0, 45), st.none() | st.integers(0, 45), st.sampled_from([None, "x > 11", "x < 5"])
+)
+def test_a_slice_is_that_of_all_rows(
+    tmp_path_factory: pytest.TempPathFactory, offset: int, length: int | None, where: str | None
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "slices"
+    table = txlog.Table(folder) if folder.exists() else _deleted_from(folder)
+    expected = table.to_arrow(where=where).slice(offset, length).to_pydict()
+    assert table.scan(where=where).slice(offset, length).to_pydict() == expected
+
+
+def test_fragments_before_a_slice_are_not_opened(tmp_path: Path) -> None:
+    table = _deleted_from(tmp_path / "t")
+    expected = table.to_arrow().slice(20, 5)
+    for fragment in table.fragments()[:2]:
+        (tmp_path / "t" / fragment.files[0].path).unlink()
+    assert table.slice(20, 5) == expected
+    assert table.slice(99).num_rows == 0
+    for wrong in ({"offset": -1}, {"length": -1}, {"offset": 0.5}):
+        with pytest.raises(InvalidInputError, match="whole number from 0"):
+            table.scan().slice(**wrong)
+
+
+def test_a_sample_has_rows_of_the_table_once_each(tmp_path: Path) -> None:
+    table = _deleted_from(tmp_path / "t")
+    rows = table.to_arrow()["x"].to_pylist()
+    found = table.sample(12)["x"].to_pylist()
+    assert len(set(found)) == 12
+    assert [x for x in rows if x in found] == found  # In their order.
+    assert table.sample(12, ["x"], seed=4) == table.sample(12, seed=4)
+    assert table.sample(99)["x"].to_pylist() == rows
+    assert table.sample(0).num_rows == 0
+    with pytest.raises(InvalidInputError, match="num_rows"):
+        table.sample(-1)
+
+
+def test_deletion_vectors_are_those_of_deltalake(tmp_path: Path) -> None:
+    table = _deleted_from(tmp_path / "t")
+    ours = table.deletion_vectors().read_all()
+    theirs = pa.table(deltalake.DeltaTable(tmp_path / "t").deletion_vectors())
+    assert ours.num_rows == 5
+    assert {
+        Path(path).as_uri(): kept
+        for path, kept in zip(*(ours[name].to_pylist() for name in ours.column_names), strict=True)
+    } == dict(zip(*(theirs[name].to_pylist() for name in theirs.column_names), strict=True))
+    assert txlog.write(tmp_path / "u", ROWS).deletion_vectors().read_all().num_rows == 0
+
+
+def test_a_merge_by_key_as_pylance_builds_it(tmp_path: Path) -> None:
+    import lance
+
+    before = pa.table({"k": [1, 2, 3, 4], "v": ["a", "b", "c", "d"]})
+    rows = pa.table({"k": [2, 3, 9], "v": ["x", "y", "z"]})
+    theirs = lance.write_dataset(before, tmp_path / "lance")
+    merge = theirs.merge_insert("k").when_matched_update_all("source.v <> 'y'")
+    merge = merge.when_not_matched_insert_all().when_not_matched_by_source_delete("k > 3")
+    told = merge.execute(rows)
+    table = txlog.write(tmp_path / "t", before)
+    ours = table.merge_insert("k").when_matched_update_all("source.v <> 'y'")
+    done = (
+        ours.when_not_matched_insert_all()
+        .when_not_matched_by_source_delete("k > 3")
+        .execute(rows, user_metadata="by key")
+    )
+    assert table.to_arrow().sort_by("k") == theirs.to_table().sort_by("k")
+    assert done.metrics["numTargetRowsInserted"] == told["num_inserted_rows"]
+    assert done.metrics["numTargetRowsUpdated"] == told["num_updated_rows"]
+    assert done.metrics["numTargetRowsDeleted"] == told["num_deleted_rows"]
+    table.merge_insert(["k", "v"]).when_matched_delete().execute(rows)
+    assert table.to_arrow()["k"].to_pylist() == [1, 3]
+
+
+def test_versions_by_their_tags(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, ROWS)
+    table.append(ROWS)
+    table.tags.create("first", 0)
+    assert list(table.tags.list()) == ["first"]
+    old = table.checkout_version("first")
+    assert (old.version, old.latest_version, old.count()) == (0, table.version, ROWS.num_rows)
+    assert old.checkout_version(1).count() == table.count() == 2 * ROWS.num_rows
+    with pytest.raises(txlog.NotFoundError):
+        table.checkout_version(99)

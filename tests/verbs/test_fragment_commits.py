@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -313,3 +314,35 @@ def test_operations_of_other_things(table: txlog.Table, operation: Any) -> None:
 def test_features_of_other_things(table: txlog.Table, features: Any) -> None:
     with pytest.raises(txlog.InvalidInputError, match="names of features"):
         table.alter.add_features(*features)
+
+
+@pytest.mark.spec("FRG-24")
+def test_fragments_are_written_before_their_table(tmp_path: Path) -> None:
+    place, found = tmp_path / "t", list[FragmentMetadata]()
+    for start in (0, 10):
+        data = pa.table({"x": range(start, start + 3), "p": ["a", "b", "b"]})
+        found += txlog.write_fragments(data, place, partition_by="p")
+    assert not txlog.Table.exists(place)
+    schema = pa.schema([("x", pa.int64()), ("p", pa.string())])
+    other = pa.schema([("x", pa.int32()), ("p", pa.string())])
+    for columns, partitions in ((other, ["p"]), (schema, [])):
+        with pytest.raises(txlog.InvalidInputError, match="other columns, partitioning or rules"):
+            txlog.Table.create(place, columns, partitions, fragments=over_the_wire(found))
+    with pytest.raises(txlog.InvalidInputError, match="given twice"):
+        txlog.Table.create(place, schema, ["p"], fragments=[*found, found[0]])
+    assert not txlog.Table.exists(place)
+    table = txlog.Table.create(place, schema, ["p"], fragments=over_the_wire(found[:3]))
+    assert table.version == 0
+    assert len(data_files(table)) == 4  # What was refused is still there.
+    table.commit(Operation.Append(over_the_wire(found[3:])))
+    assert rows(table) == [0, 1, 2, 10, 11, 12]
+    assert deltalake.DeltaTable(place).to_pyarrow_table().num_rows == 6
+    with pytest.raises(txlog.InvalidInputError, match="committed before"):
+        table.commit(Operation.Append(found))
+    with pytest.raises(txlog.InvalidInputError, match="partition"):
+        txlog.write_fragments(data, place, partition_by="x")
+    with pytest.raises(txlog.AlreadyExistsError):
+        txlog.Table.create(place, schema, ["p"], fragments=found)
+    with pytest.raises(txlog.InvalidInputError, match="for a new one"):
+        txlog.Table.create(place, schema, ["p"], fragments=found, mode="overwrite")
+    assert len(data_files(table)) == 4

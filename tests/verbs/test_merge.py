@@ -429,6 +429,17 @@ def test_aliases_and_columns_without_one(tmp_path: Path) -> None:
     assert table.count() == 0
 
 
+def test_clauses_of_one_side_need_no_alias(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [{"k": k, "g": "a", "v": k} for k in (1, 2, 3)], {})
+    merger = table.merge(
+        table_of([{"k": 3, "g": "b", "v": 9}, {"k": 4, "g": "c", "v": 9}]), "target.k = source.k"
+    )
+    merger = merger.when_not_matched_by_source_update({"v": "v + k"}, "k > 1")
+    merger.when_not_matched_insert({"k": "k", "v": "v * 10"}, "v = 9").execute()
+    found = {row["k"]: row["v"] for row in table.to_arrow().to_pylist()}
+    assert found == {1: 1, 2: 4, 3: 3, 4: 90}
+
+
 @pytest.mark.parametrize(
     ("predicate", "clause", "message"),
     [

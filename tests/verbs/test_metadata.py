@@ -412,6 +412,26 @@ def test_one_field_changes_and_no_other(kinds: list[Any], data: st.DataObject) -
         assert set(paths_of(wider)) == {*paths_of(schema), (*path, "new")}
 
 
+def test_fields_that_a_struct_lacks_are_added_as_deltalake_adds_them(tmp_path: Path) -> None:
+    inner = pa.struct([("b", pa.int64()), ("deep", pa.struct([("c", pa.string())]))])
+    rows = pa.table({"st": pa.array([{"b": 1, "deep": {"c": "x"}}], inner)})
+    table, theirs = (txlog.write(tmp_path / name, rows) for name in ("ours", "theirs"))
+    more = pa.struct(
+        [("deep", pa.struct([("c", pa.string()), ("d", pa.int32())])), ("e", pa.date32())]
+    )
+    table.alter.add_columns(pa.schema([("st", more)]))
+    added = deltalake.Schema.from_arrow(pa.schema([("st", more)])).fields
+    opened = deltalake.DeltaTable(theirs.uri)
+    opened.alter.add_columns(added)
+    assert table.schema == theirs.refresh().schema
+    assert table.to_arrow()["st"].to_pylist() == [
+        {"b": 1, "deep": {"c": "x", "d": None}, "e": None}
+    ]
+    for wrong in (more, pa.struct([("b", pa.string())]), pa.int64()):
+        with pytest.raises(InvalidInputError, match="already"):
+            table.alter.add_columns(pa.schema([("st", wrong)]))
+
+
 def test_a_commit_notes_fields_of_ones_own(table: txlog.Table) -> None:
     table.append(rows(4), user_metadata={"job": "nightly", "run id": "7"})
     (entry,) = table.history(1)

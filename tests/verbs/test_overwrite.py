@@ -93,3 +93,17 @@ def test_create_over_a_table(tmp_path: Path) -> None:
     assert (new.partition_columns, new.metadata.name) == (["q"], "new")
     assert txlog.Table(made.uri, version=1).count() == 3
     assert deltalake.DeltaTable(made.uri).metadata().partition_columns == ["q"]
+
+
+def test_the_same_schema_again_beside_a_predicate(tmp_path: Path) -> None:
+    rows = pa.table({"x": [1, 2], "Name": ["a", "b"]})
+    table = txlog.write(tmp_path, rows)
+    table.overwrite(rows.slice(0, 1), where="x = 1", schema_mode="overwrite")
+    assert table.to_arrow().sort_by("x") == rows
+    for other in (rows.rename_columns(["x", "name"]), rows.select(["x"])):
+        with pytest.raises(txlog.InvalidInputError, match="together with all rows"):
+            table.overwrite(other.slice(0, 1), where="x = 1", schema_mode="overwrite")
+    assert table.version == 1
+    assert len(list(tmp_path.glob("*.parquet"))) == len(
+        {*table.file_uris()} | {*txlog.Table(tmp_path, version=0).file_uris()}
+    )

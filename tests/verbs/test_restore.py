@@ -590,3 +590,29 @@ def test_tables_of_others_are_restored_version_by_version(tmp_path: Path, name: 
         assert rows_sha256(table.to_arrow()) == rows
         table.optimize.compact()
         assert rows_sha256(table.to_arrow()) == rows
+
+
+def test_the_nearest_version_of_a_moment_outside(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, xs(1))
+    table.append(xs(2))
+    for moment in ("2001-01-01", "2999-01-01"):
+        with pytest.raises(NotFoundError, match="version"):
+            table.restore(timestamp=moment)
+    with pytest.raises(InvalidInputError, match="error or nearest"):
+        table.restore(timestamp="2001-01-01", out_of_range="near")  # type: ignore[arg-type]
+    table.restore(timestamp="2001-01-01", out_of_range="nearest")
+    assert values(table) == [1]
+    assert table.restore(timestamp="2999-01-01", out_of_range="nearest").version is None
+
+
+def test_files_that_are_gone_may_be_left_out(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, xs(1))
+    table.append(xs(2))
+    (lost,) = (f.files[0].path for f in table.fragments() if f.count_rows("x = 1"))
+    table.delete(None)
+    (tmp_path / lost).unlink()
+    with pytest.raises(DataFileError, match="gone"):
+        table.restore(1)
+    outcome = table.restore(1, ignore_missing_files=True)
+    assert values(table) == [2]
+    assert outcome.metrics["numRestoredFiles"] == 1

@@ -360,3 +360,20 @@ def test_who_wants_files_back_is_refused_while_a_vacuum_deletes(tmp_path: Path) 
     assert txlog.Table(table.uri).to_arrow()["x"].to_pylist() == [3]
     with pytest.raises(txlog.DataFileError, match="are gone"):  # It has ended.
         txlog.Table(table.uri).restore(0)
+
+
+def test_versions_that_are_to_be_kept(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"x": [1]}))
+    for x in (2, 3):
+        table.overwrite(pa.table({"x": [x]}))
+    asked: dict[str, Any] = {"retention_hours": 0, "enforce_retention_duration": False}
+    with pytest.raises(txlog.NotFoundError):
+        table.vacuum(**asked, dry_run=False, keep_versions=[99])
+    gone = table.vacuum(**asked, dry_run=False, keep_versions=[1])
+    assert gone["decision"].to_pylist().count("delete") == 1
+    assert txlog.Table(tmp_path, version=1).to_arrow()["x"].to_pylist() == [2]
+    with pytest.raises(txlog.DataFileError):
+        txlog.Table(tmp_path, version=0).to_arrow()
+    table.vacuum(**asked, dry_run=False)
+    with pytest.raises(txlog.DataFileError):
+        txlog.Table(tmp_path, version=1).to_arrow()

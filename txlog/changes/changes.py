@@ -39,7 +39,12 @@ from txlog.snapshot.commits import Commit, read_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import parse_timestamp, version_from, version_until
+from txlog.snapshot.time_travel import (
+    made_ms,
+    parse_timestamp,
+    version_from,
+    version_until,
+)
 from txlog.stats.files import file_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store, threads_for
@@ -50,7 +55,12 @@ Bound = tuple[int | None, str | datetime | int | None]
 
 
 def feed_range(
-    store: Store, snapshot: Snapshot, *, starting: Bound, ending: Bound
+    store: Store,
+    snapshot: Snapshot,
+    *,
+    starting: Bound,
+    ending: Bound,
+    allow_out_of_range: bool = False,
 ) -> tuple[int, Snapshot]:
     """Return the first version of a range, and its last one, loaded.
 
@@ -60,6 +70,9 @@ def feed_range(
         The version that the range ends with by default; it reaches no further.
     starting
         Default: the first version of the table.
+    allow_out_of_range
+        Take an end after the last version as the last one, and a beginning after it as the version
+        to come, which is no change.
 
     Raises
     ------
@@ -68,8 +81,13 @@ def feed_range(
     NotFoundError
         A bound is outside of the table's history.
     """
-    first = _starting(store, snapshot, *_one_of("starting", *starting))
-    last = _ending(store, snapshot, *_one_of("ending", *ending))
+    begin, end = _one_of("starting", *starting), _one_of("ending", *ending)
+    if allow_out_of_range and _is_beyond(store, snapshot, *begin):
+        return snapshot.version + 1, snapshot
+    first = _starting(store, snapshot, *begin)
+    last = _ending(store, snapshot, *end)
+    if allow_out_of_range:
+        last = min(last, snapshot.version)
     for name, version in (("starting_version", first), ("ending_version", last)):
         if version > snapshot.version:
             raise NotFoundError(
@@ -86,6 +104,15 @@ def feed_range(
     if last == snapshot.version:
         return first, snapshot
     return first, load_snapshot(store, version=last, catalog=snapshot.catalog)
+
+
+def _is_beyond(
+    store: Store, snapshot: Snapshot, version: int | None, moment_ms: int | None
+) -> bool:
+    """Whether a range would begin after the last version."""
+    if moment_ms is not None:
+        return moment_ms > made_ms(store, snapshot)
+    return version is not None and version > snapshot.version
 
 
 def _one_of(
@@ -194,6 +221,8 @@ def plan_feed(
     """
     require_feed(last)
     plan = feed_read_plan(last, columns, where)
+    if starting_version > last.version:  # It was allowed to be out of range.
+        return Changes(store, plan, (), starting_version, last.version, engine or Threads())
     commits = _commits(store, last, starting_version)
     first = last
     if starting_version < last.version:
@@ -202,8 +231,8 @@ def plan_feed(
     known = RemovedValues(store, last)
     files = [
         file
-        for commit, made_ms in zip(commits, _require_feed(first, last, commits), strict=True)
-        for file in changed_files(commit, made_ms, known)
+        for commit, stamp_ms in zip(commits, _require_feed(first, last, commits), strict=True)
+        for file in changed_files(commit, stamp_ms, known)
     ]
     files = possible_changes(files, plan, last)
     engine = engine or threads_for(store)

@@ -384,14 +384,29 @@ def constraint(
 
 @app.command()
 def restore(
-    table: Where, version: Version = None, timestamp: Moment = None, json: Json = False
+    table: Where,
+    version: Version = None,
+    timestamp: Moment = None,
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Take the nearest version of a time outside.")
+    ] = False,
+    ignore_missing_files: Annotated[
+        bool, typer.Option("--ignore-missing-files", help="Leave out files that are gone.")
+    ] = False,
+    json: Json = False,
 ) -> None:
     """Make a new version that is what an older one was."""
     if (version is None) == (timestamp is None):
         raise typer.BadParameter(
             "say which version to go back to, by one of the two", param_hint=_ONE_OF_TWO
         )
-    print_outcome(Table(table).restore(version_of(version), timestamp), json)
+    done = Table(table).restore(
+        version_of(version),
+        timestamp,
+        out_of_range="nearest" if nearest else "error",
+        ignore_missing_files=ignore_missing_files,
+    )
+    print_outcome(done, json)
 
 
 @app.command()

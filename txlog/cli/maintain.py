@@ -88,12 +88,20 @@ def vacuum(
     trash: Annotated[
         bool, typer.Option("--trash", help="With --delete: move them to _txlog_trash.")
     ] = False,
+    keep_version: Annotated[
+        list[str] | None, typer.Option(help="A version, or a pin, whose files stay; repeatable.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List or delete files that no version within the retention needs."""
     with working("Looking for files that are not needed"):
         decided = Table(table).vacuum(
-            retention_hours, not delete_files, not no_enforce, lite=lite, trash=trash
+            retention_hours,
+            not delete_files,
+            not no_enforce,
+            lite=lite,
+            trash=trash,
+            keep_versions=[v for v in map(version_of, keep_version or ()) if v is not None],
         )
     _print_decided(decided, delete_files, json)
 

@@ -31,10 +31,12 @@ from txlog.protocol.access import (
     features_of,
     is_active,
     is_stamped,
+    with_types,
     with_vectors,
 )
 from txlog.protocol.properties import Properties
 from txlog.reconcile.table_state import controls_of
+from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (
     FEW_FILES,
     Commit,
@@ -117,7 +119,7 @@ def _encoded(
     made_ms: int,
     now_ms: int,
 ) -> Encoded:
-    intent = _with_vectors_enabled(intent, snapshot)
+    intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
@@ -160,6 +162,17 @@ def _with_vectors_enabled(intent: Intent, snapshot: Snapshot | None) -> Intent:
         protocol=intent.protocol if protocol is before[0] else protocol,
         metadata=intent.metadata if metadata is before[1] else metadata,
     )
+
+
+def _with_types_listed(intent: Intent, snapshot: Snapshot | None) -> Intent:
+    """Return an intent whose protocol has the features of its new columns' types (rule CON-26)."""
+    if snapshot is None or intent.metadata is None:
+        return intent
+    if intent.metadata.schema_string == snapshot.metadata.schema_string:
+        return intent
+    before = intent.protocol or snapshot.protocol
+    protocol = with_types(before, parse_schema(intent.metadata.schema_string or ""))
+    return intent if protocol is before else replace(intent, protocol=protocol)
 
 
 def has_vectors(intent: Intent) -> bool:

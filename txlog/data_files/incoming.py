@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from txlog.schema.types import (
     StructField,
     StructType,
     is_widening,
+    require_columns,
     type_name,
 )
 
@@ -48,8 +50,8 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
     """Return data of any library that speaks Arrow as a stream of batches.
 
     Taken are objects with `__arrow_c_stream__` (pyarrow, polars, duckdb, pandas, a txlog scan),
-    those with `__arrow_c_array__`, and datasets. A stream is read once. An index of pandas without
-    a name is no column.
+    those with `__arrow_c_array__`, datasets, and lists or iterators of record batches. A stream is
+    read once. An index of pandas without a name is no column.
 
     Raises
     ------
@@ -76,6 +78,8 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
             return data.scanner().to_reader()
         if hasattr(data, "to_reader"):
             return data.to_reader()
+        if isinstance(data, Iterator | list | tuple) and (batches := _batches_of(data)):
+            return batches
     except (pa.ArrowException, TypeError) as error:
         raise InvalidInputError(
             argument=argument, reason=f"it cannot be read as Arrow: {error}"
@@ -87,6 +91,20 @@ def as_reader(data: Any, argument: str = "data") -> pa.RecordBatchReader:
         else f"Arrow data was expected, not {type(data).__name__}",
         remedy=_as_arrow(data, library, argument),
     )
+
+
+def _batches_of(data: Iterable[Any]) -> pa.RecordBatchReader | None:
+    """Return record batches that come one by one as a stream, in the schema of the first.
+
+    None if the first is no batch. Batches are anything with `__arrow_c_array__`.
+    """
+    parts = iter(data)
+    first = next(parts, None)
+    if not hasattr(first, "__arrow_c_array__") or not hasattr(first, "schema"):
+        return None
+    batches = map(pa.record_batch, chain([first], parts))
+    head = next(batches)
+    return pa.RecordBatchReader.from_batches(head.schema, chain([head], batches))
 
 
 def _as_arrow(data: Any, library: str, name: str) -> str:
@@ -427,36 +445,3 @@ def target_schema(
         return merged
     require_fit(table, data)
     return table
-
-
-def require_columns(schema: StructType) -> None:
-    """Raise if a schema for a new table has no columns, or two columns of one name.
-
-    Raises
-    ------
-    InvalidInputError
-        There are no columns, a name is empty, or two names differ by no more than case.
-    """
-    if not schema.fields:
-        raise InvalidInputError(
-            argument="schema",
-            reason="a table needs at least one column",
-            remedy="Pass data or a schema with columns",
-        )
-    folded: set[str] = set()
-    for field in schema.fields:
-        if field.name.lower() in folded:
-            raise InvalidInputError(
-                argument="schema",
-                field=field.name,
-                reason="two columns have this name, or differ only by case",
-                remedy="Rename one of them",
-            )
-        folded.add(field.name.lower())
-        if not field.name:
-            raise InvalidInputError(
-                argument="schema",
-                field=field.name,
-                reason="a column name must not be empty",
-                remedy="Rename the column in the data",
-            )

@@ -277,11 +277,11 @@ class WriteOptions:
     def __post_init__(self) -> None:
         for name in ("target_file_bytes", "max_rows_per_file"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and (type(value) is not int or not 1 <= value < 1 << 63):
                 kind = InvalidInputError if type(value) is int else InvalidTypeError
                 raise kind(
                     argument=name,
-                    reason=f"a whole number above 0 was expected, not {value!r}",
+                    reason=f"a whole number from 1 to 2**63 - 1 was expected, not {value!r}",
                     remedy="Leave it out for the default",
                 )
         if not isinstance(self.writer_properties, WriterProperties | None):

@@ -91,6 +91,13 @@ def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Meta
     return protocol, metadata
 
 
+def with_types(protocol: Protocol, schema: StructType) -> Protocol:
+    """Return the protocol of a table that gets a schema: its types may need further features."""
+    needed = new_protocol(schema, Properties()).reader_features or ()
+    lacking = [name for name in needed if not supports(protocol, name)]
+    return upgraded(protocol, lacking) if lacking else protocol
+
+
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
     """Return whether in-commit timestamps are enabled; False while the actions are unknown."""
     if protocol is None or metadata is None:

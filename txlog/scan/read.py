@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, numpy_array, pc, pq
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc, pq
 from txlog.errors import DataFileError, TxlogWarning
 from txlog.expressions.bind import columns_of
 from txlog.expressions.evaluate import is_true
@@ -38,7 +38,7 @@ from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.partition import parse_partition_values
 from txlog.store.base import Store, naming
-from txlog.store.open import locate
+from txlog.store.open import locate, uri_of
 
 if TYPE_CHECKING:
     from txlog.scan.pages import PagedFile
@@ -384,6 +384,28 @@ def chosen_columns(plan: ReadPlan, rows: pa.RecordBatch) -> pa.RecordBatch:
         for column in plan.columns
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=plan.schema)
+
+
+def selection_vectors(
+    store: Store, plan: ReadPlan, fragments: Iterable[Fragment]
+) -> pa.RecordBatchReader:
+    """Return which rows of fragments are left, one batch for each: `filepath`, `selection_vector`.
+
+    Deletions are read when their batch is asked for; errors as in `load_deletions`.
+    """
+    schema = pa.schema([("filepath", pa.string()), ("selection_vector", pa.list_(pa.bool_()))])
+
+    def told(fragment: Fragment) -> pa.RecordBatch:
+        reader = FragmentReader(store, plan, fragment)
+        rows = reader.count_rows() if fragment.physical_rows is None else fragment.physical_rows
+        left = alive_mask(reader.deletions(), 0, rows)
+        left = pa.repeat(arrow_scalar(True), rows) if left is None else left
+        offsets = arrow_array([0, rows], pa.int32())
+        vector = pa.ListArray.from_arrays(offsets, left)
+        path = arrow_array([uri_of(store, fragment.path)], pa.string())
+        return pa.RecordBatch.from_arrays([path, vector], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, map(told, fragments))
 
 
 def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tuple[BitMap64, int]:

@@ -228,6 +228,44 @@ class Scan(ArrowStream):
             found = list(first_rows(self.to_batches(), num_rows))  # The log counted too many.
         return pa.Table.from_batches(found, schema=self.schema)
 
+    def slice(self, offset: int = 0, length: int | None = None) -> pa.Table:
+        """Return the rows from an offset on, ordered by fragment and position.
+
+        Without a predicate, fragments before the offset are not opened where the log counts rows.
+
+        Parameters
+        ----------
+        offset
+            How many rows are left out first.
+        length
+            How many rows to return at most. Default: all.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0.
+        """
+        for name, value in (("offset", offset), ("length", length)):
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidInputError(
+                    argument=name, reason=f"a whole number from 0 was expected, not {value!r}"
+                )
+        batches = self._after(offset)
+        chosen = batches if length is None else first_rows(batches, length)
+        return pa.Table.from_batches(chosen, schema=self.schema)
+
+    def _after(self, rows: int) -> Iterator[pa.RecordBatch]:
+        reading = self.plan.reading
+        for fragment in self.plan.to_read:
+            count = fragment.num_rows if reading.where is None else None
+            if count is not None and count <= rows:
+                rows -= count
+                continue
+            for batch in read_fragment(self.store, reading, fragment, threads=True):
+                if batch.num_rows > rows:
+                    yield batch.slice(rows)
+                rows = max(0, rows - batch.num_rows)
+
     def to_table(self) -> pa.Table:
         """Return the rows as one table, by the name that pylance gives this."""
         return self.to_arrow()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from txlog.errors import InvalidInputError
@@ -93,33 +94,43 @@ def _missing(kind: DataType, name: str, above: FieldPath) -> InvalidInputError:
 def with_new_field(schema: StructType, path: FieldPath, field: StructField) -> StructType:
     """Return a schema with a new field as the last one of the struct at a path; (): the table.
 
+    Of a struct that is there, the fields are added that it lacks.
+
     Raises
     ------
     InvalidInputError
         There is such a field already, or no struct at the path.
     """
+    changed = _within(schema, path, (), partial(_added, field))
+    assert isinstance(changed, StructType)
+    return changed
 
-    def added(kind: DataType, at: FieldPath) -> DataType:
-        match kind:
-            case StructType(fields):
-                if kind.get(field.name) is not None:
-                    raise InvalidInputError(
-                        argument="columns",
-                        field=".".join((*at, field.name)),
-                        reason=f"{'.'.join(at) or 'the table'} has a field {field.name} already",
-                        remedy="Choose another name",
-                    )
-                return StructType((*fields, field))
+
+def _added(field: StructField, kind: DataType, at: FieldPath) -> DataType:
+    if not isinstance(kind, StructType):
         raise InvalidInputError(
             argument="columns",
             field=".".join(at),
             reason=f"{'.'.join(at)} is not a struct, so it has no fields",
             remedy="Name a struct; that in a list is LIST.element, in a map MAP.value",
         )
-
-    changed = _within(schema, path, (), added)
-    assert isinstance(changed, StructType)
-    return changed
+    held = kind.get(field.name)
+    if held is None:
+        return StructType((*kind.fields, field))
+    grown = held.type
+    if isinstance(held.type, StructType) and isinstance(field.type, StructType):
+        for inner in field.type.fields:
+            known = held.type.get(inner.name)
+            if known is None or known.type != inner.type:
+                grown = _added(inner, grown, (*at, held.name))
+    if grown == held.type:
+        raise InvalidInputError(
+            argument="columns",
+            field=".".join((*at, field.name)),
+            reason=f"{'.'.join(at) or 'the table'} has a field {field.name} already",
+            remedy="Choose another name",
+        )
+    return StructType(tuple(replace(f, type=grown) if f is held else f for f in kind.fields))
 
 
 def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:

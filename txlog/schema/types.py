@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
@@ -222,3 +222,36 @@ def _of_field(prefix: str, field: StructField) -> list[tuple[str, dict[str, Any]
     own = field.metadata.get(TYPE_CHANGES) or ()
     recorded = [(name, change) for change in own if isinstance(change, dict)]
     return recorded + _changes(f"{name}.", field.type)
+
+
+def require_columns(schema: StructType) -> None:
+    """Raise if a schema for a new table has no columns, or two columns of one name.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no columns, a name is empty, or two names differ by no more than case.
+    """
+    if not schema.fields:
+        raise InvalidInputError(
+            argument="schema",
+            reason="a table needs at least one column",
+            remedy="Pass data or a schema with columns",
+        )
+    folded: set[str] = set()
+    for column in schema.fields:
+        if column.name.lower() in folded:
+            raise InvalidInputError(
+                argument="schema",
+                field=column.name,
+                reason="two columns have this name, or differ only by case",
+                remedy="Rename one of them",
+            )
+        folded.add(column.name.lower())
+        if not column.name:
+            raise InvalidInputError(
+                argument="schema",
+                field=column.name,
+                reason="a column name must not be empty",
+                remedy="Rename the column in the data",
+            )

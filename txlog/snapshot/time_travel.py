@@ -95,7 +95,13 @@ def version_at(
     NotFoundError
         The moment is before the first version that is kept or after the last one, and
         `out_of_range` is not `nearest`.
+    InvalidInputError
+        `out_of_range` is neither `error` nor `nearest`.
     """
+    if out_of_range not in ("error", "nearest"):
+        raise InvalidInputError(
+            argument="out_of_range", reason=f"{out_of_range!r} is not error or nearest"
+        )
     commits = _kept(store, latest)
     picked = _pick(store, latest, commits, moment_ms)
     last_ms = _last_ms(latest, commits)

@@ -41,7 +41,7 @@ from txlog.table.write import require_same
 from txlog.verbs.append import Append
 from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.create import already_exists, commit_new_table, existing, new_metadata
-from txlog.verbs.overwrite import Overwrite, require_modes
+from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
 
 
 class StreamingUpdate(Operation):
@@ -112,8 +112,10 @@ def plan_target(
         require_table_writable(table, removes_rows=overwrites)
         require_same(table, request.partition_by, request.properties)
         if overwrites:
-            require_modes(table, request.where, request.partition_mode, request.schema_mode)
+            require_modes(table, request.where, request.partition_mode)
         final = settled(table, target_schema(table.schema, data, request.schema_mode))
+        if request.where is not None or request.partition_mode == "dynamic":
+            require_kept(table, final, request.schema_mode)
         metadata = table.metadata
     require_storable(final)
     mode = Properties(metadata.configuration).get(MAPPING_MODE)

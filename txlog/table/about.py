@@ -223,6 +223,19 @@ class About(Handle):
         version = self._open
         return add_actions(version.snapshot, version.files().live, flatten=flatten)
 
+    def deletion_vectors(self) -> pa.RecordBatchReader:
+        """Return which rows of the files are left, of files some of whose rows are deleted.
+
+        A stream with a row for each such file, read one by one: `filepath`, as in `file_uris`, and
+        `selection_vector`, a list of true for each row that is left and false for each deleted
+        one, in the order of the file.
+        """
+        from txlog.scan.read import selection_vectors
+
+        version = self._open
+        deleted = (one for one in version.fragments() if one.deletion is not None)
+        return selection_vectors(self._context.store, version.plan([]), deleted)
+
     def partitions(self, where: Where = None) -> list[dict[str, str | None]]:
         """Return the partition values of the files, as the log has them: each once, as text.
 

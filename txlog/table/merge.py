@@ -1,8 +1,8 @@
-"""`Table.merge`: the clauses of a merge, one call each."""
+"""`Table.merge` and `Table.merge_insert`: the clauses of a merge, one call each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txlog.table.handle import Handle, checked
@@ -110,3 +110,45 @@ class TableMerger:
 
         operation = Merge(self._table._context, clauses=self._clauses, **self._merge)
         return self._table._run(operation, **self._noted)
+
+
+class MergeInsert:
+    """A merge by key whose clauses are given first and its rows last, as pylance has it.
+
+    Conditions may name the sides, `source` and `target`.
+    """
+
+    def __init__(self, merge: Callable[..., TableMerger], on: Sequence[str]) -> None:
+        self._merge = merge
+        self._on = on
+        self._clauses: list[Clause] = []
+
+    def when_matched_update_all(self, condition: str | Expression | None = None) -> MergeInsert:
+        """Give a row whose key the rows have all their values, where a condition is true."""
+        return self._with(Clause("matched", "update", condition, None))
+
+    def when_matched_delete(self, condition: str | Expression | None = None) -> MergeInsert:
+        """Delete a row whose key the rows have."""
+        return self._with(Clause("matched", "delete", condition))
+
+    def when_not_matched_insert_all(self) -> MergeInsert:
+        """Insert the rows whose key the table does not have."""
+        return self._with(Clause("not_matched", "insert", None, None))
+
+    def when_not_matched_by_source_delete(
+        self, expr: str | Expression | None = None
+    ) -> MergeInsert:
+        """Delete a row of the table whose key the rows do not have, where a condition is true."""
+        return self._with(Clause("not_matched_by_source", "delete", expr))
+
+    def _with(self, clause: Clause) -> MergeInsert:
+        self._clauses.append(clause)
+        return self
+
+    def execute(self, data: Any, **options: Any) -> Outcome:
+        """Merge rows, as one version; options and errors are those of `Table.merge`."""
+        from txlog.verbs.merge.condition import equal_columns
+
+        merger = self._merge(data, equal_columns(self._on), **options)
+        merger._clauses += self._clauses
+        return merger.execute()

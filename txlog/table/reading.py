@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from txlog.errors import InvalidInputError
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
@@ -132,6 +133,44 @@ class Reading(Handle):
         No more fragments are opened than they need, as far as the log counts rows.
         """
         return self.scan(columns, where).head(num_rows)
+
+    def slice(
+        self, offset: int, length: int | None = None, columns: list[str] | None = None
+    ) -> pa.Table:
+        """Return the rows from an offset on; see `Scan.slice`."""
+        return self.scan(columns).slice(offset, length)
+
+    def sample(
+        self, num_rows: int, columns: list[str] | None = None, *, seed: int | None = None
+    ) -> pa.Table:
+        """Return rows chosen by chance, each at most once, in the order of the table.
+
+        Only the pages that hold them are read, after the rows were counted.
+
+        Parameters
+        ----------
+        num_rows
+            How many. If there are not so many, all are returned.
+        columns
+            As for `scan`.
+        seed
+            Choose the same rows each time that the version is asked for as many.
+
+        Raises
+        ------
+        InvalidInputError
+            `num_rows` is no whole number from 0.
+        """
+        import numpy as np
+
+        if type(num_rows) is not int or num_rows < 0:
+            raise InvalidInputError(
+                argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
+            )
+        total = self.count()
+        begin = int(self._context.effects.jitter() * 2**53) if seed is None else seed
+        chosen = np.random.default_rng(begin).choice(total, min(num_rows, total), replace=False)
+        return self.take(sorted(chosen.tolist()), columns)
 
     def file_uris(self, where: Where = None) -> list[str]:
         """Return the data files that rows may be in, as `Scan.file_uris` does."""
@@ -301,6 +340,7 @@ class Reading(Handle):
         ending_timestamp: str | datetime | int | None = None,
         columns: list[str] | None = None,
         where: Where = None,
+        allow_out_of_range: bool = False,
     ) -> Changes:
         """Plan the reading of the change data feed: which rows came, went or changed.
 
@@ -317,6 +357,9 @@ class Reading(Handle):
             before it or at it.
         columns, where
             As for `scan`; the three columns of the feed may be named too.
+        allow_out_of_range
+            Have no rows if the range begins after the last version, and end with that version if
+            it ends later. Default: refuse.
 
         Raises
         ------
@@ -336,6 +379,7 @@ class Reading(Handle):
             self._snapshot,
             starting=(starting_version, starting_timestamp),
             ending=(ending_version, ending_timestamp),
+            allow_out_of_range=allow_out_of_range,
         )
         return plan_feed(
             store, last, first, columns=columns, where=as_expression(where),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from txlog.commit.context import Context
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Done, Outcome
     from txlog.data_files.identity import Identity
+    from txlog.fragments.metadata import FragmentMetadata
     from txlog.log.catalog import CatalogCommits
     from txlog.schema.types import StructType
     from txlog.snapshot.snapshot import Snapshot
@@ -156,12 +158,13 @@ class Table(About, Reading, Lookups, Writing):
         identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
         name: str | None = None,
         description: str | None = None,
+        fragments: Sequence[FragmentMetadata] = (),
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
     ) -> Table:
-        """Make an empty table.
+        """Make a table, empty or of fragments.
 
         Parameters
         ----------
@@ -175,6 +178,8 @@ class Table(About, Reading, Lookups, Writing):
         identity
             Columns of int64 whose values count on, for rows that give none: names, from 1 by 1, or
             names with a `txlog.Identity(start, step, explicit)`.
+        fragments
+            What `txlog.write_fragments` wrote here before there was a table: its first rows.
 
         Notes
         -----
@@ -211,16 +216,28 @@ class Table(About, Reading, Lookups, Writing):
             "description": description,
         }
         try:
-            done = create(context, **definition, txn=txn, user_metadata=user_metadata)
+            first = None
+            if fragments:
+                from txlog.verbs.fragments.rewrites import first_files
+
+                first = partial(first_files, fragments)
+            done = create(context, **definition, first=first, txn=txn, user_metadata=user_metadata)
         except AlreadyExistsError:
             snapshot = existing(store)
             if mode == "error" or snapshot is None:
                 raise
             table = cls._of(context, snapshot)
+            if mode == "overwrite" and fragments:
+                raise InvalidInputError(
+                    argument="fragments",
+                    reason="the table is there, and they were written for a new one",
+                    remedy="Write them again, and commit them with Operation.Overwrite",
+                ) from None
             if mode == "overwrite":
                 from txlog.verbs.replace import ReplaceTable
 
-                table._run(ReplaceTable(context, **definition), txn, user_metadata)
+                operation = ReplaceTable(context, **definition, or_create=True)
+                table._run(operation, txn, user_metadata)
             return table
         return cls._made(context, done)
 
@@ -292,6 +309,17 @@ class Table(About, Reading, Lookups, Writing):
         )
         return Table._made(there, done)
 
+    def checkout_version(self, version: int | str) -> Table:
+        """Return this table at a version, or the name of a pin, as another object."""
+        catalog = self._snapshot.catalog
+        context = self._context
+        return Table._of(context, snapshot_at(context.store, version, catalog=catalog))
+
+    @property
+    def latest_version(self) -> int:
+        """The table's latest version; the log is looked at each time."""
+        return self._latest().version
+
     def refresh(self) -> Table:
         """Move on to the latest version, and return this table."""
         self._move(self._latest())
@@ -305,6 +333,7 @@ class Table(About, Reading, Lookups, Writing):
         *,
         lite: bool = False,
         trash: bool = False,
+        keep_versions: Sequence[int | str] = (),
         user_metadata: UserMetadata | None = None,
     ) -> pa.Table:
         """Delete files that no version within the retention refers to; by default, only list them.
@@ -330,6 +359,9 @@ class Table(About, Reading, Lookups, Writing):
         trash
             Move the files to the folder `_txlog_trash`: `maintenance.put_back` undoes it, and
             `maintenance.empty_trash` deletes them for good.
+        keep_versions
+            Versions, or names of pins, of which all files stay this time. A pin keeps a version's
+            files for good.
 
         Returns
         -------
@@ -342,7 +374,8 @@ class Table(About, Reading, Lookups, Writing):
         InvalidInputError
             The retention is below the table's.
         NotFoundError
-            A pinned version or a registered clone is not there; nothing was deleted.
+            A version to keep, a pinned one, or a registered clone is not there; nothing was
+            deleted.
         UnsupportedFeatureError
             The table, or the store, may not be written by txlog.
         """
@@ -356,6 +389,7 @@ class Table(About, Reading, Lookups, Writing):
             enforce=enforce_retention_duration,
             lite=lite,
             trash=trash,
+            keep_versions=keep_versions,
             user_metadata=user_metadata,
         )
         self._move(done.snapshot)
@@ -366,6 +400,8 @@ class Table(About, Reading, Lookups, Writing):
         version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
         *,
+        out_of_range: OutOfRange = "error",
+        ignore_missing_files: bool = False,
         txn: AppVersion | None = None,
         user_metadata: UserMetadata | None = None,
     ) -> Outcome:
@@ -379,6 +415,11 @@ class Table(About, Reading, Lookups, Writing):
         version, timestamp
             The version, or the name of its pin, or a moment at which it was the latest: one of
             the three.
+        out_of_range
+            For a moment before the first version or after the last one: `error` refuses, `nearest`
+            takes that version.
+        ignore_missing_files
+            Leave out files whose bytes are gone, with their rows. Default: refuse.
 
         Raises
         ------
@@ -391,4 +432,11 @@ class Table(About, Reading, Lookups, Writing):
         """
         from txlog.verbs.restore import Restore
 
-        return self._run(Restore(self._context, version, timestamp), txn, user_metadata)
+        operation = Restore(
+            self._context,
+            version,
+            timestamp,
+            out_of_range=out_of_range,
+            ignore_missing_files=ignore_missing_files,
+        )
+        return self._run(operation, txn, user_metadata)

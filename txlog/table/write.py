@@ -28,7 +28,7 @@ from txlog.table.table import Table
 from txlog.threads import Engine
 from txlog.verbs.append import require_additive
 from txlog.verbs.create import already_exists, existing, write_new_table
-from txlog.verbs.fragments.workers import write_new_fragments
+from txlog.verbs.fragments.workers import write_first_fragments, write_new_fragments
 from txlog.verbs.overwrite import PartitionMode
 
 WriteMode = Literal["append", "overwrite", "error", "ignore"]
@@ -265,6 +265,7 @@ def convert_to_delta(
         description=description,
         txn=txn,
         user_metadata=user_metadata,
+        collect_stats=collect_stats,
     )
     table = Table._made(context, done)
     if collect_stats:
@@ -277,6 +278,8 @@ def write_fragments(
     data: Any,
     table: Table | str | os.PathLike[str],
     *,
+    partition_by: Sequence[str] | str | None = None,
+    properties: Mapping[str, str] | None = None,
     target_file_bytes: int | None = None,
     max_rows_per_file: int | None = None,
     writer_properties: WriterProperties | None = None,
@@ -288,22 +291,39 @@ def write_fragments(
     which commits it: `table.commit(Operation.Append(fragments))`, or `Overwrite`, or `Rewrite`.
     Fragments that are never committed are files that no version refers to.
 
+    If there is no table yet, the fragments are for the one that
+    `Table.create(uri, schema, …, fragments=fragments)` makes of them, in one commit.
+
     Parameters
     ----------
     table
-        The table, or where it is.
+        The table, or where it is, or will be.
+    partition_by, properties
+        Of a table that is still to be made. One that is there has its own.
 
     Raises
     ------
     SchemaMismatchError
         The data does not fit the table; no file is left.
-    NotFoundError
-        There is no table yet: make it with `Table.create`.
+    InvalidInputError
+        There can be no such table, or it is there and has other partition columns.
     """
     if isinstance(table, Table):
         context, snapshot = Context(table.store), table.snapshot
     else:
         context = Context(open_store(table, storage_options))
-        snapshot = load_snapshot(context.store)
+        found = existing(context.store)
+        if found is None:
+            return write_first_fragments(
+                context,
+                data,
+                write_options(target_file_bytes, max_rows_per_file, writer_properties),
+                partition_by=as_names(partition_by),
+                properties=properties or {},
+            )
+        snapshot = found
+    require_same(
+        snapshot, None if partition_by is None else as_names(partition_by), properties or {}
+    )
     options = write_options(target_file_bytes, max_rows_per_file, writer_properties)
     return write_new_fragments(context, snapshot, data, options)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
     from txlog.table.alter import TableAlter
     from txlog.table.maintenance import TableMaintenance, TablePins
-    from txlog.table.merge import TableMerger
+    from txlog.table.merge import MergeInsert, TableMerger
     from txlog.table.optimize import TableOptimize
     from txlog.table.transaction import TableTransaction
     from txlog.verbs.fragments.operations import Operation
@@ -291,6 +291,21 @@ class Writing(Handle):
         )
         return merger.when_matched_update_all().when_not_matched_insert_all().execute()
 
+    def merge_insert(self, on: Sequence[str] | str) -> MergeInsert:
+        """Begin a merge by key as pylance spells it; nothing happens before `execute(rows)`::
+
+            table.merge_insert("id").when_not_matched_insert_all().execute(rows)
+
+        Parameters
+        ----------
+        on
+            The columns of the key. A null equals nothing.
+        """
+        from txlog.data_files.options import as_names
+        from txlog.table.merge import MergeInsert
+
+        return MergeInsert(self.merge, as_names(on, argument="on"))
+
     @contextmanager
     def transaction(
         self, *, txn: AppVersion | None = None, user_metadata: UserMetadata | None = None
@@ -352,6 +367,11 @@ class Writing(Handle):
 
         request = commit_fragments(self._context, self._snapshot, operation)
         return self._run(request, txn, user_metadata)
+
+    @property
+    def tags(self) -> TablePins:
+        """`pins`, by the name that pylance gives them."""
+        return self.pins
 
     @property
     def alter(self) -> TableAlter:

@@ -14,11 +14,10 @@ from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from txlog.protocol.access import new_protocol, supports
 from txlog.protocol.mapping import unmapped, with_schema
-from txlog.protocol.properties import Properties, require_not_dropped
+from txlog.protocol.properties import require_not_dropped
 from txlog.schema.types import StructType
 from txlog.snapshot.snapshot import Snapshot
 
@@ -91,27 +90,27 @@ def evolved(base: Snapshot, schema: StructType) -> Metadata | None:
     ------
     SchemaMismatchError
         Another writer has meanwhile added a column of the same name and another type.
-    UnsupportedFeatureError
-        The new columns need a table feature that the table does not have.
+    InvalidInputError
+        A new column has a name that is taken.
     """
     if schema is base.schema:
         return None
     merged = with_marks(merged_schema(base.schema, schema), marks_of(schema))
     if merged == base.schema:
         return None
-    require_supported_types(base, merged)
+    require_free_names(base, merged)
     require_not_dropped(base.metadata, set(merged.names()) - set(base.schema.names()))
     require_same_mapping(base, schema, settled(base, merged_schema(base.schema, unmapped(schema))))
     return with_schema(base.metadata, merged)
 
 
-def require_supported_types(base: Snapshot, schema: StructType) -> None:
-    """Refuse a schema whose types need a feature that the table does not list.
+def require_free_names(base: Snapshot, schema: StructType) -> None:
+    """Refuse a schema with a column of a name under which files keep what rows are told by.
 
     Raises
     ------
-    UnsupportedFeatureError
-        Names the features.
+    InvalidInputError
+        Names the column.
     """
     taken = {(base.metadata.configuration.get(name) or "").lower() for name in _ROW_COLUMNS}
     for name in schema.names():
@@ -122,16 +121,6 @@ def require_supported_types(base: Snapshot, schema: StructType) -> None:
                 reason="files keep the ids or versions of rows under this name",
                 remedy="Choose another name",
             )
-    needed = new_protocol(schema, Properties()).reader_features or []
-    lacking = tuple(name for name in needed if not supports(base.protocol, name))
-    if lacking:
-        raise UnsupportedFeatureError(
-            path=base.root,
-            features=lacking,
-            reason=f"the new columns need features that the table lacks: {', '.join(lacking)}",
-            remedy=f"Call table.add_features({', '.join(map(repr, lacking))}) first, or cast "
-            "timestamps without zone to timestamps in UTC",
-        )
 
 
 def write_metrics(adds: Sequence[Add]) -> dict[str, int]:

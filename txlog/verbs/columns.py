@@ -23,7 +23,7 @@ from txlog.data_files.column_files import ColumnWriter, fields_text
 from txlog.data_files.column_values import ColumnValues, column_values, require_described
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.deletions import adds_of, removes_of
-from txlog.data_files.incoming import merged_schema, require_columns
+from txlog.data_files.incoming import merged_schema
 from txlog.data_files.plan import require_same_mapping, settled
 from txlog.data_files.write import discard_files
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
@@ -36,11 +36,11 @@ from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import read_fragment
 from txlog.scan.read_plan import choose_columns
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import StructField, StructType, require_columns
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.threads import Threads, map_all
-from txlog.verbs.append import require_supported_types
+from txlog.verbs.append import require_free_names
 
 _SAMPLE_ROWS = 100
 
@@ -260,7 +260,7 @@ def _metadata(values: ColumnValues, base: Snapshot, verb: ColumnVerb) -> Metadat
         return None
     merged = merged_schema(base.schema, StructType(values.fields))
     require_columns(merged)
-    require_supported_types(base, merged)
+    require_free_names(base, merged)
     again = settled(base, merged_schema(base.schema, unmapped(StructType(values.fields))))
     require_same_mapping(base, StructType(values.fields), again)
     names = set(values.names_in_files(base.mapping_mode))

@@ -350,6 +350,7 @@ def optimize_metrics(removed: pa.Table, added: Sequence[Add]) -> dict[str, int]:
         "numRemovedBytes": pc.sum(removed["size"]).as_py() or 0,
         "numAddedFiles": len(added),
         "numAddedBytes": sum(sizes),
+        "partitionsOptimized": len({tuple(sorted(a.partition_values.items())) for a in added}),
         "numDeletionVectorsRemoved": removed.num_rows - removed["dv_id"].null_count,
         "minFileSize": quantile(0),
         "p25FileSize": quantile(0.25),

@@ -64,6 +64,7 @@ def convert(
     description: str | None,
     txn: AnyAppVersion | None,
     user_metadata: UserMetadata | None,
+    collect_stats: bool = True,
 ) -> Done:
     """Commit version 0 of a table whose files are those below the store's root.
 
@@ -74,6 +75,8 @@ def convert(
         as whole numbers, dates or text.
     strategy
         `directory`: folders are values of these columns alone, in their order.
+    collect_stats
+        Whether statistics are to follow in a commit of their own; this one notes it.
 
     If the table is there and records `txn`, nothing is done.
 
@@ -125,7 +128,7 @@ def convert(
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    intent = _converting(create_intent(metadata, schema, adds=adds), len(files))
+    intent = _converting(create_intent(metadata, schema, adds=adds), len(files), collect_stats)
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     # Whatever comes of it, the files are the caller's: none is deleted.
     result = commit(context.store, None, intent, effects=context.effects)
@@ -134,14 +137,14 @@ def convert(
     return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
 
 
-def _converting(intent: Intent, files: int) -> Intent:
+def _converting(intent: Intent, files: int, collect_stats: bool) -> Intent:
     return replace(
         intent,
         operation="CONVERT",
         parameters={
             "numFiles": files,
             "partitionedBy": intent.parameters["partitionBy"],
-            "collectStats": True,
+            "collectStats": collect_stats,
         },
         metrics={"numConvertedFiles": files},
     )

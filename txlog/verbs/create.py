@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from txlog.actions.file import Add
 from txlog.actions.table import Metadata, Protocol
@@ -20,7 +20,7 @@ from txlog.commit.loop import Committed, commit
 from txlog.commit.operation import Done, Outcome, discarding, require_user_metadata
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.identity import require_identities
-from txlog.data_files.incoming import incoming, require_columns
+from txlog.data_files.incoming import incoming
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.plan import plan_write
 from txlog.data_files.write import check_partitioning, discard_files, require_storable
@@ -55,12 +55,19 @@ from txlog.protocol.properties import (
     split_features,
     validate_properties,
 )
-from txlog.schema.types import StructType, require_known_changes
+from txlog.schema.types import StructType, require_columns, require_known_changes
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import require_stats_columns
 from txlog.store.base import Store
 from txlog.verbs.append import write_metrics
+
+NO_TABLE = ""
+"""The id by which fragments are written for a table that is still to be made."""
+
+
+FirstFiles: TypeAlias = Callable[[Metadata, StructType], list[Add]]
+"""Returns the files that a table begins with, if they were written for such a one."""
 
 
 def new_metadata(
@@ -203,12 +210,13 @@ def create(
     properties: Mapping[str, str] | None = None,
     name: str | None = None,
     description: str | None = None,
+    first: FirstFiles | None = None,
     txn: AnyAppVersion | None = None,
     user_metadata: UserMetadata | None = None,
 ) -> Done:
-    """Make an empty table: its version 0.
+    """Make a table: its version 0, empty or with the files that `first` returns of its definition.
 
-    If the table is there and records `txn`, nothing is done.
+    If the table is there and records `txn`, nothing is done. Those files are never deleted.
 
     Raises
     ------
@@ -233,7 +241,14 @@ def create(
             return Done(Outcome("CREATE TABLE", None, skipped=True), latest)
         raise already_exists(context.store)
     made = commit_new_table(
-        context, metadata, schema, [], txn=txn, user_metadata=user_metadata, allow_existing=False
+        context,
+        metadata,
+        schema,
+        [] if first is None else first(metadata, schema),
+        txn=txn,
+        user_metadata=user_metadata,
+        allow_existing=False,
+        owned=False,
     )
     assert made is not None
     return made
@@ -299,14 +314,17 @@ def commit_new_table(
     txn: AnyAppVersion | None,
     user_metadata: UserMetadata | None,
     allow_existing: bool,
+    owned: bool = True,
     stated: Callable[[Intent], Intent] = lambda intent: intent,
 ) -> Done | None:
     """Create a table from data files that are already written.
 
-    They are deleted if another writer made the table meanwhile: then the answer is None, or an
-    `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit otherwise.
+    They are deleted, if they are owned, if another writer made the table meanwhile: then the answer
+    is None, or an `AlreadyExistsError` unless `allow_existing` is set. `stated` names the commit
+    otherwise.
     """
-    with discarding(lambda: discard_files(context.store, adds)):
+    ours = adds if owned else []
+    with discarding(lambda: discard_files(context.store, ours)):
         require_user_metadata(user_metadata)
         intent = stated(create_intent(metadata, schema, adds=adds))
         intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
@@ -314,7 +332,7 @@ def commit_new_table(
     if isinstance(result, Committed):
         version = result.snapshot.version
         return Done(Outcome(intent.operation, version, intent.metrics), result.snapshot)
-    discard_files(context.store, adds)
+    discard_files(context.store, ours)
     if allow_existing:
         return None
     raise already_exists(context.store)

@@ -71,6 +71,7 @@ class Delete(Operation):
                 "numDeletedRows": deletes.rows,
                 "numRemovedFiles": deletes.files_removed,
                 "numAddedFiles": len(deletes.written),
+                "numCopiedRows": sum(add.num_records or 0 for add in deletes.written),
                 "numDeletionVectorsAdded": len(deletes.files),
             },
         )

@@ -29,7 +29,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import partition_texts
 from txlog.stats.partition import format_partition_values, parse_partition_values
-from txlog.verbs.append import evolved, require_supported_types, write_metrics
+from txlog.verbs.append import evolved, require_free_names, write_metrics
 
 PartitionMode = Literal["static", "dynamic"]
 
@@ -90,6 +90,8 @@ class Overwrite(Operation):
                 reason="the partitioning can be replaced only together with the schema",
                 remedy='Use schema_mode="overwrite", or leave it out',
             )
+        if partition_by is not None and (where is not None or partition_mode == "dynamic"):
+            raise _all_or_nothing("partition_by")
         files = AddedFiles(
             context,
             data=data,
@@ -110,9 +112,11 @@ class Overwrite(Operation):
         SchemaMismatchError, CommitConflictError
             As for `AddedFiles.fit`.
         """
-        require_modes(base, self._where, self._partition_mode, self._files.schema_mode)
+        require_modes(base, self._where, self._partition_mode)
         self._discard_deletes()
         schema = self._files.fit(base)
+        if self._where is not None or self._partition_mode == "dynamic":
+            require_kept(base, schema, self._files.schema_mode)
         deletes = self._deletes = self._rows_replaced(base)
         if deletes.cdc:  # Then they must tell of the new rows, too.
             rows = inserted_rows(self._files.adds)
@@ -165,7 +169,6 @@ def require_modes(
     snapshot: Snapshot,
     predicate: Expression | None,
     partition_mode: PartitionMode,
-    schema_mode: SchemaMode,
 ) -> None:
     """Refuse arguments of an overwrite that contradict each other or the table.
 
@@ -190,12 +193,26 @@ def require_modes(
             reason="the table has no partition columns",
             remedy='Use partition_mode="static", or a predicate',
         )
-    if schema_mode == "overwrite" and (predicate is not None or partition_mode == "dynamic"):
-        raise InvalidInputError(
-            argument="schema_mode",
-            reason="the schema can be replaced only together with all rows",
-            remedy='Use schema_mode="merge" to add columns',
-        )
+
+
+def require_kept(base: Snapshot, schema: StructType, schema_mode: SchemaMode) -> None:
+    """Refuse another schema where some rows stay.
+
+    Raises
+    ------
+    InvalidInputError
+        Names the argument.
+    """
+    if schema_mode == "overwrite" and schema != base.schema:
+        raise _all_or_nothing("schema_mode")
+
+
+def _all_or_nothing(argument: str) -> InvalidInputError:
+    return InvalidInputError(
+        argument=argument,
+        reason="another schema or partitioning can come only together with all rows",
+        remedy='Use schema_mode="merge" to add columns',
+    )
 
 
 def _in_partitions(rows: pa.Table, adds: list[Add], snapshot: Snapshot) -> pa.Table:
@@ -229,6 +246,6 @@ def _metadata(base: Snapshot, schema: StructType, files: AddedFiles) -> Metadata
     metadata = partitioned_by(base.metadata, files.partition_by)
     if schema == base.schema:
         return None if metadata == base.metadata else metadata
-    require_supported_types(base, schema)
+    require_free_names(base, schema)
     metadata = with_dropped(metadata, ())  # No file is left that has them.
     return with_schema(metadata, schema)

@@ -33,7 +33,6 @@ class ReplaceTable(Operation):
     stays at least what it is. Arguments are those of `create`.
     """
 
-    name = "REPLACE TABLE"
     removes_rows = True
 
     def __init__(
@@ -45,8 +44,11 @@ class ReplaceTable(Operation):
         properties: Mapping[str, str] | None = None,
         name: str | None = None,
         description: str | None = None,
+        or_create: bool = False,
     ) -> None:
+        """Take the definition; `or_create` names the operation as of a caller that would create."""
         super().__init__(context)
+        self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
         fresh, self._schema = new_metadata(
             schema,
             partition_by=partition_by,

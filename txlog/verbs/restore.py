@@ -41,7 +41,11 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.references import pinned_version
 from txlog.snapshot.snapshot import Snapshot
-from txlog.snapshot.time_travel import parse_timestamp, version_at
+from txlog.snapshot.time_travel import (
+    OutOfRange,
+    parse_timestamp,
+    version_at,
+)
 from txlog.stats.files import num_records
 from txlog.store.base import Store, is_there
 from txlog.store.open import locate
@@ -69,8 +73,18 @@ class Restore(Operation):
         context: Context,
         version: int | str | None = None,
         timestamp: str | datetime | int | None = None,
+        *,
+        out_of_range: OutOfRange = "error",
+        ignore_missing_files: bool = False,
     ) -> None:
         """Take the version, or a moment at which it was the latest: one of the two.
+
+        Parameters
+        ----------
+        out_of_range
+            For a moment outside of the history, take the `nearest` version.
+        ignore_missing_files
+            Leave out files whose bytes are gone.
 
         Raises
         ------
@@ -89,6 +103,8 @@ class Restore(Operation):
             )
         self._version = version
         self._timestamp = timestamp
+        self._out_of_range = out_of_range
+        self._ignores_missing = ignore_missing_files
         self._target: tuple[Snapshot, pa.Table] | None = None
 
     def intent(self, base: Snapshot) -> Intent | None:
@@ -119,7 +135,11 @@ class Restore(Operation):
         adds = _restored(back)
         if adds:
             require_no_vacuum(self.context, base)
-        require_there(self.context, adds, target.version)
+        if self._ignores_missing:
+            gaps = missing_files(self.context, adds)
+            adds = [add for add, paths in zip(adds, gaps, strict=True) if not paths]
+        else:
+            require_there(self.context, adds, target.version)
         if base.supports(FEATURE):  # With it, every file has a count (FRG-19).
             adds = with_counts(self.context, target, adds)
         return Intent(
@@ -141,16 +161,17 @@ class Restore(Operation):
                 "tableSizeAfterRestore": _size(then),
                 "numOfFilesAfterRestore": then.num_rows,
                 "numRemovedFiles": gone.num_rows,
-                "numRestoredFiles": back.num_rows,
+                "numRestoredFiles": len(adds),
                 "removedFilesSize": _size(gone),
-                "restoredFilesSize": _size(back),
+                "restoredFilesSize": sum(add.size for add in adds),
             },
         )
 
     def _load_target(self, base: Snapshot) -> tuple[Snapshot, pa.Table]:
         store, version = self.context.store, self._version
         if self._timestamp is not None:
-            version = version_at(store, base, parse_timestamp(self._timestamp))
+            moment_ms = parse_timestamp(self._timestamp)
+            version = version_at(store, base, moment_ms, out_of_range=self._out_of_range)
         if isinstance(version, str):
             version = pinned_version(base, version)
         target = load_snapshot(store, version=version)
@@ -279,8 +300,7 @@ def require_there(
     DataFileError
         Names them.
     """
-    missing = [path for paths in context.engine.map(partial(_missing, context.store), adds)
-               for path in paths]  # fmt: skip
+    missing = [path for paths in missing_files(context, adds) for path in paths]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if missing[_SHOWN:] else ""
         raise DataFileError(
@@ -290,6 +310,11 @@ def require_there(
             f"{', '.join(missing[:_SHOWN])}{more}",
             remedy=remedy,
         )
+
+
+def missing_files(context: Context, adds: Iterable[Add]) -> Iterable[list[str]]:
+    """Return for each file which of it and its deletion vector are gone."""
+    return context.engine.map(partial(_missing, context.store), adds)
 
 
 def _missing(store: Store, add: Add) -> list[str]:

@@ -21,7 +21,6 @@ from txlog.data_files.identity import (
     require_identities,
     with_marks,
 )
-from txlog.data_files.incoming import require_columns
 from txlog.data_files.plan import settled
 from txlog.data_files.write import require_storable
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
@@ -47,6 +46,7 @@ from txlog.schema.types import (
     StructField,
     StructType,
     is_widening,
+    require_columns,
     type_name,
 )
 from txlog.snapshot.live_files import load_files

@@ -6,7 +6,7 @@ not name, and it is made again if the table changed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +42,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot, refresh
 from txlog.snapshot.references import clones_of, pins_of
 from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import Store
 from txlog.store.open import open_store
 from txlog.verbs.checkpoint import checkpoint_if_due
@@ -99,6 +100,7 @@ def vacuum(
     enforce: bool,
     lite: bool,
     trash: bool = False,
+    keep_versions: Sequence[int | str] = (),
     user_metadata: UserMetadata | None = None,
 ) -> Vacuumed:
     """Decide which files go, and delete them unless it is a dry run.
@@ -111,6 +113,8 @@ def vacuum(
         Look only at files that the log says were removed, and list no folder.
     trash
         Move the files to the trash, from where they can be put back.
+    keep_versions
+        Versions, or names of pins, whose files stay.
 
     Raises
     ------
@@ -119,7 +123,7 @@ def vacuum(
     UnsupportedFeatureError
         The table may not be written by txlog.
     NotFoundError
-        A pinned version, or a clone that the table was told of, is not there.
+        A version to keep, a pinned one, or a clone that the table was told of, is not there.
     """
     require_table_writable(snapshot, removes_rows=False)
     require_user_metadata(user_metadata)
@@ -129,6 +133,7 @@ def vacuum(
     if listed is not None:
         segments, covered = _segments(context.store, snapshot)
         listed = pa.concat_tables([listed, segments])
+    kept = [snapshot_at(context.store, one, catalog=snapshot.catalog) for one in keep_versions]
     log = _VacuumLog(context, hours, kept_ms, enforce, user_metadata)
     while True:
         cutoff_ms = context.effects.now_ms() - kept_ms
@@ -137,6 +142,7 @@ def vacuum(
         needed = [
             referenced(files, cutoff_ms, snapshot.root),
             *needed_elsewhere(context.store, snapshot, kept_ms, cutoff_ms),
+            *(_needed_by(context.store, version, cutoff_ms) for version in kept),
         ]
         needed.append(_needed_segments(covered, pa.concat_arrays(needed)))
         decided = decide(found, pa.concat_arrays(needed), cutoff_ms)
@@ -283,9 +289,7 @@ def needed_elsewhere(
         )
     for pin in pins_of(snapshot).values():
         with _remedy(f"Nothing was deleted; delete the pin {pin.name!r} with Table.pins.delete"):
-            pinned = load_snapshot(store, version=pin.version)
-            files = load_files(store, pinned)
-        yield referenced(replace(files, tombstones=empty_rows()), cutoff_ms, root)
+            yield _needed_by(store, load_snapshot(store, version=pin.version), cutoff_ms)
     for clone in clones_of(snapshot):
         with _remedy(
             "Nothing was deleted; if the clone is gone, say so with "
@@ -303,6 +307,12 @@ def needed_elsewhere(
                 *needed_elsewhere(theirs, latest, kept, oldest_ms),
             ):
                 yield _relative(part, root)
+
+
+def _needed_by(store: Store, version: Snapshot, cutoff_ms: int) -> pa.Array:
+    """Return the files of one version alone."""
+    files = replace(load_files(store, version), tombstones=empty_rows())
+    return referenced(files, cutoff_ms, version.root)
 
 
 @contextmanager

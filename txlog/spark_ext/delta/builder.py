@@ -214,7 +214,12 @@ class DeltaTableBuilder(Generic[Handle]):
         if self._how == "createIfNotExists":
             return table
         definition = self._definition()
-        operation = ReplaceTable(Context(table.store), **definition, description=self._comment)
+        operation = ReplaceTable(
+            Context(table.store),
+            **definition,
+            description=self._comment,
+            or_create=self._how == "createOrReplace",
+        )
         table._run(operation, None, None)
         return table
 

@@ -23,7 +23,7 @@ from txlog.schema.arrow import from_arrow
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_partitions
-from txlog.verbs.append import require_supported_types
+from txlog.verbs.append import require_free_names
 from txlog.verbs.columns import outdated_files, require_columns_apart
 from txlog.verbs.fragments.base import Base, FragmentsOperation, read_by
 from txlog.verbs.fragments.operations import Operation
@@ -149,7 +149,7 @@ def _merged_metadata(
             reason="a fragment gives this column, but it is not in the schema",
             remedy="Pass the schema that merge_columns returned",
         )
-    require_supported_types(base, merged)
+    require_free_names(base, merged)
     held = {field.name_in_files(base.mapping_mode) for field in base.schema.fields}
     require_not_dropped(base.metadata, fields.keys() - held - everywhere)
     metadata = with_schema(base.metadata, merged)

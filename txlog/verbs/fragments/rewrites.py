@@ -11,18 +11,23 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
+from txlog.actions.table import Metadata
 from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_append, require_still_fits
+from txlog.data_files.plan import plan_append, plan_write, require_still_fits
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
+from txlog.protocol.mapping import MAPPING_MODE
+from txlog.protocol.properties import Properties
+from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
+from txlog.verbs.create import NO_TABLE
 from txlog.verbs.fragments.base import Base, FragmentsOperation
 from txlog.verbs.fragments.operations import Operation
 from txlog.verbs.fragments.workers import require_distinct
@@ -66,8 +71,8 @@ class Fit:
         CommitConflictError
             Its columns, partitions or rules are others by now.
         """
-        wanted = base.memo(_digest)
         for held in self._fragments:
+            wanted = base.memo(_first_digest if held.read_version < 0 else _digest)
             if held.written_for != wanted:
                 self._require_harmless(held, base)
         for path in self._committed(base):
@@ -120,6 +125,36 @@ class Fit:
 def _digest(snapshot: Snapshot) -> str:
     plan = plan_append(snapshot, snapshot.schema, WriteOptions())
     return plan.written_for(snapshot.metadata.id)
+
+
+def _first_digest(snapshot: Snapshot) -> str:
+    """Return the digest of fragments that were written before there was such a table."""
+    return plan_append(snapshot, snapshot.schema, WriteOptions()).written_for(NO_TABLE)
+
+
+def first_files(
+    fragments: Sequence[FragmentMetadata], metadata: Metadata, schema: StructType
+) -> list[Add]:
+    """Return the files of fragments for a table that is made of them.
+
+    Raises
+    ------
+    InvalidInputError
+        One is there twice, or was written for another table.
+    """
+    mode = Properties(metadata.configuration).get(MAPPING_MODE)
+    wanted = plan_write(metadata, schema, WriteOptions(), mapping_mode=mode).written_for(NO_TABLE)
+    adds = new_files(fragments)
+    for held in fragments:
+        if held.written_for != wanted:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason="it was written for a table of other columns, partitioning or rules",
+                remedy="Give the table the columns of the data, and write_fragments the table's "
+                "partition_by and properties",
+            )
+    return adds
 
 
 class CommitRewrites(FragmentsOperation):

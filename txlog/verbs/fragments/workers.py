@@ -5,7 +5,7 @@ Rules: spec/fragments.md, FRG-24 to FRG-27.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -28,6 +28,8 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
+from txlog.protocol.mapping import MAPPING_MODE
+from txlog.protocol.properties import Properties
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader, matching_positions
@@ -38,6 +40,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.columns import named_in_files, require_addable
+from txlog.verbs.create import NO_TABLE, new_metadata
 
 
 def write_new_fragments(
@@ -71,6 +74,37 @@ def write_new_fragments(
         FragmentMetadata(None, (add,), snapshot.version, digest)
         for add in plan.write(context, taken.reader)
     ]
+
+
+def write_first_fragments(
+    context: Context,
+    data: Any,
+    options: WriteOptions,
+    *,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+) -> list[FragmentMetadata]:
+    """Write rows as data files of a table that is still to be made, without committing them.
+
+    Raises
+    ------
+    InvalidInputError
+        There can be no such table: its columns, partitioning or properties are wrong.
+    """
+    context.store.require_writable()
+    taken = incoming(data, None, None)
+    metadata, schema = new_metadata(
+        taken.schema,
+        partition_by=partition_by,
+        properties=properties,
+        name=None,
+        description=None,
+        effects=context.effects,
+    )
+    mode = Properties(metadata.configuration).get(MAPPING_MODE)
+    plan = plan_write(metadata, schema, options, mapping_mode=mode)
+    digest = plan.written_for(NO_TABLE)
+    return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, taken.reader)]
 
 
 def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> FragmentMetadata:

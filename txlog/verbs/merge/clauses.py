@@ -19,7 +19,7 @@ from txlog.expressions.sql import as_expression, quote_name, to_sql
 from txlog.expressions.tree import Column, Expression, col
 from txlog.lazy import dataclass
 from txlog.schema.types import StructType
-from txlog.verbs.merge.condition import Sides
+from txlog.verbs.merge.condition import Seen, Sides
 
 Kind = Literal["matched", "not_matched", "not_matched_by_source"]
 Action = Literal["update", "delete", "insert"]
@@ -101,7 +101,7 @@ def require_reachable(clauses: Sequence[Clause]) -> None:
             ended.add(clause.kind)
 
 
-_SIDES_OF: dict[Kind, str] = {
+_SIDES_OF: dict[Kind, Seen] = {
     "matched": "both",
     "not_matched": "source",
     "not_matched_by_source": "target",
@@ -109,21 +109,22 @@ _SIDES_OF: dict[Kind, str] = {
 
 
 def _bound(clause: Clause, sides: Sides, schema: StructType, merges_schema: bool) -> BoundClause:
+    seen = _SIDES_OF[clause.kind]
     visible = {
         "both": sides.schema,
         "source": sides.of_source,
         "target": sides.of_target,
-    }[_SIDES_OF[clause.kind]]
+    }[seen]
     condition = as_expression(clause.predicate)
     if condition is not None:
-        condition = bind(sides.resolved(condition), visible)
+        condition = bind(sides.resolved(condition, seen), visible)
     if clause.action == "delete":
         return BoundClause(clause.kind, clause.action, condition, None)
     if clause.updates is None:
         given = _all_columns(clause, sides, schema, merges_schema)
     else:
         given = {
-            _target_name(name, sides): sides.resolved(_expression(name, value))
+            _target_name(name, sides): sides.resolved(_expression(name, value), seen)
             for name, value in clause.updates.items()
         }
     if clause.action == "insert":

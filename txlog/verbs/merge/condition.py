@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
@@ -18,6 +19,10 @@ from txlog.lazy import dataclass
 from txlog.schema.types import StructField, StructType
 
 Node = TypeVar("Node", bound=Any)
+
+
+Seen = Literal["both", "source", "target"]
+"""Of which sides an expression has columns."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +70,20 @@ class Sides:
         alias = self.target_alias if self.is_target((flat,)) else self.source_alias
         return flat[len(alias) + 1 :]
 
-    def resolved(self, expression: Expression) -> Expression:
+    def resolved(self, expression: Expression, seen: Seen = "both") -> Expression:
         """Return an expression over the flat schema.
 
-        Columns are named `alias.column`, or `column` where only one side has it.
+        Columns are named `alias.column`, or `column` where only one of the sides that are seen has
+        it.
 
         Raises
         ------
         InvalidInputError
             A column is unknown, or both sides have it.
         """
-        return with_columns(expression, self._resolved)
+        return with_columns(expression, partial(self._resolved, seen))
 
-    def _resolved(self, column: Column) -> Column:
+    def _resolved(self, seen: Seen, column: Column) -> Column:
         first, *rest = column.path
         for alias, schema in (
             (self.target_alias, self.target),
@@ -93,13 +99,13 @@ class Sides:
                     )
                 return Column((f"{alias}.{field.name}", *rest[1:]))
         ours, theirs = self.target.get(first), self.source.get(first)
-        if ours is not None and theirs is not None:
+        if ours is not None and theirs is not None and seen == "both":
             raise _bad(
                 first,
                 f"source and target both have a column {first}",
                 f"Write {self.target_alias}.{first} or {self.source_alias}.{first}",
             )
-        if ours is not None:
+        if ours is not None and (theirs is None or seen == "target"):
             return Column((f"{self.target_alias}.{ours.name}", *rest))
         if theirs is not None:
             return Column((f"{self.source_alias}.{theirs.name}", *rest))
