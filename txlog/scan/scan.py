@@ -245,11 +245,9 @@ class Scan(ArrowStream):
         InvalidInputError
             One is no whole number from 0.
         """
-        for name, value in (("offset", offset), ("length", length)):
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidInputError(
-                    argument=name, reason=f"a whole number from 0 was expected, not {value!r}"
-                )
+        require_whole("offset", offset)
+        if length is not None:
+            require_whole("length", length)
         batches = self._after(offset)
         chosen = batches if length is None else first_rows(batches, length)
         return pa.Table.from_batches(chosen, schema=self.schema)

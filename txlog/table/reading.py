@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from txlog.errors import InvalidInputError
+from txlog.errors import require_whole
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
@@ -163,10 +163,7 @@ class Reading(Handle):
         """
         import numpy as np
 
-        if type(num_rows) is not int or num_rows < 0:
-            raise InvalidInputError(
-                argument="num_rows", reason=f"a whole number from 0 was expected, not {num_rows!r}"
-            )
+        require_whole("num_rows", num_rows)
         total = self.count()
         begin = int(self._context.effects.jitter() * 2**53) if seed is None else seed
         chosen = np.random.default_rng(begin).choice(total, min(num_rows, total), replace=False)
