@@ -168,7 +168,7 @@ def test_fragments_before_a_slice_are_not_opened(tmp_path: Path) -> None:
     assert table.slice(20, 5) == expected
     assert table.slice(99).num_rows == 0
     for wrong in ({"offset": -1}, {"length": -1}, {"offset": 0.5}):
-        with pytest.raises(InvalidInputError, match="offset|length"):
+        with pytest.raises(InvalidInputError, match=r"offset|length"):
             table.scan().slice(**wrong)
 
 
