@@ -280,6 +280,8 @@ Call = Callable[[txlog.Table], object]
 ARGUMENTS: dict[str, Call] = {
     "5,000 digits": lambda t: t.count("a = " + "9" * 5000),
     "10 to the power of 5,000": lambda t: t.count(col("a") == 10**5000),
+    "a number without an exponent": lambda t: t.count("a < 1e"),
+    "bytes that are no hex": lambda t: t.count("s = x'zz'"),
     "half of a pair of UTF-16": lambda t: t.count("s = '\ud800'"),
     "half of a pair, as an expression": lambda t: t.count(col("s") == "\ud800"),
     "half of a pair as a column": lambda t: t.scan(["\ud800"]),

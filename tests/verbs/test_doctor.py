@@ -150,7 +150,7 @@ def test_gaps_and_torn_commits(tmp_path: Path) -> None:
     log_file(table, f"{3:020}.json").write_text("")
     found = codes(table)
     assert found["log-gap"].count == 4
-    assert "versions 1, 2, 3 and 1 more" in found["log-gap"].reason
+    assert "versions 1 to 4" in found["log-gap"].reason
     assert "torn" in found["commit-damaged"].reason
 
 

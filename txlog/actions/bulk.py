@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -33,7 +32,9 @@ from txlog.actions.columns import (
     flat,
     require_fields,
 )
+from txlog.actions.ndjson import rows
 from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, places_of, words_of
+from txlog.errors import LogCorruptError
 
 _BLOCK_BYTES = 1 << 20  # Of what one core reads at a time.
 _MOST_OTHERS = 64  # Lines of other actions; each parts the file actions into one more piece.
@@ -77,10 +78,10 @@ def decode_large(data: bytes, *, version: int) -> tuple[pa.Table, list[Object]] 
         table = pa.concat_tables([lines.read(*segment, types) for segment in segments])
         if set(table.column_names) != set(bodies):
             return None
-        rows = pa.concat_tables([_file_rows(table, kind, version, lines) for kind in bodies])
-    except UNREADABLE:
+        made = pa.concat_tables([_file_rows(table, kind, version, lines) for kind in bodies])
+    except (*UNREADABLE, LogCorruptError):
         return None
-    return (rows, others) if rows.num_rows == table.num_rows else None
+    return (made, others) if made.num_rows == table.num_rows else None
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,10 @@ class _Lines:
 
     def object_at(self, line: int) -> Object:
         """Return the object of one line."""
-        row = orjson.loads(self.data[self.starts[line] : self.ends[line]])
-        if not isinstance(row, dict):
-            raise TypeError("a JSON object was expected")
-        return row
+        found = rows(self.data[self.starts[line] : self.ends[line]], path="")
+        if len(found) != 1:
+            raise ValueError("a line is not one object")
+        return found[0]
 
     def others(self) -> list[Object]:
         """Return the objects of all lines that are not file actions; not of more than is asked."""

@@ -16,9 +16,14 @@ def texts_of(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: orjson.dumps(item).decode() if isinstance(item, bool | int | float) else item
+        name: orjson.dumps(item).decode() if _is_number(item) else item
         for name, item in value.items()
     }
+
+
+def _is_number(item: Any) -> bool:
+    """Return whether a JSON value is a boolean, or a number that has a JSON text."""
+    return isinstance(item, bool | float) or (isinstance(item, int) and -(2**63) <= item < 2**64)
 
 
 class Made(NamedTuple):

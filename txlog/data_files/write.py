@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
+_FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum": True}
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
 _PINNED_BYTES = (
     64 * 1024 * 1024
@@ -346,9 +347,7 @@ class _Writer:
         if page_rows is not None:
             arguments = {"max_rows_per_page": page_rows, **arguments}
         try:
-            return pq.ParquetWriter(
-                file.sink, self._schema, store_schema=False, write_page_index=True, **arguments
-            )
+            return pq.ParquetWriter(file.sink, self._schema, **_FORM, **arguments)
         except TypeError as error:
             if page_rows is None:
                 raise

@@ -285,17 +285,14 @@ def _literal(node: Any) -> Expression:
         return Literal(None)
     if isinstance(node, exp.Boolean):
         return Literal(bool(node.this))
-    if isinstance(node, exp.HexString):
-        return Literal(bytes.fromhex(_even(str(node.this))))
-    if isinstance(node, exp.Literal):
+    if isinstance(node, exp.HexString | exp.Literal):
         text = str(node.this)
-        if node.is_string:
+        if node.is_string and isinstance(node, exp.Literal):
             return Literal(text)
-        if len(text) > _LONGEST_NUMBER:
-            raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are read")
-        if "e" in text.lower():
-            return Literal(float(text))
-        return Literal(Decimal(text) if "." in text else int(text))
+        try:
+            return Literal(_number(text, isinstance(node, exp.HexString)))
+        except (ValueError, ArithmeticError) as error:
+            raise _bad(f"{text!r} is no number") from error
     if isinstance(node, exp.RawString):
         return Literal(str(node.this))
     if isinstance(node, exp.Concat) and all(part.is_string for part in node.expressions):
@@ -304,6 +301,17 @@ def _literal(node: Any) -> Expression:
     if name := _function_name(node, text):
         raise _bad(f"the SQL function {name} is not supported, as in {text!r}")
     raise _bad(f"{text!r} is not supported")
+
+
+def _number(text: str, is_hex: bool) -> Any:
+    """Return the number of a literal, or the bytes of one in hex; `ValueError` if it is none."""
+    if is_hex:
+        return bytes.fromhex(_even(text))
+    if len(text) > _LONGEST_NUMBER:
+        raise _bad(f"a number has {len(text)} digits; at most {_LONGEST_NUMBER} are read")
+    if "e" in text.lower():
+        return float(text)
+    return Decimal(text) if "." in text else int(text)
 
 
 def _function_name(node: Any, text: str) -> str | None:

@@ -70,8 +70,21 @@ def end_bytes(source: Any, size: int) -> bytes:
 
 
 def open_buffer(data: bytes) -> pq.ParquetFile:
-    """Open a Parquet file in memory, with the types that data files are read with."""
-    return pq.ParquetFile(pa.BufferReader(data), coerce_int96_timestamp_unit="us")
+    """Open a Parquet file in memory, as `open_source` does."""
+    return open_source(pa.BufferReader(data))
+
+
+def open_source(source: Any, *, pre_buffer: bool = False) -> pq.ParquetFile:
+    """Open a Parquet file with the types that data files are read with.
+
+    Checksums of pages, which files of txlog have, are verified as pages are read.
+    """
+    return pq.ParquetFile(
+        source,
+        pre_buffer=pre_buffer,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
+    )
 
 
 class FileFooter:

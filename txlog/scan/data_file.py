@@ -19,7 +19,7 @@ from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import DataFile
 from txlog.log.paths import decode_path
-from txlog.parquet.file_footer import FileFooter
+from txlog.parquet.file_footer import FileFooter, open_source
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
@@ -69,7 +69,7 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
 
     def opened(size: int | None) -> pq.ParquetFile:
         source = stack.enter_context(open_ranged(home, name, size))
-        return pq.ParquetFile(source, pre_buffer=is_far(home), coerce_int96_timestamp_unit="us")
+        return open_source(source, pre_buffer=is_far(home))
 
     with naming(store), blamed(file.path, version):
         try:

@@ -92,7 +92,9 @@ def as_dataset(
     parts = _Parts.of(store, snapshot, plan.files)
     files = ds.ParquetFileFormat(
         read_options=options,
-        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(
+            pre_buffer=True, page_checksum_verification=True
+        ),
     )
     home = _filesystem(store, parts.paths)
     made = [

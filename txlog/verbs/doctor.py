@@ -145,11 +145,10 @@ def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE
     except TxlogError:
         listed = None
     case = _Case(context, snapshot, log, files, listed, sample)
-    found = [finding for check in CHECKS for finding in check(case)]
     order = ("error", "warning", "advice")
-    found.sort(key=lambda finding: order.index(finding.severity))
-    opened = len(_sampled(case))
-    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, opened)
+    every = (finding for check in CHECKS for finding in check(case))
+    found = sorted(every, key=lambda finding: order.index(finding.severity))
+    return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, len(_sampled(case)))
 
 
 # The log -----------------------------------------------------------------------------------------
@@ -157,12 +156,14 @@ def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE
 
 def _gaps(case: _Case) -> Iterator[Finding]:
     commits = [file.version for file in case.log if file.kind == "commit"]
-    known = set(rebuildable(case.log))
-    lost = sorted(set(range(min(commits, default=0), case.snapshot.version + 1)) - known)
+    first, end = min(commits, default=0), case.snapshot.version + 1
+    known = [version for version in rebuildable(case.log) if first <= version < end]
+    lost = [range(a + 1, b) for a, b in pairwise([first - 1, *known, end]) if b > a + 1]
     if lost:
+        texts = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in lost]
         yield Finding(
-            "log-gap", "warning", log_path(f"{lost[0]:020d}.json"), len(lost),
-            f"versions {_listed(lost)} cannot be made of the files that are in the log",
+            "log-gap", "warning", log_path(f"{lost[0][0]:020d}.json"), sum(map(len, lost)),
+            f"versions {_listed(texts)} cannot be made of the files that are in the log",
             "They cannot be opened, and streams and change feeds that need them stop there",
             "Restore the commits from a copy; later versions do not need them",
         )  # fmt: skip
