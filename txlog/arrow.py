@@ -177,6 +177,13 @@ def numpy_array(values: pa.Array) -> Any:
     return np.frombuffer(data, kind.to_pandas_dtype(), end)[values.offset :]
 
 
+def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:
+    """Return the rows of a batch or table at ascending places; those of a range without a copy."""
+    if len(places) and places[-1] - places[0] == len(places) - 1:
+        return rows.slice(int(places[0]), len(places))
+    return rows.take(arrow_array(places))
+
+
 def _inferred(items: Items) -> pa.DataType | None:
     kinds = set(map(type, items)) - {_ABSENT}
     if not kinds:

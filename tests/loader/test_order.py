@@ -12,7 +12,7 @@ from tests.examples import examples
 from tests.loader.plain_loader import blocks_of, epoch_of, mix, permuted
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
-from txlog.loader.order import Order, Shuffle, block_rows_for, permutation
+from txlog.loader.order import Order, Shuffle, block_rows_for, permutation, window_rows_for
 from txlog.loader.state import Identity
 
 SPEC = (Path(__file__).parents[2] / "spec" / "loader.md").read_text("utf-8")
@@ -96,11 +96,13 @@ def test_epochs_are_the_plain_ones(
 @pytest.mark.spec("LDR-3")
 @pytest.mark.parametrize(
     ("size", "rows", "block_rows"),
-    [(0, 0, 8192), (100, 0, 8192), (1, 1, 8192), (512, 1, 8192), (513, 1, 4096),
-     (100_000, 1, 32), (4_194_304, 1, 1), (1 << 40, 1, 1), (5130, 10, 4096)],
+    [(0, 0, 20000), (100, 0, 20000), (209, 1, 20000), (210, 1, 10000), (100_000, 1, 39),
+     (4_194_304, 1, 1), (1 << 40, 1, 1), (2098, 10, 10000)],
 )  # fmt: skip
 def test_blocks_of_large_rows_are_short(size: int, rows: int, block_rows: int) -> None:
     assert block_rows_for(size, rows, shuffled=True) == block_rows
+    assert block_rows == 1 or block_rows * size <= (4 << 20) * rows or not rows
+    assert window_rows_for(block_rows) == (4096 if block_rows > 8192 else max(1, block_rows // 2))
 
 
 @pytest.mark.spec("LDR-8")

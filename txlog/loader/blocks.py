@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,22 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, empty_table
+from txlog.arrow import arrow_array, empty_table, rows_among
 from txlog.errors import DataFileError, InvalidInputError
 from txlog.fragments.fragment import Fragment
+from txlog.loader.images import Image
 from txlog.loader.order import Numbers, Piece, Selected
-from txlog.loader.plan import BlockPlan
+from txlog.loader.plan import BlockPlan, Kept
 from txlog.loader.views import Rows, UnfitError, View, filled
 from txlog.scan.read import FragmentReader, chosen_columns
+
+_STREAMED_ROWS = 1 << 14  # At a time, so that they stay in the CPU's cache.
 
 Columns = dict[str, Rows]
 """Rows as columns, by name."""
 
 ADDRESS = "\0address"  # Where each row is: fragment id × 2³² + position. No column has this name.
+RECORDS = "\0records"  # Columns of a fixed size, side by side, so that a row is moved at once.
 
 
 @dataclass(frozen=True)
@@ -51,20 +55,73 @@ class BlockReader:
         plan = self.plan
         fragment = plan.fragments[int(plan.owners[piece.block])]
         positions = plan.positions(piece)
-        rows = self._read(fragment, positions)
-        found: Columns = {ADDRESS: (fragment.id << 32) + positions}
+        return self._prepared(fragment, positions, self._read(fragment, positions))
+
+    def following(self, block: int, offset: int) -> Iterator[Columns]:
+        """Yield the rows that count, in their order, from one of a block on.
+
+        Files are decoded from one end to the other, few rows at a time.
+
+        Raises
+        ------
+        DataFileError, InvalidInputError
+            As for `load`.
+        """
+        plan = self.plan
+        while block < len(plan.owners):
+            owner = int(plan.owners[block])
+            fragment = plan.fragments[owner]
+            end = int(np.searchsorted(plan.owners, owner, "right"))
+            start = int(plan.positions(Piece(block, block, offset, offset + 1))[0])
+            wanted = int(plan.counts[block:end].sum()) - offset
+            seen = 0
+            for positions, rows in self._batches(fragment, plan.kept.get(owner), start):
+                seen += rows.num_rows
+                yield self._prepared(fragment, positions, rows)
+            if seen != wanted:
+                raise self._miscounted(fragment, seen, wanted, start)
+            block, offset = end, 0
+
+    def _batches(
+        self, fragment: Fragment, kept: Kept | None, start: int
+    ) -> Iterator[tuple[Numbers, pa.RecordBatch]]:
+        """Yield the rows of a fragment that count, from a position on, and their positions."""
+        plan = self.plan
+        reader = FragmentReader(plan.store, plan.reading, fragment)
+        only = BitMap64(range(start, fragment.physical_rows or 0)) if start else None
+        for at, batch in reader.batches(
+            plan.reading.needed, prune=False, batch_rows=_STREAMED_ROWS, threads=False, only=only
+        ):
+            stop = at + batch.num_rows
+            if stop <= start:
+                continue
+            begin = max(at, start)
+            positions = np.arange(begin, stop) if kept is None else kept.within(begin, stop)
+            if len(positions):
+                rows = rows_among(batch, positions - at)
+                yield positions, chosen_columns(plan.reading, rows)
+
+    def _prepared(self, fragment: Fragment, positions: Numbers, rows: pa.RecordBatch) -> Columns:
+        """Return rows as their views want them."""
+        addresses = (fragment.id << 32) + positions
+        found: Columns = {ADDRESS: addresses} if self.addressed else {}
         for name, view in self.views.items():
             fill = self.fill.get(name)
             try:
                 found[name] = view.prepare(filled(rows.column(name), fill, view), fill)
             except UnfitError as error:
-                raise unfit(name, error, int(found[ADDRESS][error.offset])) from error
+                raise unfit(name, error, int(addresses[error.offset])) from error
         return found
+
+    @property
+    def addressed(self) -> bool:
+        """Whether rows can still turn out not to fit when a batch is made of them."""
+        return any(isinstance(view, Image) for view in self.views.values())
 
     def empty(self) -> Columns:
         """Return no rows."""
         none = empty_table(self.plan.reading.schema).combine_chunks()
-        found: Columns = {ADDRESS: np.zeros(0, np.int64)}
+        found: Columns = {}
         for name, view in self.views.items():
             found[name] = view.prepare(none[name].combine_chunks(), None)
         return found
@@ -72,16 +129,19 @@ class BlockReader:
     def _read(self, fragment: Fragment, positions: Numbers) -> pa.RecordBatch:
         plan = self.plan
         reader = FragmentReader(plan.store, plan.reading, fragment)
-        rows = reader.rows_at(plan.reading.needed, BitMap64(positions))
+        rows = reader.rows_at(plan.reading.needed, positions)
         if rows.num_rows < len(positions):
-            raise DataFileError(
-                path=fragment.path,
-                version=plan.reading.version,
-                reason=f"it has only {rows.num_rows} of the {len(positions)} rows from position "
-                f"{positions[0]} on that the log says it has",
-                remedy="The log's numRecords is wrong; its writer is at fault",
-            )
+            raise self._miscounted(fragment, rows.num_rows, len(positions), int(positions[0]))
         return chosen_columns(plan.reading, rows)
+
+    def _miscounted(self, fragment: Fragment, seen: int, wanted: int, start: int) -> DataFileError:
+        return DataFileError(
+            path=fragment.path,
+            version=self.plan.reading.version,
+            reason=f"it has {seen} of the {wanted} rows from position {start} on that the log "
+            "says it has",
+            remedy="The log's numRecords is wrong; its writer is at fault",
+        )
 
 
 def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:
@@ -97,6 +157,38 @@ def unfit(column: str, error: UnfitError, address: int) -> InvalidInputError:
     )
 
 
+def as_records(parts: Sequence[Columns], memory: Columns) -> Columns:
+    """Return rows one after another, those of a fixed size as the fields of one array.
+
+    Parameters
+    ----------
+    memory
+        Where that array is. Who calls again does not need the rows of the last call any more.
+    """
+    names = [name for name, column in parts[0].items() if isinstance(column, np.ndarray)]
+    made: Columns = {
+        name: pa.concat_arrays([part[name] for part in parts])
+        for name in parts[0]
+        if name not in names
+    }
+    if not names:
+        return made
+    counts = [len(part[names[0]]) for part in parts]
+    records = memory.get(RECORDS)
+    if records is None or len(records) < sum(counts):
+        columns = [parts[0][name] for name in names]
+        fields = [(name, of.dtype, of.shape[1:]) for name, of in zip(names, columns, strict=True)]
+        records = memory[RECORDS] = np.empty(sum(counts), np.dtype(fields))
+    first = 0
+    for part, count in zip(parts, counts, strict=True):  # A part at a time fits the CPU's cache.
+        some = records[first : first + count]
+        for name in names:
+            some[name] = part[name]
+        first += count
+    made[RECORDS] = records[:first]
+    return made
+
+
 def joined(parts: Sequence[Columns]) -> Columns:
     """Return rows one after another."""
     if len(parts) == 1:
@@ -104,9 +196,8 @@ def joined(parts: Sequence[Columns]) -> Columns:
     made: Columns = {}
     for name, first in parts[0].items():
         several = [part[name] for part in parts]
-        made[name] = (
-            np.concatenate(several) if isinstance(first, np.ndarray) else pa.concat_arrays(several)
-        )
+        is_array = isinstance(first, np.ndarray)
+        made[name] = np.concatenate(several) if is_array else pa.concat_arrays(several)
     return made
 
 
@@ -133,11 +224,6 @@ def chosen(rows: Columns, places: Selected) -> Columns:
     return made
 
 
-def length_of(rows: Columns) -> int:
-    """Return the number of rows."""
-    return len(rows[ADDRESS])
-
-
 def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
     """Return rows as the columns of a batch.
 
@@ -146,6 +232,12 @@ def finished(views: Mapping[str, View], rows: Columns) -> dict[str, Any]:
     InvalidInputError
         An image cannot be decoded; column, fragment and position are named.
     """
+    records = rows.get(RECORDS)
+    if records is not None:
+        rows = {
+            **rows,
+            **{name: np.ascontiguousarray(records[name]) for name in records.dtype.names or ()},
+        }
     made = {}
     for name, view in views.items():
         try:

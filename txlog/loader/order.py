@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,19 @@ from txlog.errors import InvalidInputError
 FORMAT = 1
 
 Numbers = NDArray[np.int64]
-Selected: TypeAlias = slice | Numbers
+Selected: TypeAlias = slice | NDArray[np.signedinteger[Any]]
 
 _WORD = 0xFFFF_FFFF_FFFF_FFFF
 _START = 0x5851_F42D_4C95_7F2D
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
-_BLOCK_ROWS = 8192  # At most, where the caller does not say.
-_PLAIN_BLOCK_ROWS = 65_536  # The same without shuffling, where the order does not depend on it.
+_STEPS = (30, 0xBF58_476D_1CE4_E5B9), (27, 0x94D0_49BB_1331_11EB)  # Of splitmix64's finaliser,
+_LAST_SHIFT = 31  # and its end.
+# At most, where the caller does not say: most writers end a page after so many rows.
+_BLOCK_ROWS = 20_000
+_PLAIN_BLOCK_ROWS = 1 << 18  # The same without shuffling, where the order does not depend on it.
 _BLOCK_BYTES = 4 << 20  # What a block takes in files, about.
+_PLAIN_BLOCK_BYTES = 32 << 20
+_WINDOW_ROWS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +49,11 @@ class Shuffle:
         How many places of the table are read at once; the rows of a batch come from all of them.
         Any number of ranks that divides it reads every row once.
     window_rows
-        Within how many rows of a lane the rows change places. Default: half of `block_rows`.
+        Within how many rows of a lane the rows change places. Default: 4,096, or half of
+        `block_rows` if that is less.
     block_rows
-        How many rows that are neighbours in a file are read together. Default: 8,192, or less where
-        rows are large (LDR-3).
+        How many rows that are neighbours in a file are read together. Default: 20,000, or less
+        where rows are large (LDR-3).
     """
 
     seed: int = 0
@@ -76,25 +82,41 @@ class Shuffle:
 def block_rows_for(size: int, rows: int, *, shuffled: bool) -> int:
     """Return how many rows a block has where so many rows take `size` bytes. Rule: LDR-3."""
     block_rows = _BLOCK_ROWS if shuffled else _PLAIN_BLOCK_ROWS
-    while block_rows > 1 and block_rows * size > _BLOCK_BYTES * rows > 0:
+    most = _BLOCK_BYTES if shuffled else _PLAIN_BLOCK_BYTES
+    while block_rows > 1 and block_rows * size > most * rows > 0:
         block_rows //= 2
     return block_rows
+
+
+def window_rows_for(block_rows: int) -> int:
+    """Return how many rows a window has where the caller does not say. Rule: LDR-3."""
+    return max(1, min(_WINDOW_ROWS, block_rows // 2))
 
 
 def permutation(count: int, *seeds: int) -> Numbers:
     """Return the numbers below `count` in the order that `seeds` give. Rule: LDR-2."""
     key = _START
     for seed in seeds:
-        key = int(_mix(np.array([key ^ seed], np.uint64))[0])
+        key = _mixed(key ^ seed)
     words = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
-    return np.argsort(_mix(words))  # All differ: each step can be undone.
+    for shift, factor in _STEPS:
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(_LAST_SHIFT)
+    # Numbers of 16 bits are sorted by radix, in a third of the time; 32 bits are mostly enough.
+    order = np.argsort((words >> np.uint64(32)).astype(np.uint16), kind="stable")
+    order = order[np.argsort((words[order] >> np.uint64(48)).astype(np.uint16), kind="stable")]
+    ordered = words[order]
+    if (ordered[1:] < ordered[:-1]).any():
+        return np.argsort(words)
+    return order
 
 
-def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the finaliser of splitmix64 of each word."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58_476D_1CE4_E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D0_49BB_1331_11EB)
-    return words ^ (words >> np.uint64(31))
+def _mixed(word: int) -> int:
+    """Return the finaliser of splitmix64 of a word."""
+    for shift, factor in _STEPS:
+        word = (word ^ word >> shift) * factor & _WORD
+    return word ^ word >> _LAST_SHIFT
 
 
 @dataclass(frozen=True)
@@ -154,6 +176,11 @@ class Order:
         self.rows = int(self._ends[-1]) if count else 0
         self._bounds = [lane * self.rows // self._lanes for lane in range(self._lanes + 1)]
 
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether rows change places."""
+        return self._seeds is not None
+
     def rounds(self, position: int = 0) -> Iterator[Round]:
         """Yield the rounds, from the one that holds a position on."""
         shortest = self.rows // self._lanes
@@ -187,23 +214,29 @@ class Order:
         first += (rank - first) % ranks
         if self._seeds is None:
             return [0], slice(first - of.first, max(stop, first) - of.first, ranks)
-        places = np.arange(first, max(stop, first), ranks, dtype=np.int64) - of.first
-        counts = np.array([end - start for start, end in of.windows], np.int64)
-        lines = int(counts.min())
+        counts = [end - start for start, end in of.windows]
+        lines = min(counts)
+        places = range(first - of.first, max(stop, first) - of.first, ranks)
         # Of the last round, some lanes have one row more: these rows are the last line.
-        longer = np.flatnonzero(counts > lines)
-        last = places >= lines * self._lanes
-        places[last] = lines * self._lanes + longer[places[last] - lines * self._lanes]
-        given = np.zeros(self._lanes, bool)
-        given[places % self._lanes] = True
-        lanes = np.flatnonzero(given).tolist()
-        table = np.zeros((int(counts.max()), self._lanes), np.int64)
+        whole = places[: max(0, -(-(lines * self._lanes - places.start) // ranks))]
+        longer = [lane for lane, count in enumerate(counts) if count > lines]
+        rest = [
+            lines * self._lanes + longer[at - lines * self._lanes] for at in places[len(whole) :]
+        ]
+        step = gcd(self._lanes, ranks)
+        given = whole[: self._lanes // step]  # Then the lanes begin again.
+        lanes = sorted({place % self._lanes for place in (*given, *rest)})
+        word = np.int32 if of.stop - of.first < 1 << 31 else np.int64  # A cache holds more of one.
+        table = np.zeros((max(counts), self._lanes), word)
         before = 0
         for lane in lanes:
-            count = int(counts[lane])
-            table[:count, lane] = before + permutation(count, *self._seeds, lane, of.number)
-            before += count
-        return lanes, table.ravel()[places]
+            seeds = *self._seeds, lane, of.number
+            table[: counts[lane], lane] = permutation(counts[lane], *seeds)
+            table[: counts[lane], lane] += before
+            before += counts[lane]
+        flat = table.ravel()
+        selected = flat[whole.start : whole.stop : ranks] if whole else flat[:0]
+        return lanes, np.concatenate([selected, flat[rest]]) if rest else selected
 
     def pieces(self, window: tuple[int, int]) -> list[Piece]:
         """Return some rows of the stream as rows of blocks."""

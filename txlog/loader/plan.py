@@ -13,7 +13,7 @@ from txlog.arrow import pc
 from txlog.errors import DataFileError
 from txlog.expressions.sql import Where
 from txlog.fragments.fragment import Fragment
-from txlog.loader.order import Numbers, Piece, Shuffle, block_rows_for
+from txlog.loader.order import Numbers, Piece, Shuffle, block_rows_for, window_rows_for
 from txlog.loader.state import Identity
 from txlog.log.paths import decode_path
 from txlog.scan.read import FragmentReader, matching_positions
@@ -131,7 +131,7 @@ def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
         block_rows = block_rows_for(size, rows, shuffled=shuffle is not None)
     if shuffle is None:
         return block_rows, block_rows
-    return block_rows, shuffle.window_rows or max(1, block_rows // 2)
+    return block_rows, shuffle.window_rows or window_rows_for(block_rows)
 
 
 def _kept_rows(

@@ -6,10 +6,10 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from txlog.loader.blocks import BlockReader, Columns, chosen, joined
+from txlog.loader.blocks import BlockReader, Columns, as_records, chosen, joined
 from txlog.loader.order import Order, Piece, Selected
 from txlog.store.base import is_far
-from txlog.threads import map_ahead
+from txlog.threads import map_ahead, prefetch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,28 @@ def stream(
     ahead
         How many rounds are read before their turn.
     """
-    with closing(_rounds(reader, order, share, threads, ahead)) as rounds:
+    if order.is_shuffled or is_far(reader.plan.store):
+        rounds = _rounds(reader, order, share, threads, ahead)
+    else:
+        rounds = _in_order(reader, order, share)
+        rounds = prefetch(rounds) if threads else rounds
+    with closing(rounds):
         yield from _batches(rounds, share)
+
+
+def _in_order(
+    reader: BlockReader, order: Order, share: Share
+) -> Generator[tuple[Columns, Selected], None, None]:
+    """Yield the rows from the share's first position on, and which of them are given out."""
+    for first, stop, rank in _spans(order.rows, share):
+        (piece,) = order.pieces((first, first + 1))
+        at = first
+        for rows in reader.following(piece.block, piece.start):
+            count = min(len(next(iter(rows.values()))), stop - at)
+            yield rows, slice((rank - at) % share.ranks, count, share.ranks)
+            at += count
+            if at == stop:
+                break
 
 
 def _rounds(
@@ -75,6 +95,7 @@ def _rounds(
 ) -> Generator[tuple[Columns, Selected], None, None]:
     """Yield the rows of each round that are read, and which of them are given out."""
     held: dict[Piece, Columns] = {}
+    memory: Columns = {}
     missing = 0
     with closing(_loaded(reader, order, share, threads, ahead)) as loaded:
         for (plan, piece), rows in loaded:
@@ -90,7 +111,8 @@ def _rounds(
                 for whole, part in plan.uses
             ]
             held = {whole: held[whole] for whole, part in plan.uses if part.stop < whole.stop}
-            yield joined(parts), plan.selected
+            # Shuffled batches are copies: the round's memory is free when the next is asked for.
+            yield as_records(parts, memory) if order.is_shuffled else joined(parts), plan.selected
 
 
 def _loaded(
@@ -167,7 +189,7 @@ def _batches(
 
 def _length(selected: Selected) -> int:
     if isinstance(selected, slice):
-        return len(range(selected.start, selected.stop, selected.step))
+        return len(range(selected.start, selected.stop, selected.step or 1))
     return len(selected)
 
 

@@ -59,7 +59,10 @@ class PickedPages:
     def offsets(self, positions: Numbers) -> Numbers:
         """Return where covered rows of the row group are among all covered rows."""
         before = np.cumsum(self.counts) - self.counts
-        ranges = np.searchsorted(self.starts, positions, "right") - 1
+        if len(before) == 1:
+            ranges = np.zeros(1, np.int64)
+        else:
+            ranges = np.searchsorted(self.starts, positions, "right") - 1
         return before[ranges] + positions - self.starts[ranges]
 
 
@@ -118,6 +121,9 @@ def _pages(footer: Footer, group: int, leaf: int) -> PageStarts:
 
 def _holding(pages: PageStarts, positions: Numbers) -> Numbers:
     """Return the numbers of the pages that hold ascending positions."""
+    if positions[-1] - positions[0] == len(positions) - 1:  # They are a range.
+        first, last = np.searchsorted(pages.first_row, positions[[0, -1]], "right") - 1
+        return np.arange(first, last + 1)
     numbers = np.searchsorted(pages.first_row, positions, "right") - 1
     distinct = np.ones(len(numbers), bool)
     distinct[1:] = numbers[1:] != numbers[:-1]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from txlog.arrow import arrow_array, arrow_scalar, pq, without_views
+from txlog.arrow import arrow_array, arrow_scalar, pq, rows_among, without_views
 from txlog.errors import DataFileError, NotFoundError, TxlogError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.deletion_vector import as_bitmap
@@ -229,17 +229,22 @@ class OpenFile:
             with blamed(self.path, self._plan.version):
                 found = self._paged.rows_at(names, positions)
             if found is not None:
-                return pa.RecordBatch.from_arrays(
-                    [column.combine_chunks() for column in found.columns], names=names
-                )
+                # To combine the chunks of a column copies it, even if there is one.
+                columns = [
+                    column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                    for column in found.columns
+                ]
+                return pa.RecordBatch.from_arrays(columns, names=names)
         parts: list[pa.RecordBatch] = []
         ranges = self.ranges(prune=False, only=as_bitmap(arrow_array(positions.astype(np.uint64))))
-        for start, raw in self.read(ranges, batch_rows=BATCH_ROWS, threads=False):
+        batch_rows = max(BATCH_ROWS, len(positions))
+        for start, raw in self.read(ranges, batch_rows=batch_rows, threads=False):
             first, last = np.searchsorted(positions, [start, start + raw.num_rows])
-            rows = without_views(pa.Table.from_batches([raw]))
-            found = rows.take(arrow_array(positions[first:last] - start))
-            parts += found.combine_chunks().to_batches()
-        return pa.concat_batches(parts)
+            rows = rows_among(
+                without_views(pa.Table.from_batches([raw])), positions[first:last] - start
+            )
+            parts += rows.combine_chunks().to_batches()
+        return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
     def column(self, raw: pa.RecordBatch, name: str) -> pa.Array | None:
         """Return a column of what `read` gave by the table's name; None if it is not read here."""

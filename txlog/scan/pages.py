@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, without_views
+from txlog.arrow import rows_among, without_views
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
 from txlog.parquet.miniature import (
@@ -92,13 +92,14 @@ class PagedFile:
         if not footer.columns.keys() >= set(columns):
             return None
         ends = np.cumsum(np.array(footer.group_rows, np.int64))
-        groups = np.searchsorted(ends, positions, "right")
-        borders = np.flatnonzero(np.diff(groups)) + 1
+        stops = np.searchsorted(positions, ends)
+        starts = np.append(0, stops[:-1])
         wanted = [
-            (int(footer_group), part - (ends[footer_group] - footer.group_rows[footer_group]))
-            for footer_group, part in zip(
-                groups[np.append(0, borders)], np.split(positions, borders), strict=True
+            (
+                group,
+                positions[starts[group] : stops[group]] - (ends[group] - footer.group_rows[group]),
             )
+            for group in np.flatnonzero(stops > starts).tolist()
         ]
         if not self._load_indexes(columns, [group for group, _ in wanted]):
             return None
@@ -212,8 +213,7 @@ def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
     offsets = [
         start + pick.offsets(part) for start, (pick, part, _) in zip(before, picks, strict=True)
     ]
-    wanted = arrow_array(np.concatenate(offsets))
-    return without_views(covered.select(list(names))).take(wanted)
+    return rows_among(without_views(covered.select(list(names))), np.concatenate(offsets))
 
 
 def fetch(

@@ -41,6 +41,7 @@ from txlog.store.base import Store, naming
 from txlog.store.open import locate, uri_of
 
 if TYPE_CHECKING:
+    from txlog.parquet.footer import Numbers
     from txlog.scan.pages import PagedFile
 
 _PARTITION_VALUES = 10_000  # That are kept of a scan.
@@ -100,7 +101,9 @@ class FragmentReader:
                 batch_range = range(start, start + raws[0].num_rows)
                 yield start, self._table_columns(parts, needed, batch_range)
 
-    def rows_at(self, needed: tuple[StructField, ...], positions: BitMap64) -> pa.RecordBatch:
+    def rows_at(
+        self, needed: tuple[StructField, ...], positions: BitMap64 | Numbers
+    ) -> pa.RecordBatch:
         """Return physical rows at those of some positions that there are, ascending.
 
         Where a file has offset indexes, only the pages that hold the rows are read.
@@ -108,7 +111,10 @@ class FragmentReader:
         with ExitStack() as stack:
             files = self._open_needed(stack, needed, by_pages=True)
             last = min(file.num_rows for file in files)
-            numbers = numpy_array(as_array(positions)).astype(np.int64)
+            if isinstance(positions, BitMap64):
+                numbers: Numbers = numpy_array(as_array(positions)).astype(np.int64)
+            else:
+                numbers = positions
             numbers = numbers[: np.searchsorted(numbers, last)]
             if not len(numbers):
                 schema = self._schema(needed)
