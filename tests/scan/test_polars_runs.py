@@ -20,7 +20,7 @@ import txlog
 from tests.examples import examples
 from txlog.scan import frames
 from txlog.scan.plan import ScanPlan
-from txlog.scan.polars_sources import Layout, Source, runs_of
+from txlog.scan.polars_rules import Layout, Source, runs_of
 
 ROWS = 5
 SCHEMA = pa.schema(

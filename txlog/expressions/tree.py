@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from functools import reduce
+from operator import and_, invert, or_
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar, cast
 from typing import Literal as OneOf
 
 from txlog.errors import InvalidInputError, InvalidTypeError
@@ -359,3 +361,85 @@ def _bad_filter(reason: str) -> InvalidInputError:
         reason=reason,
         remedy='Pass tuples such as ("a", ">", 1): all of a list are true, or of one of its lists',
     )
+
+
+Condition = TypeVar("Condition")
+
+
+class OtherwiseError(Exception):
+    """An engine has no expression that means the same."""
+
+
+class Dialect(Generic[Condition]):
+    """What an engine has for the parts of a predicate; `translated` walks over them.
+
+    A method raises `OtherwiseError` where the engine might see a part otherwise; what the engine
+    does not have, it does not define. Three-valued AND, OR and NOT are the same in all engines.
+    """
+
+    def truth(self, node: Column | Literal) -> Condition:
+        """Return a column or a constant of truth values."""
+        raise OtherwiseError
+
+    def is_null(self, column: Column) -> Condition:
+        """Return whether a column is null."""
+        raise OtherwiseError
+
+    def is_unknown(self, condition: Condition) -> Condition:
+        """Return whether a condition is neither true nor false."""
+        raise OtherwiseError
+
+    def compare(self, op: str, left: Expression, right: Expression) -> Condition:
+        """Return a comparison of two operands."""
+        raise OtherwiseError
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> Condition:
+        """Return whether an operand is one of some values."""
+        raise OtherwiseError
+
+    def like(self, operand: Expression, pattern: str) -> Condition:
+        """Return whether a text is like a pattern of SQL."""
+        raise OtherwiseError
+
+    def all_of(self, parts: Sequence[Condition]) -> Condition:
+        """Return AND of conditions."""
+        return reduce(and_, parts)
+
+    def any_of(self, parts: Sequence[Condition]) -> Condition:
+        """Return OR of conditions."""
+        return reduce(or_, parts)
+
+    def negated(self, part: Condition) -> Condition:
+        """Return NOT of a condition."""
+        return cast(Condition, invert(cast(Any, part)))
+
+
+def translated(where: Expression, dialect: Dialect[Condition]) -> Condition | None:
+    """Return a predicate for an engine, or None if the engine cannot say exactly the same."""
+    try:
+        return _translated(where, dialect)
+    except OtherwiseError:
+        return None
+
+
+def _translated(node: Expression, dialect: Dialect[Condition]) -> Condition:
+    match node:
+        case And(parts):
+            return dialect.all_of([_translated(part, dialect) for part in parts])
+        case Or(parts):
+            return dialect.any_of([_translated(part, dialect) for part in parts])
+        case Not(operand):
+            return dialect.negated(_translated(operand, dialect))
+        case IsNull(Column() as column):
+            return dialect.is_null(column)
+        case IsNull(operand):
+            return dialect.is_unknown(_translated(operand, dialect))
+        case Column() | Literal():
+            return dialect.truth(node)
+        case Comparison(op, left, right):
+            return dialect.compare(op, left, right)
+        case In(operand, values):
+            return dialect.is_in(operand, values)
+        case Like(operand, pattern):
+            return dialect.like(operand, pattern)
+    raise OtherwiseError

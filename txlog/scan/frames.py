@@ -21,12 +21,12 @@ from txlog.log.paths import decode_path
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.data_file import open_parquet
 from txlog.scan.deletions import load_deletions
-from txlog.scan.polars_predicates import as_polars
-from txlog.scan.polars_sources import (
+from txlog.scan.polars_rules import (
     ORDERED,
     Layout,
     Run,
     Source,
+    as_polars,
     find_sources,
     may_read,
     runs_of,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,18 +15,13 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import (
-    And,
     Cast,
     Column,
-    Comparison,
+    Dialect,
     Expression,
-    In,
-    IsNull,
-    Like,
     Literal,
-    Not,
-    Or,
-    children,
+    OtherwiseError,
+    translated,
 )
 from txlog.scan.columns import ROW_ADDRESS
 from txlog.scan.take import by_fragment
@@ -79,24 +75,44 @@ def is_alike(predicate: Expression, schema: StructType) -> bool:
     except InvalidInputError:
         return False
     fields = [schema.get(path[0]) for path in columns_of(predicate)]
-    return _is_plain(predicate, schema) and not any(
+    return translated(predicate, _SparkText(schema)) is not None and not any(
         field is None or '"timestamp' in schema_json(StructType((field,))) for field in fields
     )
 
 
-def _is_plain(node: Expression, schema: StructType) -> bool:
-    """Return whether a predicate means the same to Spark; it may be computed differently."""
-    match node:
-        case And() | Or() | Not():
-            return all(_is_plain(part, schema) for part in children(node))
-        case IsNull(operand):
-            return isinstance(operand, Column) or _is_plain(operand, schema)
-        case Comparison() | In():
-            kinds = {_kind_of(value, schema) for value in children(node)}
-            return len(kinds) == 1 and None not in kinds
-        case Like(operand):
-            return _kind_of(operand, schema) == "string"
-    return _kind_of(node, schema) == "boolean"
+@dataclass(frozen=True)
+class _SparkText(Dialect[bool]):
+    """Whether Spark reads the text of a predicate the same; it may compute it differently."""
+
+    schema: StructType
+
+    def truth(self, node: Column | Literal) -> bool:
+        return self._same((node,), "boolean")
+
+    def is_null(self, column: Column) -> bool:
+        return True
+
+    def is_unknown(self, condition: bool) -> bool:
+        return condition
+
+    def compare(self, op: str, left: Expression, right: Expression) -> bool:
+        return self._same((left, right))
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> bool:
+        return self._same((operand, *values))
+
+    def like(self, operand: Expression, pattern: str) -> bool:
+        return self._same((operand,), "string")
+
+    def negated(self, part: bool) -> bool:
+        return part
+
+    def _same(self, values: tuple[Expression, ...], wanted: str | None = None) -> bool:
+        """Return that values are of one kind, so that Spark casts none of them."""
+        kinds = {_kind_of(value, self.schema) for value in values}
+        if len(kinds) > 1 or None in kinds or (wanted is not None and kinds != {wanted}):
+            raise OtherwiseError
+        return True
 
 
 def _kind_of(value: Expression, schema: StructType) -> str | None:

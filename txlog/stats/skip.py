@@ -104,49 +104,56 @@ _OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<
 
 def keep(where: Expression, bounds: Bounds) -> pa.Array:
     """Return for each file whether a bound predicate may be true of any of its rows."""
-    return pc.fill_null(_may(where, bounds, False), True)
+    return pc.fill_null(_holds(where, bounds, False, certain=False), True)
 
 
 def always(where: Expression, bounds: Bounds) -> pa.Array:
     """Return for each file whether a bound predicate is certainly true of every row."""
-    return pc.fill_null(_must(where, bounds, False), False)
+    return pc.fill_null(_holds(where, bounds, False, certain=True), False)
 
 
 def _all(bounds: Bounds, value: bool) -> pa.Array:
     return pa.repeat(arrow_scalar(value), len(bounds))
 
 
-def _may(node: Expression, bounds: Bounds, negated: bool) -> Any:
-    """Return whether a row can make the node true (false, if negated); null is unknown."""
+def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) -> Any:
+    """Return whether a row may make the node true (false, if negated), or whether all are sure to.
+
+    Null is unknown.
+    """
     match node:
         case Not(operand):
-            return _may(operand, bounds, not negated)
+            return _holds(operand, bounds, not negated, certain=certain)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            possible = [_possible(part, bounds, negated) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, possible)
+            found = [_holds(part, bounds, negated, certain=certain) for part in parts]
+            known_parts = [pc.fill_null(part, not certain) for part in found]
+            return reduce(pc.and_ if both else pc.or_, known_parts)
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):
+            if certain:
+                return _no_nulls(known) if negated else _all_null(known, bounds)
             return _may_be_null(known, bounds, negated)
         case Comparison(op, Column() as column, Literal() as right) if known := bounds.columns.get(
             column.path
         ):
-            return _may_compare(op, known, right, bounds, negated)
+            compared = _must_compare if certain else _may_compare
+            return compared(op, known, right, bounds, negated)
         case In(Column() as column, values) if known := bounds.columns.get(column.path):
-            return _may_be_in(known, values, bounds, negated)
+            among = _must_be_in if certain else _may_be_in
+            return among(known, values, bounds, negated)
         case Like(Column() as column, pattern) if known := bounds.columns.get(column.path):
+            if certain:
+                like = _all_like(known, pattern)
+                like = pc.invert(_may_be_like(known, pattern, bounds)) if negated else like
+                return pc.and_(like, _no_nulls(known))
             if negated:
                 return pc.invert(pc.or_(_all_like(known, pattern), _all_null(known, bounds)))
             return _may_be_like(known, pattern, bounds)
         case Column():
-            return _may(Comparison("=", node, _TRUE), bounds, negated)
-    return _all(bounds, True)
-
-
-def _possible(node: Expression, bounds: Bounds, negated: bool) -> pa.Array:
-    """Return `_may`, with true for unknown."""
-    return pc.fill_null(_may(node, bounds, negated), True)
+            return _holds(Comparison("=", node, _TRUE), bounds, negated, certain=certain)
+    return _all(bounds, not certain)
 
 
 def _all_null(known: ColumnBounds, bounds: Bounds) -> pa.Array:
@@ -296,38 +303,14 @@ def split_pattern(pattern: str) -> tuple[str, str]:
     return "".join(prefix), pattern[place:]
 
 
-def _must(node: Expression, bounds: Bounds, negated: bool) -> Any:
-    """Return whether the node is certainly true (false, if negated) of every row."""
-    match node:
-        case Not(operand):
-            return _must(operand, bounds, not negated)
-        case And(parts) | Or(parts):
-            both = isinstance(node, And) != negated
-            certain_parts = [pc.fill_null(_must(part, bounds, negated), False) for part in parts]
-            return reduce(pc.and_ if both else pc.or_, certain_parts)
-        case Literal(value):
-            return _all(bounds, value is not None and bool(value) != negated)
-        case IsNull(Column() as column) if known := bounds.columns.get(column.path):
-            return _no_nulls(known) if negated else _all_null(known, bounds)
-        case Comparison(op, Column() as column, Literal() as right) if known := bounds.columns.get(
-            column.path
-        ):
-            return _must_compare(op, known, right, bounds, negated)
-        case In(Column() as column, values) if len(values) <= _LONG_LIST and (
-            known := bounds.columns.get(column.path)
-        ):
-            op = "<>" if negated else "="
-            certain = [_must_compare(op, known, value, bounds, False) for value in values]
-            return reduce(pc.and_ if negated else pc.or_, certain)
-        case Like(Column() as column, pattern) if known := bounds.columns.get(column.path):
-            if negated:
-                certain = pc.invert(_may_be_like(known, pattern, bounds))
-            else:
-                certain = _all_like(known, pattern)
-            return pc.and_(certain, _no_nulls(known))
-        case Column():
-            return _must(Comparison("=", node, _TRUE), bounds, negated)
-    return _all(bounds, False)
+def _must_be_in(
+    known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds, negated: bool
+) -> pa.Array:
+    if len(values) > _LONG_LIST:
+        return _all(bounds, False)
+    op = "<>" if negated else "="
+    certain = [_must_compare(op, known, value, bounds, False) for value in values]
+    return reduce(pc.and_ if negated else pc.or_, certain)
 
 
 def _must_compare(

@@ -9,7 +9,6 @@ import operator
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -17,16 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's users n
 
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import (
-    And,
     Column,
-    Comparison,
+    Dialect,
     Expression,
-    In,
-    IsNull,
-    Like,
     Literal,
-    Not,
-    Or,
+    OtherwiseError,
+    translated,
 )
 from txlog.schema.types import WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
@@ -45,29 +40,32 @@ _COMPARED: dict[str, Callable[[SparkColumn, SparkColumn], SparkColumn]] = {
 
 def as_spark(where: Expression) -> SparkColumn | None:
     """Return a bound predicate for Spark, or None where Spark might see it otherwise."""
-    match where:
-        case And(parts) | Or(parts):
-            found = [as_spark(part) for part in parts]
-            known = [part for part in found if part is not None]
-            if len(known) < len(found):
-                return None
-            return reduce(operator.and_ if isinstance(where, And) else operator.or_, known)
-        case Not(operand):
-            inner = as_spark(operand)
-            return None if inner is None else ~inner
-        case IsNull(Column() as column):
-            return _column(column).isNull()
-        case Column(_, PrimitiveType("boolean")):
-            return _column(where)
-        case In(Column() as column, values):
-            if not all(_alike(column, value) for value in values):
-                return None
-            return _column(column).isin([_literal(value) for value in values])
-        case Like(Column(_, PrimitiveType("string")) as column, pattern):
-            return _column(column).like(pattern)
-        case Comparison(op, left, right) if _alike(left, right):
-            return _COMPARED[op](_operand(left), _operand(right))
-    return None
+    return translated(where, _Spark())
+
+
+class _Spark(Dialect[SparkColumn]):
+    def truth(self, node: Column | Literal) -> SparkColumn:
+        if isinstance(node, Literal) or node.type != PrimitiveType("boolean"):
+            raise OtherwiseError
+        return _column(node)
+
+    def is_null(self, column: Column) -> SparkColumn:
+        return _column(column).isNull()
+
+    def compare(self, op: str, left: Expression, right: Expression) -> SparkColumn:
+        if not _alike(left, right):
+            raise OtherwiseError
+        return _COMPARED[op](_operand(left), _operand(right))
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> SparkColumn:
+        if not isinstance(operand, Column) or not all(_alike(operand, value) for value in values):
+            raise OtherwiseError
+        return _column(operand).isin([_literal(value) for value in values])
+
+    def like(self, operand: Expression, pattern: str) -> SparkColumn:
+        if not isinstance(operand, Column) or operand.type != PrimitiveType("string"):
+            raise OtherwiseError
+        return _column(operand).like(pattern)
 
 
 def _alike(left: Expression, right: Expression) -> bool:

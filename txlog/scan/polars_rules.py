@@ -1,18 +1,29 @@
-"""Which files polars reads as `read_fragment` does, and which of them together. Pure."""
+"""What polars reads as `read_fragment` does: predicates, files, and files together. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
+import polars as pl
 import pyarrow as pa
 
+from txlog.expressions.tree import (
+    Column,
+    Dialect,
+    Expression,
+    Literal,
+    OtherwiseError,
+    translated,
+)
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.file_footer import FileFooter
 from txlog.scan.columns import find_column, is_legacy
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
-from txlog.schema.types import DecimalType, PrimitiveType, StructField
+from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 
 # Of these, row groups' statistics mean the same to all: no NaN, no order of text, no cut values.
 ORDERED = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz"})
@@ -182,3 +193,111 @@ def _partition(plan: ReadPlan, fragment: Fragment) -> Mapping[str, str | None]:
     """Return the partition values that tell fragments apart: all, or none if none is needed."""
     needed = any(column.name in plan.partition_columns for column in plan.needed)
     return fragment.partition_values if needed else {}
+
+
+_INTEGERS = frozenset({"byte", "short", "integer", "long"})
+_FLOATS = frozenset({"float", "double"})
+_OTHERS: Mapping[str, pl.DataType] = {
+    "boolean": pl.Boolean(),
+    "string": pl.String(),
+    "binary": pl.Binary(),
+    "date": pl.Date(),
+    "timestamp": pl.Datetime("us", "UTC"),
+    "timestamp_ntz": pl.Datetime("us"),
+}
+_COMPARED: Mapping[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": pl.Expr.eq,
+    "<>": pl.Expr.ne,
+    "<": pl.Expr.lt,
+    "<=": pl.Expr.le,
+    ">": pl.Expr.gt,
+    ">=": pl.Expr.ge,
+    "<=>": pl.Expr.eq_missing,
+}
+
+
+def as_polars(where: Expression, columns: Mapping[str, pl.Expr]) -> pl.Expr | None:
+    """Return a bound predicate for polars, or None if it cannot say exactly the same.
+
+    Parameters
+    ----------
+    columns
+        What each column of the table is: one of a frame, or a constant.
+
+    Notes
+    -----
+    Polars has NaN equal to itself and above all numbers, and three-valued logic, as Spark does.
+    What computes values, or compares across types, is left to `evaluate`.
+    """
+    return translated(where, _Polars(columns))
+
+
+@dataclass(frozen=True)
+class _Polars(Dialect[pl.Expr]):
+    columns: Mapping[str, pl.Expr]
+
+    def truth(self, node: Column | Literal) -> pl.Expr:
+        if node.type != PrimitiveType("boolean"):
+            raise OtherwiseError
+        return _value(node, self.columns)[1]
+
+    def is_null(self, column: Column) -> pl.Expr:
+        if len(column.path) > 1:
+            raise OtherwiseError
+        return self.columns[column.path[0]].is_null()
+
+    def compare(self, op: str, left: Expression, right: Expression) -> pl.Expr:
+        (kind, a), (other, b) = _value(left, self.columns), _value(right, self.columns)
+        if kind != other or (kind == pl.Boolean and op not in ("=", "<>", "<=>")):
+            raise OtherwiseError
+        return _COMPARED[op](a, b)
+
+    def is_in(self, operand: Expression, values: tuple[Literal, ...]) -> pl.Expr:
+        kind, value = _value(operand, self.columns)
+        known = [literal.value for literal in values if literal.value is not None]
+        if not known or any(_compared_as(literal.type) != kind for literal in values):
+            raise OtherwiseError
+        if kind == pl.Float64:  # Equality, of which it is known what it makes of NaN and -0.0.
+            found = reduce(or_, (value.eq(pl.lit(one, dtype=kind)) for one in known))
+        else:
+            found = value.cast(kind).is_in(pl.Series(known, dtype=kind).implode())
+        return found if len(known) == len(values) else found | pl.lit(None, dtype=pl.Boolean)
+
+    def like(self, operand: Expression, pattern: str) -> pl.Expr:
+        kind, text = _value(operand, self.columns)
+        body = pattern.removeprefix("%").removesuffix("%")
+        if kind != pl.String or any(special in body for special in "%_\\") or pattern == "%":
+            raise OtherwiseError
+        match pattern[:1] == "%", pattern[-1:] == "%":
+            case True, True:
+                return text.str.contains(body, literal=True)
+            case True, False:
+                return text.str.ends_with(body)
+            case False, True:
+                return text.str.starts_with(body)
+        return text.eq(pl.lit(body))
+
+
+def _value(node: Expression, columns: Mapping[str, pl.Expr]) -> tuple[pl.DataType, pl.Expr]:
+    """Return a column or a constant, and the type in which its values compare."""
+    match node:
+        case Column((name,), kind):
+            wide = _compared_as(kind)
+            # Widening floats is exact. Integers are left as they are, so that polars can hold
+            # their row groups' statistics against a constant.
+            return wide, columns[name].cast(wide) if wide == pl.Float64 else columns[name]
+        case Literal(value, kind):
+            wide = _compared_as(kind)
+            return wide, pl.lit(value, dtype=wide)
+    raise OtherwiseError
+
+
+def _compared_as(kind: DataType | None) -> pl.DataType:
+    name = kind.name if isinstance(kind, PrimitiveType) else ""
+    if name in _INTEGERS:
+        return pl.Int64()
+    if name in _FLOATS:
+        return pl.Float64()
+    if name in _OTHERS:
+        return _OTHERS[name]
+    raise OtherwiseError

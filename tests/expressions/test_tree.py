@@ -1,0 +1,63 @@
+"""Predicates for other engines: `translated` asks a dialect for each part."""
+
+from __future__ import annotations
+
+import pytest
+
+from txlog.expressions.bind import bind
+from txlog.expressions.sql import parse_sql
+from txlog.expressions.tree import Column, Dialect, Expression, Literal, OtherwiseError, translated
+from txlog.schema.types import PrimitiveType, StructField, StructType
+
+SCHEMA = StructType(
+    (
+        StructField("a", PrimitiveType("long")),
+        StructField("b", PrimitiveType("boolean")),
+        StructField("t", PrimitiveType("string")),
+    )
+)
+
+
+class Ids(Dialect[frozenset[int]]):
+    """An engine of four rows, where `a` is the row's number, and `b` is true of the odd ones."""
+
+    every = frozenset(range(4))
+
+    def truth(self, node: Column | Literal) -> frozenset[int]:
+        if isinstance(node, Literal):
+            raise OtherwiseError
+        return frozenset({1, 3})
+
+    def compare(self, op: str, left: Expression, right: Expression) -> frozenset[int]:
+        match op, left, right:
+            case "<", Column(("a",)), Literal(int(bound)):
+                return frozenset(row for row in self.every if row < bound)
+        raise OtherwiseError
+
+    def negated(self, part: frozenset[int]) -> frozenset[int]:
+        return self.every - part
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("a < 2", {0, 1}),
+        ("b", {1, 3}),
+        ("a < 2 AND b", {1}),
+        ("a < 2 OR b", {0, 1, 3}),
+        ("NOT (a < 2 OR b)", {2}),
+        ("NOT (NOT b AND a < 3)", {1, 3}),
+        ("a > 2", None),  # Another operator: the engine might see it otherwise.
+        ("a < 2 AND a > 0", None),
+        ("NOT (b OR a IS NULL)", None),  # What it does not define.
+        ("a IN (1, 2)", None),
+        ("t LIKE 'x%'", None),
+        ("a + 1 < 2", None),
+        ("b AND TRUE", None),
+    ],
+)
+def test_a_predicate_is_an_engines_as_a_whole_or_not_at_all(
+    where: str, rows: set[int] | None
+) -> None:
+    found = translated(bind(parse_sql(where), SCHEMA), Ids())
+    assert found == rows
