@@ -123,7 +123,9 @@ def _integers(array: pa.Array) -> Encodings:
         return words[:, 0].copy()
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
-    numbers = pc.fill_null(array.cast(pa.int64()), 0)
+    numbers = array.cast(pa.int64())
+    if numbers.null_count:
+        numbers = pc.fill_null(numbers, 0)
     found: Encodings = numpy_array(numbers).view(np.uint64)
     return found
 
@@ -249,7 +251,8 @@ class AskedKeys:
     distinct
         For each column its distinct values, without null.
     known
-        The distinct combinations as numbers, ascending; a key's code is its place among them.
+        The distinct combinations as numbers, ascending; a key's code is its place among them. Of
+        one column there are none: the code is the place of its value.
     codes
         The code of each key; -1 for one with a null, which no row has.
     """
@@ -264,6 +267,9 @@ class AskedKeys:
     def of(cls, columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> AskedKeys:
         """Return keys, given by the values of each column."""
         distinct = tuple(array.unique().drop_null() for array in arrays)
+        if len(arrays) == 1:
+            places = _places_in(arrays[0], distinct[0])
+            return cls(tuple(columns), tuple(arrays), distinct, (), places)
         known: list[Numbers] = []
         codes = np.zeros(len(arrays[0]), np.int64)
         for array, values in zip(arrays, distinct, strict=True):
@@ -274,6 +280,8 @@ class AskedKeys:
 
     def codes_of(self, arrays: Sequence[pa.Array]) -> Numbers:
         """Return for each row the code of its key; -1 if nobody asks for it."""
+        if len(arrays) == 1:
+            return _places_in(arrays[0], self.distinct[0])
         codes = np.zeros(len(arrays[0]), np.int64)
         for array, values, known in zip(arrays, self.distinct, self.known, strict=True):
             codes = _places(_combined(codes, array, values), known)
@@ -302,11 +310,20 @@ class AskedKeys:
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
-def _combined(codes: Numbers, array: pa.Array, values: pa.Array) -> Numbers:
-    """Return codes together with the places of one more column's values; -1: not among them."""
+def _places_in(array: pa.Array, values: pa.Array) -> Numbers:
+    """Return where values are among distinct ones; -1: they are not."""
     if not len(values):
         return np.full(len(array), -1, np.int64)
-    places = numpy_array(pc.fill_null(pc.index_in(array, value_set=values), -1)).astype(np.int64)
+    found = pc.index_in(array, value_set=values)
+    if found.null_count:
+        found = pc.fill_null(found, -1)
+    places: Numbers = numpy_array(found).astype(np.int64)
+    return places
+
+
+def _combined(codes: Numbers, array: pa.Array, values: pa.Array) -> Numbers:
+    """Return codes together with the places of one more column's values; -1: not among them."""
+    places = _places_in(array, values)
     return np.where((codes >= 0) & (places >= 0), codes * len(values) + places, -1)
 
 

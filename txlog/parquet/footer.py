@@ -46,7 +46,7 @@ class PageStarts:
     """The data pages of a chunk, in their order.
 
     `offset` and `size` are in bytes of the file, headers included; `first_row` counts from the row
-    group's first row.
+    group's first row, and is one array for all chunks of the row group that have the same.
     """
 
     offset: Numbers
@@ -82,6 +82,7 @@ class Footer:
     _groups: list[int]
     _parsed: dict[int, RowGroup] = field(default_factory=dict)
     _pages: dict[tuple[int, int], PageStarts] = field(default_factory=dict)
+    _first_rows: dict[bytes, Numbers] = field(default_factory=dict)
 
     @property
     def num_row_groups(self) -> int:
@@ -105,6 +106,8 @@ class Footer:
         """Parse the offset index of a chunk, and keep it; errors as of `parse_offset_index`."""
         row_group = self.row_group(group)
         pages = parse_offset_index(data, row_group.rows, row_group.chunks[leaf])
+        same = self._first_rows.setdefault(pages.first_row.tobytes(), pages.first_row)
+        pages = PageStarts(pages.offset, pages.size, same)
         self._pages[group, leaf] = pages
         return pages
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from txlog.lazy import compiled
 from txlog.parquet.file_footer import MAGIC
 from txlog.parquet.footer import Chunk, Footer, Numbers, PageStarts
 from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError, list_header, zigzag
@@ -35,6 +36,8 @@ class PickedPages:
         The covered rows as ascending ranges that do not touch, from the row group's first row.
     pages
         For each leaf of the columns, the numbers of its pages.
+    size
+        Of the pages in bytes, dictionaries left out.
     """
 
     footer: Footer
@@ -43,13 +46,7 @@ class PickedPages:
     starts: Numbers
     counts: Numbers
     pages: Mapping[int, Numbers]
-
-    def size(self) -> int:
-        """Return the size of the pages in bytes, dictionaries left out."""
-        return sum(
-            int(_pages(self.footer, self.group, leaf).size[numbers].sum())
-            for leaf, numbers in self.pages.items()
-        )
+    size: int
 
     @property
     def num_rows(self) -> int:
@@ -94,23 +91,51 @@ def pick_pages(
     """
     rows = footer.group_rows[group]
     covers: dict[tuple[bytes, bytes], tuple[list[str], Numbers, Numbers, dict[int, Numbers]]] = {}
+    known: dict[int, _Cover] = {}  # Most columns have their pages at the same rows.
     for name in columns:
-        pages = {leaf: _pages(footer, group, leaf) for leaf in range(*footer.columns[name])}
-        numbers = {leaf: _holding(starts, positions) for leaf, starts in pages.items()}
-        covered = [_covered(pages[leaf], numbers[leaf], rows) for leaf in pages]
-        if any(not _same(covered[0], other) for other in covered[1:]):
-            numbers = {leaf: np.arange(len(starts.offset)) for leaf, starts in pages.items()}
-            covered = [(np.zeros(1, np.int64), np.array([rows], np.int64))]
-        starts, counts = covered[0]
-        _, _, _, together = found = covers.setdefault(
-            (starts.tobytes(), counts.tobytes()), ([], starts, counts, {})
-        )
-        found[0].append(name)
-        together.update(numbers)
+        first, stop = footer.columns[name]
+        pages = [_pages(footer, group, leaf) for leaf in range(first, stop)]
+        found = [_cover(starts.first_row, positions, rows, known) for starts in pages]
+        numbers = [cover.numbers for cover in found]
+        cover = found[0]
+        if any(other.key != cover.key for other in found[1:]):
+            cover = _Cover.of(np.zeros(0, np.int64), np.zeros(1, np.int64), np.array([rows]))
+            numbers = [np.arange(len(starts.offset)) for starts in pages]
+        together = covers.setdefault(cover.key, ([], cover.starts, cover.counts, {}))
+        together[0].append(name)
+        together[3].update(zip(range(first, stop), numbers, strict=True))
     return [
-        PickedPages(footer, group, tuple(names), starts, counts, pages)
-        for names, starts, counts, pages in covers.values()
+        PickedPages(footer, group, tuple(names), starts, counts, held, _size(footer, group, held))
+        for names, starts, counts, held in covers.values()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cover:
+    """The pages of a leaf that hold wanted rows, and the rows that they cover."""
+
+    numbers: Numbers
+    starts: Numbers
+    counts: Numbers
+    key: tuple[bytes, bytes]  # Equal for the same rows.
+
+    @classmethod
+    def of(cls, numbers: Numbers, starts: Numbers, counts: Numbers) -> _Cover:
+        return cls(numbers, starts, counts, (starts.tobytes(), counts.tobytes()))
+
+
+def _cover(first_row: Numbers, positions: Numbers, rows: int, known: dict[int, _Cover]) -> _Cover:
+    """Return what `positions` need of pages that begin at rows; `known` by those arrays."""
+    cover = known.get(id(first_row))
+    if cover is None:
+        numbers = _holding(first_row, positions)
+        cover = known[id(first_row)] = _Cover.of(numbers, *_covered(first_row, numbers, rows))
+    return cover
+
+
+def _size(footer: Footer, group: int, pages: Mapping[int, Numbers]) -> int:
+    sizes = [_pages(footer, group, leaf).size[numbers] for leaf, numbers in pages.items()]
+    return int(np.concatenate(sizes).sum())
 
 
 def _pages(footer: Footer, group: int, leaf: int) -> PageStarts:
@@ -119,30 +144,33 @@ def _pages(footer: Footer, group: int, leaf: int) -> PageStarts:
     return pages
 
 
-def _holding(pages: PageStarts, positions: Numbers) -> Numbers:
+def _holding(first_row: Numbers, positions: Numbers) -> Numbers:
     """Return the numbers of the pages that hold ascending positions."""
     if positions[-1] - positions[0] == len(positions) - 1:  # They are a range.
-        first, last = np.searchsorted(pages.first_row, positions[[0, -1]], "right") - 1
+        first, last = np.searchsorted(first_row, positions[[0, -1]], "right") - 1
         return np.arange(first, last + 1)
-    numbers = np.searchsorted(pages.first_row, positions, "right") - 1
+    numbers = np.searchsorted(first_row, positions, "right") - 1
     distinct = np.ones(len(numbers), bool)
     distinct[1:] = numbers[1:] != numbers[:-1]
     return numbers[distinct]
 
 
-def _covered(pages: PageStarts, numbers: Numbers, rows: int) -> tuple[Numbers, Numbers]:
+def _page_rows(first_row: Numbers, numbers: Numbers, rows: int) -> Numbers:
+    """Return how many rows pages have."""
+    last = len(first_row) - 1
+    ends = first_row[np.minimum(numbers + 1, last)]
+    if numbers[-1] == last:
+        ends[-1] = rows
+    return ends - first_row[numbers]
+
+
+def _covered(first_row: Numbers, numbers: Numbers, rows: int) -> tuple[Numbers, Numbers]:
     """Return the rows of pages as ranges that do not touch: starts and counts."""
-    ends = np.append(pages.first_row[1:], rows)
-    begins = np.ones(len(numbers), bool)
-    begins[1:] = np.diff(numbers) > 1
-    first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(numbers)) - 1
-    starts = pages.first_row[numbers[first]]
-    return starts, ends[numbers[last]] - starts
-
-
-def _same(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers]) -> bool:
-    return np.array_equal(one[0], other[0]) and np.array_equal(one[1], other[1])
+    counts = _page_rows(first_row, numbers, rows)
+    if len(numbers) == 1:
+        return first_row[numbers], counts
+    first = np.flatnonzero(np.diff(numbers, prepend=-2) > 1)
+    return first_row[numbers[first]], np.add.reduceat(counts, first)
 
 
 def byte_ranges(picked: PickedPages) -> list[ByteRange]:
@@ -275,11 +303,10 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
         if start < first:
             found.append(fetched.get(start, first))
             unpacked += _page_header(found[-1], data=False)[1]
-        ends = np.append(pages.first_row[1:], row_group.rows)
         for offset, size, rows in zip(
             pages.offset[numbers].tolist(),
             pages.size[numbers].tolist(),
-            (ends[numbers] - pages.first_row[numbers]).tolist(),
+            _page_rows(pages.first_row, numbers, row_group.rows).tolist(),
             strict=True,
         ):
             page = fetched.get(offset, offset + size)
@@ -294,6 +321,9 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
 
 def _page_header(page: bytes, *, data: bool) -> tuple[int, int]:
     """Return how many values a page holds, and its size when unpacked, header included."""
+    plain = _plain_header(page)
+    if plain is not None:
+        return plain
     cursor = Cursor(page)
     kind = unpacked = packed = values = -1
     for number, field in cursor.fields():
@@ -318,6 +348,34 @@ def _page_header(page: bytes, *, data: bool) -> tuple[int, int]:
     if unpacked < 0 or packed < 0 or cursor.at + packed != len(page):
         raise ThriftError("a page is of another size than its offset index says")
     return values, cursor.at + unpacked
+
+
+_VARINT = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
+_PLAIN = compiled(
+    # A data page, its sizes; in it the number of values and three encodings; nothing else.
+    rb"\x15\x00\x15" + _VARINT + rb"\x15" + _VARINT + rb"\x2c\x15" + _VARINT
+    + rb"\x15[\x00-\x7f]\x15[\x00-\x7f]\x15[\x00-\x7f]\x00\x00"
+)  # fmt: skip
+
+
+def _plain_header(page: bytes) -> tuple[int, int] | None:
+    """Return what `_page_header` does of a header in its usual form; None: it has another."""
+    match = _PLAIN.match(page)
+    if match is None:
+        return None
+    unpacked, packed, values = map(_zigzag, match.groups())
+    end = match.end()
+    if unpacked < 0 or packed < 0 or values < 0 or end + packed != len(page):
+        return None
+    return values, end + unpacked
+
+
+def _zigzag(data: bytes) -> int:
+    """Return a signed number of one varint."""
+    value = 0
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << 7 * place
+    return (value >> 1) ^ -(value & 1)
 
 
 def _chunk_bytes(chunk: Chunk, values: int, unpacked: int, size: int, at: int) -> bytes:

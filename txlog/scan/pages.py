@@ -109,7 +109,7 @@ class PagedFile:
             picks += [(pick, part) for pick in pick_pages(footer, group, columns, part)]
             chunks = footer.row_group(group).chunks
             total += sum(chunks[leaf].size for leaf in leaves_of(footer, columns))
-        if 2 * sum(pick.size() for pick, _ in picks) > total:
+        if 2 * sum(pick.size for pick, _ in picks) > total:
             return None
         return picks
 
@@ -194,10 +194,10 @@ def _bounded(picks: Sequence[_Fetched]) -> Iterator[list[_Fetched]]:
     some: list[_Fetched] = []
     size = 0
     for pick, part, data in picks:
-        size += pick.size()
+        size += pick.size
         if some and size > _DECODED_AT_ONCE:
             yield some
-            some, size = [], pick.size()
+            some, size = [], pick.size
         some.append((pick, part, data))
     yield some
 

@@ -105,7 +105,7 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
     sizes: dict[object, int] = {}
     for place, picked in enumerate(opened):
         key: object = place if picked is None else picked.file.layout
-        size = 0 if picked is None else sum(pick.size() for pick, _ in picked.picks)
+        size = 0 if picked is None else sum(pick.size for pick, _ in picked.picks)
         groups = tasks.setdefault(key, [[]])
         sizes[key] = sizes.get(key, 0) + size
         if groups[-1] and sizes[key] > _TASK_BYTES:

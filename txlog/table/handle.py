@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from txlog.fragments.fragment import FragmentSequence
     from txlog.lookup.indexes import Coverage
     from txlog.lookup.lookup import LookupCache
+    from txlog.protocol.properties import IndexDefinition
     from txlog.reconcile.files import FileState
     from txlog.scan.plan import ScanPlan
     from txlog.snapshot.snapshot import Snapshot
@@ -199,6 +200,7 @@ class OpenVersion:
         self._whole: FragmentSequence | None = None
         self._made_ms: int | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
+        self._indexes: tuple[IndexDefinition, ...] | None = None
         self.coverages: dict[tuple[str, ...], Coverage] = {}
 
     def files(self) -> FileState:
@@ -239,6 +241,15 @@ class OpenVersion:
             if where is None:
                 self._plans[tuple(columns)] = plan
         return plan
+
+    def indexes(self) -> tuple[IndexDefinition, ...]:
+        """Return the indexes that the version's properties define."""
+        if self._indexes is None:
+            from txlog.protocol.properties import index_definitions
+
+            found = index_definitions(self.snapshot.metadata.configuration)
+            self._indexes = tuple(found.values())
+        return self._indexes
 
     def made_ms(self) -> int:
         """Return when the version was made, as time travel counts it."""

@@ -75,7 +75,6 @@ class Lookups(Handle):
 
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
         from txlog.lookup.lookup import Lookup
-        from txlog.protocol.properties import index_definitions
         from txlog.scan.read_plan import choose_columns
 
         snapshot = version.snapshot
@@ -90,7 +89,7 @@ class Lookups(Handle):
             version.plan,
             self._cached(),
             choose_columns(snapshot.schema, names),
-            tuple(index_definitions(snapshot.metadata.configuration).values()),
+            version.indexes(),
             version.coverages,
         )
 
