@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import threading
 import warnings
@@ -27,6 +28,7 @@ from txlog.store.open import open_store
 from txlog.testing import CountingStore, FaultyStore, LatencyStore, open_table
 from txlog.testing.faults import Fault
 
+PAGE = Path(__file__).parents[2] / "docs" / "lookup.md"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
@@ -620,3 +622,33 @@ def test_the_cache_of_segments_is_an_argument(tmp_path: Path) -> None:
 
     assert pickle.loads(pickle.dumps(opened))._index_cache == str(tmp_path / "kept")
     assert isinstance(opened._lookup(opened._open, None), Lookup)
+
+
+def blocks_of(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def provenance_tables(root: Path) -> None:
+    for name, rows_held in {
+        "contents_in_directories": {"cnt": [17, 4, 9], "dir": [1, 2, 1]},
+        "directories_in_revisions": {"dir": [2, 1, 1], "rev": [20, 11, 10]},
+        "contents_in_revisions": {"cnt": [17, 5], "rev": [30, 31]},
+    }.items():
+        txlog.write(root / name, pa.table(rows_held)).create_index(next(iter(rows_held)))
+
+
+def test_the_lines_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks_of(PAGE):
+        if not block.startswith("# spark"):
+            exec(block.replace("/tmp/txlog-index", str(tmp_path / "kept")), names)
+    assert names["opened"].lookup([30])["name"].to_pylist() == ["c"]
+    for sorted_table in ("by_polars", "by_duckdb"):
+        txlog.Table(sorted_table).create_index("id")
+        assert txlog.Table(sorted_table).indexes()[0].forms == ("ordered",)
+    provenance_tables(tmp_path)
+    found = names["revisions_here"]([17, 4]).to_pylist()
+    assert sorted((row["cnt"], row["rev"]) for row in found) == [
+        (4, 20), (17, 10), (17, 11), (17, 30),
+    ]  # fmt: skip

@@ -157,6 +157,12 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(2, 27))
+def test_ten_thousand_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:
+    test_damaged_footers_and_offset_indexes(tmp_path, seed)
+
+
 @pytest.mark.spec("LKP-5")
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_footers_and_offset_indexes(tmp_path: Path, seed: int) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         IdentityGenerator,
     )
     from txlog.spark_ext.engine import SparkEngine
+    from txlog.spark_ext.lookups import lookup, lookup_join
     from txlog.spark_ext.merge import table
     from txlog.spark_ext.native import read
     from txlog.spark_ext.sessions import ensure_java, register, session
@@ -35,6 +36,8 @@ __all__ = [
     "TxlogDataSource",
     "create_view",
     "ensure_java",
+    "lookup",
+    "lookup_join",
     "read",
     "register",
     "session",
@@ -54,6 +57,8 @@ _HOMES = {
     "TxlogDataSource": "source",
     "create_view": "catalog",
     "ensure_java": "sessions",
+    "lookup": "lookups",
+    "lookup_join": "lookups",
     "read": "native",
     "register": "sessions",
     "session": "sessions",

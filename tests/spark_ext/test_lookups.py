@@ -1,0 +1,172 @@
+"""Look-ups on Spark's executors, held to Spark's own joins."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import txlog
+from tests.lookup.test_indexes import PAGE, blocks_of, provenance_tables
+from txlog import spark_ext
+from txlog.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Return the three tables of a provenance database, indexed, with deleted rows.
+
+    `c_in_d`: which directories a content is in; `d_in_r`: which revisions a directory is in;
+    `c_in_r`: which revisions a content is in without such a directory.
+    """
+    draw = np.random.default_rng(11)
+    root = tmp_path_factory.mktemp("provenance")
+    columns = {"c_in_d": ("cnt", "dir"), "d_in_r": ("dir", "rev"), "c_in_r": ("cnt", "rev")}
+    for name, (key, value) in columns.items():
+        data = pa.table({key: draw.integers(0, 300, 2_000), value: draw.integers(0, 300, 2_000)})
+        table = txlog.write(root / name, data.slice(0, 1_200), properties={"txlog.pageRows": "64"})
+        table.create_index(key)
+        table.append(data.slice(1_200).sort_by(key))
+        table.delete(f"{value} % 10 = 3")
+    return {name: str(root / name) for name in columns}
+
+
+def rows_of(frame: "DataFrame") -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, frame.collect()), key=repr)
+
+
+@pytest.mark.spec("LKP-1")
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_join_is_sparks_own(spark: "SparkSession", tables: dict[str, str], how: Any) -> None:
+    keys = [
+        (1, "a"),
+        (1, "b"),
+        (None, "c"),
+        (7, "d"),
+        (10_000, "e"),
+        *((n, "f") for n in range(40)),
+    ]
+    frame = spark.createDataFrame(keys, "cnt int, note string").repartition(3)
+    found = spark_ext.lookup_join(frame, tables["c_in_d"], on="cnt", how=how)
+    own = spark_ext.read(spark, tables["c_in_d"])
+    assert found.columns == ["cnt", "note", "dir"]
+    assert rows_of(found) == rows_of(frame.join(own, "cnt", how).select("cnt", "note", "dir"))
+
+
+def provenance(spark: "SparkSession", tables: dict[str, str], contents: list[int]) -> "DataFrame":
+    """Return in which revisions contents are: (A ⋈ B) ∪ C, by look-ups."""
+    directories = spark_ext.lookup(spark, tables["c_in_d"], contents)
+    through = spark_ext.lookup_join(directories, tables["d_in_r"], on="dir")
+    without = spark_ext.lookup(spark, tables["c_in_r"], contents)
+    return through.select("cnt", "rev").unionByName(without)
+
+
+def test_provenance(spark: "SparkSession", tables: dict[str, str]) -> None:
+    contents = [5, 17, 250, 299, 5_000]
+    found = provenance(spark, tables, contents)
+    a, b, c = (spark_ext.read(spark, tables[name]) for name in ("c_in_d", "d_in_r", "c_in_r"))
+    expected = a.join(b, "dir").select("cnt", "rev").unionByName(c)
+    assert rows_of(found) == rows_of(expected.where("cnt in (5, 17, 250, 299, 5000)"))
+    assert found.count() > 50
+
+
+def test_rows_of_a_list(spark: "SparkSession", tables: dict[str, str]) -> None:
+    table = txlog.Table(tables["c_in_d"])
+    keys = [9, 8, 9, None, 4_000]
+    for missing in ("skip", "null"):
+        found = spark_ext.lookup(
+            spark,
+            tables["c_in_d"],
+            keys,
+            columns=["_key", "dir"],
+            missing=missing,  # type: ignore[arg-type]
+        )
+        expected = table.lookup(keys, columns=["_key", "dir"], missing=missing)  # type: ignore[arg-type]
+        rows = zip(*expected.to_pydict().values(), strict=True)
+        assert rows_of(found) == sorted(rows, key=repr)
+    old = spark_ext.lookup(spark, tables["c_in_d"], keys, on="cnt", version=0)
+    then = txlog.Table(tables["c_in_d"], version=0).lookup(keys, on="cnt")
+    assert old.count() == then.num_rows
+    pairs = table.to_arrow().slice(5, 3)
+    both = spark_ext.lookup(spark, tables["c_in_d"], pairs, on=["cnt", "dir"])
+    assert both.count() == table.lookup(pairs, on=["cnt", "dir"]).num_rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"on": "other"}, "other"),
+        ({"on": {"note": "cnt"}}, "they are no values of the column 'cnt'"),
+        ({"on": {"none": "cnt"}}, "the frame has no column none"),
+        ({"on": {"dir": "cnt"}}, "both the frame and the table have a column"),
+        ({"on": "cnt", "how": "full"}, "none of inner, left"),
+        ({"on": "cnt", "columns": ["nothing"]}, "nothing"),
+    ],
+)
+def test_bad_arguments_before_any_task(
+    spark: "SparkSession", tables: dict[str, str], arguments: Any, reason: str
+) -> None:
+    frame = spark.createDataFrame([(1, "a", 2)], "cnt long, note string, dir long")
+    with pytest.raises(InvalidInputError, match=reason):
+        spark_ext.lookup_join(frame, tables["c_in_d"], **arguments)
+    with pytest.raises(InvalidInputError, match="none of skip, null"):
+        spark_ext.lookup(spark, tables["c_in_d"], [1], missing="error")
+
+
+def test_building_on_executors(spark: "SparkSession", tmp_path: Path) -> None:
+    data = pa.table({"k": [5, 3, None, 9]})
+    plain = txlog.write(tmp_path, data)
+    for start in range(0, 40, 10):
+        plain.append(pa.table({"k": range(start, start + 10)}))
+    table = spark_ext.table(spark, str(tmp_path))
+    table.create_index("k")
+    (info,) = table.indexes()
+    assert (info.files, info.files_covered, info.keys) == (5, 5, 43)
+    assert txlog.Table(tmp_path).lookup_counts([5, 39, 40]).to_pylist() == [2, 1, 0]
+
+
+def test_on_spark_connect(remote: Callable[..., Any], tables: dict[str, str]) -> None:
+    def work(spark: Any, tables: dict[str, str]) -> Any:
+        from txlog import spark_ext
+
+        directories = spark_ext.lookup(spark, tables["c_in_d"], [5, 17])
+        through = spark_ext.lookup_join(directories, tables["d_in_r"], on="dir", how="left")
+        without = spark_ext.lookup(spark, tables["c_in_r"], [5, 17])
+        found = through.select("cnt", "rev").unionByName(without)
+        return sorted(map(repr, map(tuple, found.collect())))
+
+    a, b, c = (txlog.Table(tables[name]) for name in ("c_in_d", "d_in_r", "c_in_r"))
+    expected = []
+    for row in a.lookup([5, 17]).to_pylist():
+        partners = b.lookup([row["dir"]])["rev"].to_pylist() or [None]
+        expected += [(row["cnt"], rev) for rev in partners]
+    expected += [(row["cnt"], row["rev"]) for row in c.lookup([5, 17]).to_pylist()]
+    assert remote(work, tables) == sorted(map(repr, expected))
+
+
+def test_the_lines_of_the_page_run(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    provenance_tables(tmp_path)
+    names: dict[str, Any] = {"spark": spark}
+    for block in blocks_of(PAGE):
+        if block.startswith("# spark"):
+            here = block.replace('"by_spark"', repr(str(tmp_path / "by_spark")))
+            for name in ("contents_in_directories", "directories_in_revisions"):
+                here = here.replace(f'"{name}"', repr(str(tmp_path / name)))
+            here = here.replace(
+                '"contents_in_revisions"', repr(str(tmp_path / "contents_in_revisions"))
+            )
+            exec(here, names)
+    assert rows_of(names["revisions"]([17, 4])) == [(17, 10), (17, 11), (17, 30), (4, 20)]
+    table = txlog.Table(tmp_path / "by_spark")
+    table.create_index("id")
+    assert table.indexes()[0].forms == ("ordered",)

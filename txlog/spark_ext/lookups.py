@@ -1,0 +1,274 @@
+"""Rows by key on Spark's executors: each task looks up the keys of its rows.
+
+A worker keeps the tables that it opened, with their indexes, for the next batch and the next task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.types import StructType as SparkStruct
+
+from txlog.commit.context import require_shared
+from txlog.errors import InvalidInputError
+from txlog.lookup.keys import as_keys, require_key_columns
+from txlog.lookup.lookup import KEY
+from txlog.scan.plan import choose_columns
+from txlog.schema.arrow import arrow_type
+from txlog.schema.types import StructType
+from txlog.spark_ext.types import frame_schema, read_schema
+from txlog.table.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txlog.lookup.lookup import Missing
+
+_KEPT_TABLES = 8  # That a worker has open.
+_KEYS_A_TASK = 1_000  # Of a list; a task costs more than to look up a few.
+_ROWS_AT_ONCE = 65_536  # Of a batch of the answer.
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What each task asks for. It pickles.
+
+    Parameters
+    ----------
+    given, on
+        The columns of the frame with the keys, and the table's key columns.
+    columns
+        The table's columns to return.
+    """
+
+    uri: str
+    version: int
+    storage_options: Mapping[str, Any] | None
+    index_cache: str | None
+    given: tuple[str, ...]
+    on: tuple[str, ...]
+    columns: tuple[str, ...]
+    missing: Missing
+
+
+_tables: OrderedDict[object, Table] = OrderedDict()
+
+
+def _table(asked: _Asked) -> Table:
+    """Return the table, opened by this process before, or now."""
+    options = tuple(sorted((asked.storage_options or {}).items(), key=lambda item: item[0]))
+    key = asked.uri, asked.version, repr(options), asked.index_cache
+    table = _tables.pop(key, None)
+    if table is None:
+        table = Table(
+            asked.uri, asked.version, storage_options=asked.storage_options,
+            index_cache=asked.index_cache,
+        )  # fmt: skip
+    _tables[key] = table
+    while len(_tables) > _KEPT_TABLES:
+        _tables.popitem(last=False)
+    return table
+
+
+def _joined(asked: _Asked, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a frame with the table's columns beside them; runs on an executor."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        keys = pa.table([batch.column(name) for name in asked.given], names=list(asked.on))
+        found = _table(asked).lookup(
+            keys, on=asked.on, columns=[KEY, *asked.columns], missing=asked.missing
+        )
+        for start in range(0, found.num_rows, _ROWS_AT_ONCE):
+            part = found.slice(start, _ROWS_AT_ONCE).combine_chunks()
+            rows = batch.take(part.column(KEY).combine_chunks())
+            arrays = [*rows.columns, *(part.column(n).combine_chunks() for n in asked.columns)]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *asked.columns])
+
+
+def lookup_join(
+    df: DataFrame,
+    uri: str | os.PathLike[str],
+    *,
+    on: str | Sequence[str] | Mapping[str, str],
+    columns: Sequence[str] | None = None,
+    how: Literal["inner", "left"] = "inner",
+    version: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    index_cache: str | None = None,
+) -> DataFrame:
+    """Join a frame with a table by look-ups, on Spark's executors: nothing is shuffled or scanned.
+
+    Each task looks up the keys of its rows, and reads the pages that hold the rows found. It is
+    faster than Spark's join while the frame has few rows beside the table, and the table has an
+    index over the key columns (`Table.create_index`): without one, each worker reads the key
+    columns of the whole table once.
+
+    Parameters
+    ----------
+    df
+        A frame of a classic session, or of Spark Connect.
+    on
+        The key column of both, or several; or the frame's columns with those of the table:
+        `{"target": "id"}`. A null joins with nothing.
+    columns
+        The table's columns to add. Default: all but those of `on`, if both have the same names.
+    how
+        `left` keeps rows without a partner, with nulls.
+    version
+        Of the table, or a pin. Default: the latest now; later commits do not show.
+    storage_options
+        Of the table's store, for this process and the executors.
+    index_cache
+        A folder of each executor for segments of indexes of a store far away, as for `Table`.
+
+    Returns
+    -------
+    DataFrame
+        The frame's columns, then the table's.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is unknown or cannot be a key, keys are of another type than the column, or both
+        sides have a column of one name.
+
+    Examples
+    --------
+    >>> lookup_join(commits, "tables/authors", on={"author": "id"})  # doctest: +SKIP
+    """
+    if how not in ("inner", "left"):
+        raise InvalidInputError(argument="how", reason=f"{how!r} is none of inner, left")
+    pairs = dict(on) if isinstance(on, Mapping) else {name: name for name in _names(on)}
+    table = Table(uri, version, storage_options=storage_options)
+    if columns is None:
+        same = {name for given, name in pairs.items() if given == name}
+        columns = [name for name in table._snapshot.schema.names() if name not in same]
+    asked = _asked(
+        table, storage_options, pairs, columns, "null" if how == "left" else "skip", index_cache
+    )
+    frame = frame_schema(df.schema)
+    _require_keys(table, frame, pairs)
+    clash = [name for name in asked.columns if frame.get(name) is not None]
+    if clash:
+        raise InvalidInputError(
+            argument="columns",
+            field=clash[0],
+            reason=f"both the frame and the table have a column {clash[0]}",
+            remedy="Rename the frame's, or name the table's columns that you want: columns=…",
+        )
+    return _mapped(df, table, asked)
+
+
+def lookup(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    keys: Any,
+    *,
+    on: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    missing: Missing = "skip",
+    version: int | str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    index_cache: str | None = None,
+) -> DataFrame:
+    """Return the rows of a table that have given keys, read by Spark's executors.
+
+    Parameters
+    ----------
+    keys
+        As for `Table.lookup`: a list or an Arrow array, a table or tuples for several columns. For
+        the keys of a frame, see `lookup_join`.
+    on
+        The key column, or several. Default: the columns of the table's only index.
+    columns
+        The table's columns, and `_key`: the place in `keys` of the key that a row answers, by which
+        the rows can be put in order. Default: the table's.
+    missing
+        Of a key that no row has: `skip`, or `null` for a row of nulls with the key.
+    version, storage_options, index_cache
+        As for `lookup_join`.
+
+    Raises
+    ------
+    InvalidInputError
+        As `Table.lookup`; or `missing` is `error`, which only a look-up that sees all rows can be.
+    """
+    if missing not in ("skip", "null"):
+        raise InvalidInputError(
+            argument="missing",
+            reason=f"{missing!r} is none of skip, null: tasks do not see each other's rows",
+            remedy="Use Table.lookup",
+        )
+    table = Table(uri, version, storage_options=storage_options)
+    names = _names(on) if on is not None else _indexed(table)
+    key_columns = choose_columns(table._snapshot.schema, names)
+    require_key_columns(key_columns)
+    arrays = as_keys(key_columns, keys)
+    wanted = list(table._snapshot.schema.names() if columns is None else columns)
+    found = [name for name in wanted if name != KEY]
+    given = {f"_txlog_key_{place}": name for place, name in enumerate(names)}
+    asked = _asked(table, storage_options, given, found, missing, index_cache)
+    places = pa.array(range(len(arrays[0])), pa.int64())
+    frame = spark.createDataFrame(pa.table([places, *arrays], names=[KEY, *given]))
+    frame = frame.coalesce(1 + len(places) // _KEYS_A_TASK)
+    return _mapped(frame, table, asked).select(*(f"`{name}`" for name in wanted))
+
+
+def _names(on: str | Sequence[str]) -> list[str]:
+    return [on] if isinstance(on, str) else list(on)
+
+
+def _indexed(table: Table) -> list[str]:
+    from txlog.verbs.indexes import indexed_columns
+
+    return list(indexed_columns(table._snapshot))
+
+
+def _asked(
+    table: Table,
+    storage_options: Mapping[str, Any] | None,
+    pairs: Mapping[str, str],
+    columns: Sequence[str],
+    missing: Missing,
+    index_cache: str | None,
+) -> _Asked:
+    store = table._context.store
+    require_shared(store, argument="uri", remedy="Put the table where all workers reach it")
+    choose_columns(table._snapshot.schema, columns)
+    return _Asked(
+        store.root, table.version, storage_options, index_cache, tuple(pairs),
+        tuple(pairs.values()), tuple(columns), missing,
+    )  # fmt: skip
+
+
+def _require_keys(table: Table, frame: StructType, pairs: Mapping[str, str]) -> None:
+    """Raise unless the frame has keys of the types of the table's columns."""
+    key_columns = choose_columns(table._snapshot.schema, list(pairs.values()))
+    require_key_columns(key_columns)
+    given = [frame.get(name) for name in pairs]
+    for name, column in zip(pairs, given, strict=True):
+        if column is None:
+            raise InvalidInputError(
+                argument="on", field=name, reason=f"the frame has no column {name}"
+            )
+    empty = [pa.nulls(0, arrow_type(column.type)) for column in given if column is not None]
+    as_keys(key_columns, pa.table(empty, names=[column.name for column in key_columns]))
+
+
+def _mapped(df: DataFrame, table: Table, asked: _Asked) -> DataFrame:
+    """Return the frame whose tasks look keys up."""
+    schema = table._snapshot.schema
+    fields = tuple(field for name in asked.columns if (field := schema.get(name)) is not None)
+    more = read_schema(StructType(tuple(replace(field, nullable=True) for field in fields)))
+    result = SparkStruct([*df.schema.fields, *more.fields])
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _joined(asked, batches)
+
+    return df.mapInArrow(run, result)
