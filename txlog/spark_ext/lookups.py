@@ -18,7 +18,7 @@ from txlog.commit.context import require_shared
 from txlog.errors import InvalidInputError
 from txlog.lookup.keys import as_keys, require_key_columns
 from txlog.lookup.lookup import KEY
-from txlog.scan.plan import choose_columns
+from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
 from txlog.spark_ext.types import frame_schema, read_schema
