@@ -173,14 +173,14 @@ def check_all(name: str, store: MemoryStore, kinds: Container[str] = KINDS) -> i
     return len(points)
 
 
-@pytest.mark.spec("GUA-4", "GUA-5")
+@pytest.mark.spec("GUA-4", "GUA-5", "GUA-10")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_verb_may_end_at_any_step(name: str, store: MemoryStore) -> None:
     assert check_all(name, store, ("half", "after", "lost_answer", "interrupt")) > 10
 
 
 @pytest.mark.exhaustive
-@pytest.mark.spec("GUA-4", "GUA-5")
+@pytest.mark.spec("GUA-4", "GUA-5", "GUA-10")
 @pytest.mark.parametrize("name", CASES)
 def test_every_verb_may_end_at_any_step(name: str, store: MemoryStore) -> None:
     assert check_all(name, store) > 7

@@ -1,16 +1,20 @@
 """Which version was the latest at a moment."""
 
 import os
+import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import txlog
+from txlog.effects import Effects
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.time_travel import parse_timestamp, pick_version, version_at
@@ -80,6 +84,35 @@ def test_times_that_stand_still_or_go_back(make: Make, log: Path) -> None:
         at(table, T0 + 4)
 
 
+@pytest.mark.spec("GUA-12")
+def test_times_ascend_under_odd_clocks_zones_and_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of stamped commits by the stamps, of others by times that a copy has mixed up."""
+    for stamped in ("true", "false"):
+        root = tmp_path / stamped
+        properties = {"delta.enableInCommitTimestamps": stamped}
+        table = txlog.Table.create(root, pa.schema([("x", pa.int64())]), properties=properties)
+        jumps = [0, 3_600_000, -7_200_000, -1, 0, 86_400_000, -86_400_000]
+        for n, jump in enumerate(jumps):
+            with monkeypatch.context() as patch:
+                now_ms = Effects.now_ms
+                patch.setattr(Effects, "now_ms", lambda self, by=jump, now=now_ms: now(self) + by)
+                patch.setenv("TZ", ("UTC", "Asia/Kolkata", "America/St_Johns")[n % 3])
+                time.tzset()
+                table.append(pa.table({"x": [n]}))
+        time.tzset()
+        copied = tmp_path / f"{stamped} copied"
+        shutil.copytree(root, copied)
+        for n, path in enumerate(sorted((copied / "_delta_log").glob("*.json"), reverse=True)):
+            os.utime(path, (T0 / 1000 + n, T0 / 1000 + n))  # The oldest has the newest time.
+        for place in (root, copied):
+            times = [txlog.Table(place, version=v).timestamp_ms for v in range(len(jumps) + 1)]
+            assert times == sorted(set(times))
+            for version, ms in enumerate(times):
+                assert txlog.Table(place, timestamp=ms).version == version
+
+
 def check_times(table: txlog.Table, versions: int) -> None:
     """Whatever time is shown of a version leads to it."""
     history = txlog.Table(table.uri).history()
@@ -92,6 +125,7 @@ def check_times(table: txlog.Table, versions: int) -> None:
     assert history[:1] == txlog.Table(table.uri).history(limit=1)
 
 
+@pytest.mark.spec("GUA-12")
 @pytest.mark.parametrize(
     "after", [(0, 10, 20, 30), (0, 0, 0, 0), (0, 0, -5, 0), (9, 3, 50, 50), (7, 7, 8, 9)]
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.store.base import Store, file_path, is_file_uri, same_store, scheme_of, without_secrets
+from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore
 
 OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
@@ -28,7 +29,8 @@ def open_store(
         if it is installed, and all others to fsspec.
     storage_options
         How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. Those that
-        begin with `txlog.` are ours: `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`.
+        begin with `txlog.` are ours: `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`,
+        and `txlog.durability`: `relaxed` waits for no local disk (rule GUA-8).
 
     Raises
     ------
@@ -57,7 +59,7 @@ def open_store(
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
         plain = file_path(text, decode=True) if is_uri else os.path.expanduser(text)
-        return _coordinated(LocalStore(_absolute(plain), options))
+        return _coordinated(LocalStore(_absolute(plain), options, disk_of(options)))
     if "\0" in text:
         raise InvalidInputError(argument="uri", reason="a URI has no NUL character")
     if scheme == "memory":
@@ -168,7 +170,7 @@ def _foreign(store: Store, scheme: str, path: str) -> Store:
     if scheme_of(store.root) not in (None, "file", "memory"):  # They may be the backend's secrets.
         options = {name: value for name, value in options.items() if name.startswith(OWN_OPTIONS)}
     if scheme == "file":
-        return LocalStore("/", options)
+        return LocalStore("/", options, disk_of(options))
     if scheme == "memory":
         from txlog.store.memory import MemoryStore
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from operator import attrgetter
 
+from txlog.errors import InvalidInputError
 from txlog.lazy import dataclass
 from txlog.store.base import ObjectInfo
 
@@ -81,6 +82,45 @@ class Disk:
     def make_folder(self, path: str) -> None:
         """Make a folder; the one above it must be there."""
         os.mkdir(path)
+
+
+class RelaxedDisk(Disk):
+    """A disk that nobody waits for: the operating system writes when it likes.
+
+    What a process has written is there for others at once, also if the process dies. When the power
+    is cut, the last commits may be lost, and files that they name; the table may be unreadable.
+    """
+
+    def sync(self, descriptor: int) -> None:
+        """Do not wait."""
+
+    def sync_data(self, descriptor: int) -> None:
+        """Do not wait."""
+
+    def sync_folder(self, path: str) -> None:
+        """Do not wait."""
+
+
+DURABILITY = "txlog.durability"
+
+
+def disk_of(options: Mapping[str, object]) -> Disk:
+    """Return the disk that storage options ask for: `txlog.durability` is `full` or `relaxed`.
+
+    Raises
+    ------
+    InvalidInputError
+        It is something else.
+    """
+    asked = options.get(DURABILITY, "full")
+    if asked not in ("full", "relaxed"):
+        raise InvalidInputError(
+            argument="storage_options",
+            field=DURABILITY,
+            reason=f"{asked!r} is neither 'full' nor 'relaxed'",
+            remedy="Leave it out: then all is on the disk when a verb returns",
+        )
+    return Disk() if asked == "full" else RelaxedDisk()
 
 
 @dataclass(frozen=True)
