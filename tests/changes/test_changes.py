@@ -265,7 +265,7 @@ def test_predicates_and_columns(writer: Writer) -> None:
     assert table.changes(where="_commit_version = 2").count() == 1
     assert table.changes(where="_change_type = 'delete'").count() == 0
     assert pa.table(changes).num_rows == 2
-    assert sum(batch.num_rows for batch in changes.to_batches(batch_rows=1)) == 2
+    assert sum(batch.num_rows for batch in changes.to_batches(batch_size=1)) == 2
     with pytest.raises(InvalidInputError):
         table.changes(columns=["b"])
 

@@ -179,9 +179,12 @@ def test_an_empty_result_has_the_schema(table: txlog.Table) -> None:
 
 
 def test_batches_are_bounded_and_in_order(table: txlog.Table) -> None:
-    batches = list(table.scan().to_batches(batch_rows=3))
+    batches = list(table.scan().to_batches(batch_size=3))
     assert [batch.num_rows for batch in batches] == [3, 2, 3, 2]
     assert pa.Table.from_batches(batches) == DATA
+    assert [batch.num_rows for batch in table.to_batches(batch_size=3)] == [3, 2, 3, 2]
+    (first, *_) = table.fragments()
+    assert [batch.num_rows for batch in first.to_batches(batch_size=4)] == [4, 1]
     assert table.scan().to_reader().read_all() == DATA
 
 

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -94,6 +94,23 @@ def test_what_a_type_of_sql_says_of_its_column(spark: "SparkSession", tmp_path: 
     assert [field.nullable for field in fields] == [False, False, False, True]
     told = [field.metadata.get("comment") for field in fields]
     assert told == [None, "of SQL", "of the argument", None]
+
+
+def test_clustering_columns(spark: "SparkSession", tmp_path: Path) -> None:
+    def builder(how: str) -> Any:
+        begun = getattr(DeltaTable, how)(spark).location(str(tmp_path / "t"))
+        return begun.addColumn("a", "INT").addColumn("b", "STRING")
+
+    made = builder("create").clusterBy("a", "b").execute()
+    assert made.detail().head().clusteringColumns == ["a", "b"]
+    assert builder("createIfNotExists").clusterBy("b").execute().table.version == 1
+    replaced = builder("createOrReplace").clusterBy(["b"]).execute()
+    assert replaced.detail().head().clusteringColumns == ["b"]
+    with pytest.raises(InvalidInputError, match="clustered or partitioned"):
+        builder("replace").clusterBy("a").partitionedBy("b").execute()
+    with pytest.raises(InvalidInputError, match="no column z"):
+        builder("replace").clusterBy("z").execute()
+    assert replaced.table.refresh().version == 3
 
 
 def test_replacing(spark: "SparkSession", tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError
 from txlog.spark_ext.delta import (
     DeltaMergeBuilder,
     DeltaOptimizeBuilder,
@@ -109,16 +109,9 @@ def test_classes_are_there_by_delta_sparks_names() -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaTable:
-    # No method that is missing, and no argument that is wrong, needs a session.
+    # No argument that is wrong needs a session.
     session: Any = None
     return DeltaTable(session, txlog.write(tmp_path / "t", pa.table({"a": [1]})))
-
-
-def test_what_is_missing_of_the_builders_is_named() -> None:
-    session: Any = None
-    builder = DeltaTableBuilder(session, "create", DeltaTable)
-    with pytest.raises(UnsupportedFeatureError, match="clusterBy is not in txlog"):
-        builder.clusterBy("a")
 
 
 @pytest.mark.parametrize(

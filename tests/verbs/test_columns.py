@@ -463,3 +463,30 @@ def test_constraints_that_came_meanwhile_hold_for_replaced_columns(table: txlog.
     assert data_files(table) == before
     replace_columns(place, seen, {"y": "x + 1"})
     assert values(txlog.Table(table.uri), "y") == {x: x + 1 for x in LIVE}
+
+
+def test_values_of_other_libraries(tmp_path: Path) -> None:
+    import numpy as np
+    import pandas as pd
+    import polars as pl
+
+    table = txlog.write(
+        tmp_path, pa.table({"x": range(7)}), properties=FEATURE, max_rows_per_file=3
+    )
+    given = {
+        "n": np.arange(7) * 0.5,
+        "s": pl.Series("other", ["a", None, *"bcdef"]),
+        "p": pd.Series(range(7)),
+    }
+    table.alter.add_columns(given)
+    assert table.to_arrow().to_pydict() == {
+        "x": [*range(7)],
+        "n": [0, 0.5, 1, 1.5, 2, 2.5, 3],
+        "s": ["a", None, *"bcdef"],
+        "p": [*range(7)],
+    }
+    table.alter.replace_columns({"n": np.zeros(7)})
+    assert table.to_arrow(["n"])["n"].to_pylist() == [0.0] * 7
+    for wrong in (np.zeros((7, 2)), np.zeros(6)):
+        with pytest.raises(txlog.InvalidInputError):
+            table.alter.add_columns({"w": wrong})

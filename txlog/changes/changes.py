@@ -165,11 +165,11 @@ class Changes(ArrowStream):
         """The Arrow schema of the result."""
         return self.plan.schema
 
-    def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, version by version, none of the batches empty or over `batch_rows`."""
-        require_whole("batch_rows", batch_rows, 1)
+    def to_batches(self, *, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, version by version, in batches of 1 to `batch_size` rows."""
+        require_whole("batch_size", batch_size, 1)
         for file in self.files:
-            yield from read_changes(self.store, self.plan, file, batch_rows=batch_rows)
+            yield from read_changes(self.store, self.plan, file, batch_rows=batch_size)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table."""

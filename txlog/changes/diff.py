@@ -75,17 +75,17 @@ class Diff(ArrowStream):
         kept = [self.plan.schema.field(name) for name in (*self.columns, CHANGE_TYPE)]
         return pa.schema(kept)
 
-    def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, none of the batches empty or over `batch_rows`."""
-        require_whole("batch_rows", batch_rows, 1)
+    def to_batches(self, *, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in batches of 1 to `batch_size` rows."""
+        require_whole("batch_size", batch_size, 1)
         names = self.schema.names
         if len({file.change_type for file in self.files}) < 2:  # Nothing can be on both sides.
             for file in self.files:
-                for batch in read_changes(self.store, self.plan, file, batch_rows=batch_rows):
+                for batch in read_changes(self.store, self.plan, file, batch_rows=batch_size):
                     yield batch.select(names)
             return
         for before, after in self._sides():
-            for batch in compared(before, after, self.on, self.columns).to_batches(batch_rows):
+            for batch in compared(before, after, self.on, self.columns).to_batches(batch_size):
                 if batch.num_rows:
                     yield batch.select(names)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
@@ -206,6 +207,8 @@ def _as_array(values: Any) -> pa.Array | pa.ChunkedArray:
 
 def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
     """Return the columns of Arrow data, whose rows are taken in the table's order."""
+    if name is not None:
+        value = _as_column(value)
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({name or "": value})
     try:
@@ -226,6 +229,17 @@ def _data(name: str | None, value: Any, typed: Typed) -> ColumnValues:
     return ColumnValues(
         nullable, (), lambda batch: rows.take(batch.num_rows), True, rows.require_end
     )
+
+
+def _as_column(value: Any) -> Any:
+    """Return values of one column as Arrow: an array of numpy, a series of polars or pandas."""
+    if isinstance(value, np.ndarray):
+        if value.ndim != 1:
+            raise _bad(None, f"an array of one dimension was expected, not of {value.ndim}")
+        return arrow_array(value)
+    library = type(value).__module__.partition(".")[0]
+    is_series = library in ("polars", "pandas") and not hasattr(value, "columns")
+    return pa.chunked_array(value) if is_series and hasattr(value, "__arrow_c_stream__") else value
 
 
 class _RowStream:

@@ -135,21 +135,21 @@ class Scan(ArrowStream):
         """
         return uris_of(self.store, self.plan.paths)
 
-    def to_batches(self, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, fragment by fragment, none of the batches empty or over `batch_rows`.
+    def to_batches(self, *, batch_size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, fragment by fragment, in batches of 1 to `batch_size` rows.
 
         One batch is held at a time; `to_arrow` reads fragments in parallel instead. From a store
         far away the next fragments are read ahead, as far as a bounded number of bytes.
         """
-        require_whole("batch_rows", batch_rows, 1)
+        require_whole("batch_size", batch_size, 1)
         if is_far(self.store):
-            read = partial(_read_ahead, self.store, self.plan.reading, batch_rows)
+            read = partial(_read_ahead, self.store, self.plan.reading, batch_size)
             for batches in map_many(self.store, read, self.plan.to_read, size=_bytes_of):
                 yield from batches
             return
         for fragment in self.plan.to_read:
             yield from read_fragment(
-                self.store, self.plan.reading, fragment, batch_rows=batch_rows, threads=True
+                self.store, self.plan.reading, fragment, batch_rows=batch_size, threads=True
             )
 
     def to_arrow(self) -> pa.Table:

@@ -160,10 +160,15 @@ class TableFragment:
         return self.scanner(columns, filter).to_arrow()
 
     def to_batches(
-        self, columns: list[str] | None = None, filter: Filter = None
+        self,
+        columns: list[str] | None = None,
+        filter: Filter = None,
+        *,
+        batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as Arrow batches."""
-        return self.scanner(columns, filter).to_batches()
+        """Yield the rows as Arrow batches, of at most `batch_size` rows."""
+        sized = {} if batch_size is None else {"batch_size": batch_size}
+        return self.scanner(columns, filter).to_batches(**sized)
 
     def head(self, num_rows: int = 5, columns: list[str] | None = None) -> pa.Table:
         """Return the first rows."""

@@ -73,10 +73,15 @@ class Reading(Handle):
         return self.scan(columns, where).to_pandas()
 
     def to_batches(
-        self, columns: list[str] | None = None, where: Where = None
+        self,
+        columns: list[str] | None = None,
+        where: Where = None,
+        *,
+        batch_size: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows as Arrow batches; arguments as for `scan`."""
-        return self.scan(columns, where).to_batches()
+        """Yield rows as Arrow batches, of at most `batch_size` rows; the rest as for `scan`."""
+        sized = {} if batch_size is None else {"batch_size": batch_size}
+        return self.scan(columns, where).to_batches(**sized)
 
     def to_pyarrow_dataset(
         self,

@@ -1,11 +1,11 @@
-"""Arguments of the methods that delta-spark has, checked; and the methods that txlog lacks."""
+"""Arguments of the methods that delta-spark has, checked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, InvalidTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,15 +71,6 @@ def storage_options_of(conf: Mapping[str, str]) -> dict[str, str]:
             remedy='Pass the options of the fsspec backend, such as {"key": …, "secret": …} for s3',
         )
     return options
-
-
-def missing(method: str, instead: str, *features: str) -> UnsupportedFeatureError:
-    """Return the error for what delta-spark can do and txlog cannot."""
-    return UnsupportedFeatureError(
-        features=features,
-        reason=f"{method} is not in txlog",
-        remedy=f"Instead: {instead}",
-    )
 
 
 _TXN = "spark.databricks.delta.write.txn"  # And `AppId` or `Version`.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from txlog.commit.context import Context
 from txlog.data_files.identity import Identity
@@ -28,7 +28,7 @@ from txlog.spark_ext.catalog import (
     split_name,
     table_location,
 )
-from txlog.spark_ext.delta.arguments import missing, names_in, of_type
+from txlog.spark_ext.delta.arguments import names_in, of_type
 from txlog.spark_ext.merge import table
 from txlog.store.base import file_path, is_file_uri, without_secrets
 from txlog.store.open import open_store
@@ -75,6 +75,7 @@ class DeltaTableBuilder(Generic[Handle]):
         self._comment: str | None = None
         self._fields: list[StructField] = []
         self._partition_by: list[str] = []
+        self._cluster_by: list[str] = []
         self._properties: dict[str, str] = {}
 
     def tableName(self, identifier: str) -> DeltaTableBuilder[Handle]:
@@ -171,9 +172,10 @@ class DeltaTableBuilder(Generic[Handle]):
         self._partition_by = names_in(cols, "cols")
         return self
 
-    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> NoReturn:
-        """Raise: txlog does not cluster rows."""
-        raise missing("clusterBy", "partitionedBy", "clustering")
+    def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> DeltaTableBuilder[Handle]:
+        """Set the columns by which `optimize` clusters rows: up to four, instead of partitions."""
+        self._cluster_by = names_in(cols, "cols")
+        return self
 
     def property(self, key: str, value: str) -> DeltaTableBuilder[Handle]:
         """Set a property of the table."""
@@ -198,7 +200,22 @@ class DeltaTableBuilder(Generic[Handle]):
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
         location = self._place()
+        if self._cluster_by and self._partition_by:
+            raise InvalidInputError(
+                argument="cols",
+                reason="a table is clustered or partitioned, not both",
+                remedy="Call clusterBy or partitionedBy",
+            )
+        names = {field.name.lower() for field in self._fields}
+        for column in self._cluster_by:
+            if column.split(".")[0].lower() not in names:
+                raise InvalidInputError(
+                    argument="cols", field=column, reason=f"the table has no column {column}"
+                )
+        known = self._how == "createIfNotExists" and Table.exists(location)
         made = self._made(location)
+        if self._cluster_by and not known:  # In a commit of its own.
+            made.alter.cluster_by(*self._cluster_by)
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
         return self._handle(self._spark, table(self._spark, location))
