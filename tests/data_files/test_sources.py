@@ -13,6 +13,7 @@ import pytest
 import txlog
 from tests.verb_calls import append, delete
 from txlog.commit.context import Context
+from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions, as_schema
 from txlog.errors import StoreError
 from txlog.snapshot.load import load_snapshot
@@ -447,3 +448,30 @@ def test_an_index_of_pandas_without_a_name_is_no_column(tmp_path: Path) -> None:
     assert "schema_mode" not in str(caught.value)
     named = kept.rename_axis("n")
     assert txlog.write(tmp_path / "named", named).schema.names == ["x", "n"]
+
+
+def test_unsigned_columns_say_what_becomes_of_them(tmp_path: Path) -> None:
+    large = pa.table({"x": pa.array([1, 2**63 + 5], pa.uint64())})
+    with pytest.warns(txlog.TxlogWarning, match=r"x: uint64 has no counterpart.*decimal\(20,0\)"):
+        table = txlog.write(tmp_path / "t", large)
+    assert table.schema.field("x").type == pa.decimal128(20, 0)
+    assert [int(x) for x in table.to_arrow()["x"].to_pylist()] == [1, 2**63 + 5]
+    table.append(large)  # Said once: the column is known now.
+    with pytest.warns(txlog.TxlogWarning, match="y: uint64"):
+        table.append(pa.table({"x": [1], "y": pa.array([1], pa.uint64())}), schema_mode="merge")
+    for add in (pa.schema([("z", pa.uint64())]), {"z2": pa.uint64()}):
+        with pytest.warns(txlog.TxlogWarning, match="uint64"):
+            table.alter.add_columns(add)
+    with pytest.warns(txlog.TxlogWarning, match="uint64"):
+        txlog.Table.create(tmp_path / "u", large.schema)
+
+
+@pytest.mark.parametrize("schema_mode", [None, "merge"])
+def test_unsigned_values_fit_signed_columns_one_by_one(
+    tmp_path: Path, schema_mode: SchemaMode
+) -> None:
+    table = txlog.Table.create(tmp_path / "t", pa.schema([("x", pa.int64())]))
+    table.append(pa.table({"x": pa.array([1, 2**63 - 1], pa.uint64())}), schema_mode=schema_mode)
+    with pytest.raises(txlog.SchemaMismatchError, match="9223372036854775808"):
+        table.append(pa.table({"x": pa.array([2**63], pa.uint64())}), schema_mode=schema_mode)
+    assert table.to_arrow() == pa.table({"x": [1, 2**63 - 1]})

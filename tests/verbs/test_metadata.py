@@ -469,3 +469,22 @@ def test_a_commit_notes_values_of_json_and_who_made_it(table: txlog.Table) -> No
         with pytest.raises(InvalidInputError, match=reason):
             table.append(rows(4), user_metadata=odd)
     assert txlog.Table(table.uri).version == table.version
+
+
+def test_the_schema_in_arrow_has_comments_and_makes_the_same_table(tmp_path: Path) -> None:
+    inner = pa.field("a", pa.int32(), metadata={"comment": "inner", "unit": "m"})
+    schema = pa.schema(
+        [
+            pa.field("x", pa.int64(), metadata={"comment": "an x"}),
+            pa.field("s", pa.list_(pa.field("element", pa.struct([inner])))),
+            pa.field("m", pa.map_(pa.string(), pa.struct([inner]))),
+            pa.field("d", pa.int64()),
+        ]
+    )
+    table = txlog.Table.create(tmp_path / "t", schema, generated={"d": "x + 1"})
+    assert table.schema.equals(schema, check_metadata=True)  # Nothing of Delta's own.
+    table.alter.set_column_metadata("m.value.a", {"comment": "other"})
+    assert table.schema.field("m").type.item_type.field("a").metadata[b"comment"] == b"other"
+    again = txlog.Table.create(tmp_path / "u", table.schema, generated={"d": "x + 1"})
+    assert again.metadata.schema_string == table.metadata.schema_string
+    assert table.to_arrow().schema == table.schema

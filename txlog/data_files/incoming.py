@@ -20,7 +20,7 @@ from txlog.data_files.identity import Numbering, require_not_given
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
 from txlog.lazy import dataclass
-from txlog.schema.arrow import VOID, arrow_field, arrow_schema, cast_array, from_arrow, has_void
+from txlog.schema.arrow import VOID, arrow_field, arrow_schema, cast_array, has_void, schema_of
 from txlog.schema.types import (
     ArrayType,
     DataType,
@@ -401,7 +401,7 @@ def incoming(
         )
     reader = as_reader(data)
     replaces = table is None or schema_mode == "overwrite"
-    given = from_arrow(reader.schema, nulls_as_void=not replaces, nanos=nanos)
+    given = schema_of(reader.schema, None if replaces else table, nanos=nanos)
     schema = target_schema(table, given, schema_mode)
     if table is not None and not replaces:
         _require_typed(schema.fields, table, "")

@@ -17,7 +17,7 @@ from txlog.expressions.tree import col
 from txlog.lazy import dataclass
 from txlog.parquet.file_footer import FileFooter, open_buffer
 from txlog.protocol.properties import Properties
-from txlog.schema.arrow import from_arrow
+from txlog.schema.arrow import from_arrow, warn_of_unsigned
 from txlog.schema.types import (
     GENERATION,
     ArrayType,
@@ -320,10 +320,10 @@ def as_schema(schema: pa.Schema | StructType, *, nanos: bool = False) -> StructT
     """
     if isinstance(schema, StructType):
         return schema
-    if isinstance(schema, pa.Schema):
-        return from_arrow(schema, nanos=nanos)
-    if hasattr(schema, "__arrow_c_schema__"):
-        return from_arrow(pa.schema(schema), nanos=nanos)
+    if isinstance(schema, pa.Schema) or hasattr(schema, "__arrow_c_schema__"):
+        fields = pa.schema(schema)
+        warn_of_unsigned(fields)
+        return from_arrow(fields, nanos=nanos)
     raise InvalidTypeError(
         argument="schema",
         reason=f"a pyarrow.Schema was expected, not {type(schema).__name__}",
@@ -402,6 +402,7 @@ def new_fields(
         return None
     if not all(isinstance(one, pa.Field | StructField) for one in columns):
         return None
+    warn_of_unsigned(one for one in columns if isinstance(one, pa.Field))
     fields = [
         one if isinstance(one, StructField) else from_arrow(pa.schema([one]), nanos=nanos).fields[0]
         for one in columns

@@ -6,6 +6,7 @@ Columns of type `void` have only nulls, and data files leave them out: the Delta
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txlog.arrow import arrow_scalar, pc
-from txlog.errors import InvalidInputError
+from txlog.errors import InvalidInputError, TxlogWarning
 from txlog.schema.types import (
     CURRENT_DEFAULT,
     MONTH_INTERVALS,
@@ -104,33 +105,47 @@ _DELTA: dict[pa.DataType, str] = {
 }
 
 
-def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the Arrow type in which txlog returns values of a Delta type."""
+def arrow_type(kind: DataType, *, texts: bool = False) -> pa.DataType:
+    """Return the Arrow type in which txlog returns values of a Delta type; `texts` as below."""
     match kind:
         case PrimitiveType(name):
             return _ARROW[name]
         case DecimalType(precision, scale):
             return pa.decimal128(precision, scale)
         case ArrayType(element, contains_null):
-            return pa.list_(pa.field("element", arrow_type(element), contains_null))
+            return pa.list_(pa.field("element", arrow_type(element, texts=texts), contains_null))
         case MapType(key, value, value_contains_null):
             return pa.map_(
-                pa.field("key", arrow_type(key), False),
-                pa.field("value", arrow_type(value), value_contains_null),
+                pa.field("key", arrow_type(key, texts=texts), False),
+                pa.field("value", arrow_type(value, texts=texts), value_contains_null),
             )
         case StructType(fields):
-            return pa.struct([arrow_field(f) for f in fields])
+            return pa.struct([arrow_field(f, texts=texts) for f in fields])
 
 
-def arrow_field(field: StructField) -> pa.Field:
-    """Return the Arrow field of a column, under its logical name."""
-    return pa.field(field.name, arrow_type(field.type), field.nullable)
+def arrow_field(field: StructField, *, texts: bool = False) -> pa.Field:
+    """Return the Arrow field of a column, under its logical name.
+
+    With `texts` it has the texts of the column's metadata that `from_arrow` takes, such as its
+    comment.
+    """
+    kept = {
+        name: value
+        for name, value in (field.metadata.items() if texts else ())
+        if isinstance(value, str) and not _is_reserved(name)
+    }
+    return pa.field(field.name, arrow_type(field.type, texts=texts), field.nullable, kept or None)
 
 
 @lru_cache(maxsize=64)  # Small writes convert the same schema many times.
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of a table, under logical names, in the schema's order."""
     return pa.schema([arrow_field(f) for f in schema.fields])
+
+
+def described_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a table with the comments and other texts of its columns."""
+    return pa.schema([arrow_field(f, texts=True) for f in schema.fields])
 
 
 def from_arrow(
@@ -181,11 +196,11 @@ def _metadata(field: pa.Field) -> dict[str, str]:
         name.decode(errors="replace"): value.decode(errors="replace")
         for name, value in (field.metadata or {}).items()
     }
-    return {
-        name: value
-        for name, value in texts.items()
-        if name not in _RESERVED_NAMES and not name.startswith(_RESERVED)
-    }
+    return {name: value for name, value in texts.items() if not _is_reserved(name)}
+
+
+def _is_reserved(name: str) -> bool:
+    return name in _RESERVED_NAMES or name.startswith(_RESERVED)
 
 
 VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of Arrow.
@@ -241,6 +256,38 @@ def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
         field=path,
         remedy="Cast the column to a type that Delta has, or drop it",
     )
+
+
+def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> StructType:
+    """Return the schema of data for a table, None for a new one; `nanos` is that of `from_arrow`.
+
+    Columns of uint64 become the table's `long`, so that each value is checked when it is cast. A
+    column that is new warns of what becomes of it.
+    """
+    given = from_arrow(data, nulls_as_void=table is not None, nanos=nanos)
+    long = PrimitiveType("long")
+    fields, new = [], []
+    for field, arrow in zip(given.fields, data, strict=True):
+        known = None if table is None else table.get(field.name)
+        if known is None:
+            new.append(arrow)
+        elif known.type == long and pa.types.is_uint64(arrow.type):
+            field = replace(field, type=long)
+        fields.append(field)
+    warn_of_unsigned(new)
+    return StructType(tuple(fields))
+
+
+def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
+    """Warn of new columns that come as uint64, which a Delta table does not have."""
+    names = [field.name for field in fields if "uint64" in str(field.type)]
+    if names:
+        warnings.warn(
+            f"{', '.join(names)}: uint64 has no counterpart in a Delta table, and becomes "
+            "decimal(20,0), as which it is read. Cast to int64 where values are below 2^63",
+            TxlogWarning,
+            stacklevel=2,
+        )
 
 
 _LARGEST_OFFSET = 2**31 - 1

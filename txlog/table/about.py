@@ -46,10 +46,14 @@ class About(Handle):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, in Arrow's terms; every scan of all columns has exactly this schema."""
-        from txlog.schema.arrow import arrow_schema
+        """The columns, in Arrow's terms; every scan of all columns has exactly these.
 
-        return arrow_schema(self._snapshot.schema)
+        The comments and other texts of columns are the metadata of their fields. Rows that are
+        read do not carry them.
+        """
+        from txlog.schema.arrow import described_schema
+
+        return described_schema(self._snapshot.schema)
 
     def doctor(self, sample: int | None = 32) -> Diagnosis:
         """Examine this version: what is wrong or slow, what that costs, and what mends it.
