@@ -10,6 +10,7 @@ from txlog.commit.operation import require_table_writable
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.rewrite import require_movable
 from txlog.errors import TxlogError, UnsupportedFeatureError
+from txlog.protocol.access import needed_features, require_writable
 from txlog.scan.columns import require_row_tracking
 from txlog.snapshot.load import require_refreshable
 from txlog.snapshot.snapshot import Snapshot
@@ -90,6 +91,10 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         writable(removes_rows=False, adds_rows=False)
         require_columns_droppable(snapshot)
 
+    def clonable() -> None:
+        needed_features(snapshot.schema, snapshot.properties)
+        require_writable(snapshot.protocol, snapshot.metadata, path=snapshot.root)
+
     yield "scan", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
@@ -100,11 +105,15 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "update", updatable
     yield "merge", updatable
     yield "compact", compactable
+    yield "z_order", compactable
     yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
     yield "add_columns", lambda: columns(replaces=False)
     yield "replace_columns", lambda: columns(replaces=True)
     yield "drop_columns", droppable
+    yield "clone", clonable
+    yield "vacuum", lambda: writable(removes_rows=False, adds_rows=False)
+    yield "expire", lambda: writable(removes_rows=False, adds_rows=False)
     yield "checkpoint", lambda: require_checkpointable(store, snapshot)
 
 
