@@ -71,7 +71,11 @@ def calls_with_an_odd_value(face: object) -> Iterator[tuple[str, str, list[Any],
         fits = FITS | (
             {"columns": ["a"]} if name in ("z_order", "drop_columns", "create_index") else {}
         )
-        needed = {key: fits.get(key, key) for key, one in of.items() if one.default is one.empty}
+        needed = {
+            key: fits.get(key, 1 if str(one.annotation).startswith("int") else key)
+            for key, one in of.items()
+            if one.default is one.empty
+        }
         for key in of.keys() - UNCHECKED:
             arguments = needed | {key: Odd()}
             args = []
