@@ -269,6 +269,7 @@ REMEDIES = {
     errno.EISDIR: "A folder is where a file was expected. Check the path",
     errno.EEXIST: "The name is taken, though it should be a new one. Check what is there",
     errno.ELOOP: "Symbolic links lead in a circle. Check the path",
+    errno.EXDEV: "Put a folder where the link is, or make the table where the link leads",
     errno.EMFILE: "The process has too many open files. Raise `ulimit -n`, or open fewer",
     errno.ENFILE: "The machine has too many open files. Raise its limit",
     errno.EIO: "The disk itself failed. Look into it before trusting what was written",

@@ -222,6 +222,8 @@ def require_sizes(
     sizes = []
     if "size" in columns:
         sizes.append(columns["size"].filter(is_add))
+        if sizes[0].null_count:
+            raise KeyError("a required field is null")
     vectors = columns.get("deletion_vector")
     if vectors is not None and vectors.null_count < len(vectors):
         sizes += [pc.struct_field(vectors, name) for name in ("sizeInBytes", "cardinality")]

@@ -41,7 +41,7 @@ from txlog.stats.collect import leaf_types
 from txlog.stats.files import fragment_bounds
 from txlog.stats.partition import parse_partition_values
 from txlog.stats.skip import ALL, Bounds, ColumnBounds
-from txlog.store.base import Store
+from txlog.store.base import Store, is_confined
 from txlog.store.open import locate
 
 # What Arrow's simplification of filters takes bounds of. Of floats, NaN is within no bounds.
@@ -383,7 +383,10 @@ def _path(store: Store, fragment: Fragment) -> str:
 
 def _filesystem(store: Store, paths: Sequence[str]) -> Any:
     """Return the file system in which the paths of fragments are."""
-    if all(path.removeprefix(_UNREADABLE).startswith("/") for path in paths):
+    # Of a confined table, only the store says where a path may lead.
+    if not is_confined(store.options) and all(
+        path.removeprefix(_UNREADABLE).startswith("/") for path in paths
+    ):
         return pafs.LocalFileSystem()
     return pafs.PyFileSystem(StoreFiles(store))
 

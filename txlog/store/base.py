@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from txlog.errors import InvalidInputError, NotFoundError, StoreError, TxlogError, naming_table
+from txlog.errors import (
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+    naming_table,
+)
 from txlog.lazy import compiled
 from txlog.threads import Threads, map_ahead
 
@@ -20,6 +27,39 @@ _QUERY = compiled(r"(?<=[?&])([^=&]+)=[^&]*")
 
 # Names for one and the same store.
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
+
+
+OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
+PATHS = f"{OWN_OPTIONS}paths"  # `inside`: the log of a table leads nowhere outside of its folder.
+
+
+def is_confined(options: Mapping[str, Any]) -> bool:
+    """Return whether the files of a table must be inside of its folder; else they may be anywhere.
+
+    Raises
+    ------
+    InvalidInputError
+        The option has another value than `inside` and `anywhere`.
+    """
+    value = options.get(PATHS, "anywhere")
+    if value not in ("inside", "anywhere"):
+        raise InvalidInputError(
+            argument="storage_options",
+            reason=f"{PATHS} is {value!r}",
+            remedy="Write 'inside' or 'anywhere'",
+        )
+    return bool(value == "inside")
+
+
+def leads_out(path: str, root: str) -> UnsupportedFeatureError:
+    """Return the error of a path that leads out of a confined table."""
+    return UnsupportedFeatureError(
+        path=without_secrets(path),
+        table=without_secrets(root),
+        features=("files outside of the table",),
+        reason="the path, or a symbolic link in it, leads out of the table's folder",
+        remedy=f"If you trust the table, open it without {PATHS}='inside'",
+    )
 
 
 def scheme_of(path: str) -> str | None:

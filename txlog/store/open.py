@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
-from txlog.store.base import Store, file_path, is_file_uri, same_store, scheme_of, without_secrets
+from txlog.store.base import (
+    OWN_OPTIONS,
+    Store,
+    file_path,
+    is_confined,
+    is_file_uri,
+    leads_out,
+    same_store,
+    scheme_of,
+    without_secrets,
+)
 from txlog.store.local.disk import disk_of
 from txlog.store.local.local import LocalStore
 
-OWN_OPTIONS = "txlog."  # Storage options with this prefix are ours and never reach a backend.
 ALLOWED_SCHEMES = f"{OWN_OPTIONS}allowed_schemes"  # Those that a log may refer to, with commas.
 
 
@@ -30,7 +39,8 @@ def open_store(
     storage_options
         How to connect: object_store's keys, such as `AWS_REGION`, and those of fsspec. Those that
         begin with `txlog.` are ours: `txlog.coordinator`, `txlog.backend`, `txlog.allowed_schemes`,
-        and `txlog.durability`: `relaxed` waits for no local disk (rule GUA-8).
+        `txlog.paths` (`inside` or `anywhere`), and `txlog.durability`: `relaxed` waits for no local
+        disk (rule GUA-8).
 
     Raises
     ------
@@ -55,6 +65,7 @@ def open_store(
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError(argument="uri", reason="a path or URI was expected, as text")
     options = dict(storage_options or {})
+    is_confined(options)  # A wrong value is told now.
     scheme = scheme_of(text)
     if scheme is None or scheme == "file":
         is_uri = is_file_uri(text)
@@ -113,7 +124,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     A log may refer to files outside its table. Those of the same kind of store are followed. Those
     of another scheme are followed only if the table was opened with the storage option
     `txlog.allowed_schemes`, a comma-separated list: a log is data, and should not make its reader
-    open connections.
+    open connections. With the option `txlog.paths=inside`, none outside of the table is followed.
 
     Parameters
     ----------
@@ -123,7 +134,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     Raises
     ------
     UnsupportedFeatureError
-        The scheme is another one, and not allowed.
+        The scheme is another one, and not allowed, or the table is confined to its folder.
     """
     scheme = require_allowed(store, path)
     return (store if scheme is None else _foreign(store, scheme, path)), path
@@ -149,6 +160,8 @@ def require_allowed(store: Store, path: str) -> str | None:
         The scheme is another one, and not allowed; see `locate`.
     """
     scheme = _scheme_elsewhere(store, path)
+    if is_confined(store.options) and scheme_of(path) is not None:
+        _require_below(store, path)
     if scheme is None:
         return None
     allowed = str(store.options.get(ALLOWED_SCHEMES) or "").lower().split(",")
@@ -162,6 +175,14 @@ def require_allowed(store: Store, path: str) -> str | None:
             f"storage_options={{{ALLOWED_SCHEMES!r}: {scheme!r}}}",
         )
     return scheme
+
+
+def _require_below(store: Store, path: str) -> None:
+    """Raise if an absolute path or URI is not below the root of a confined table."""
+    if scheme_of(store.root) == scheme_of(path) == "file":
+        store.resolve(path)  # It follows links, and raises.
+    elif not path.startswith(f"{store.root.rstrip('/')}/") or ".." in path.split("/"):
+        raise leads_out(path, store.root)
 
 
 def _foreign(store: Store, scheme: str, path: str) -> Store:

@@ -21,7 +21,7 @@ from txlog.log.paths import decode_path
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField
 from txlog.stats.partition import format_partition_values
-from txlog.store.base import Store, without_secrets
+from txlog.store.base import Store, is_confined, without_secrets
 from txlog.store.open import require_allowed
 
 FRAGMENT_COLUMN = "_txlog_fragment"  # The last virtual folder; its name ends the virtual part.
@@ -131,6 +131,8 @@ def locations(paths: pa.Array, store: Store) -> pa.Table:
     )
     whole = pc.binary_join_element_wise(base, paths, "/")
     volumes = pa.repeat(pa.scalar(volume.uri), len(paths))
+    if is_confined(store.options):  # Each may be a link.
+        plain = pa.repeat(pa.scalar(False), len(paths))
     if not pc.all(plain).as_py():
         odd = pc.invert(plain)
         found = [_location(path, store, volume, base) for path in paths.filter(odd).to_pylist()]
@@ -152,6 +154,8 @@ def _location(path: str, store: Store, volume: Volume, base: str) -> tuple[str, 
     """Return the volume's URI and the encoded path of a path that needs a closer look."""
     decoded = decode_path(path)
     require_allowed(store, decoded)
+    if is_confined(store.options):
+        store.resolve(decoded)  # Spark follows links; this refuses those that lead out.
     found = _URI.fullmatch(decoded)
     if found is not None:
         other, folder = volume_of(decoded)

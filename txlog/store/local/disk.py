@@ -164,6 +164,7 @@ class Folders:
             at = above
         undurable = {}
         if key is not None and key not in self._durable:
+            self._require_no_way_out(at)
             while True:
                 undurable[at] = False
                 if at == self.root or not at.startswith(f"{self.root}/"):
@@ -175,6 +176,15 @@ class Folders:
                 self.disk.make_folder(path)
             undurable[path] = True
         return undurable
+
+    def _require_no_way_out(self, folder: str) -> None:
+        """Raise `OSError` if a link below the root leads out of it: clean-up never follows it."""
+        if is_below(folder, self.root) and not is_below(
+            os.path.realpath(folder), os.path.realpath(self.root)
+        ):
+            raise OSError(
+                errno.EXDEV, "a symbolic link leads out of the table, where vacuum never follows"
+            )
 
     def sync(self, parent: str, *, is_ours: bool) -> None:
         """Make the names in a folder durable; raises `OSError`.
@@ -197,6 +207,11 @@ class Folders:
         key = _key(folder)
         if key is not None:
             self._durable.add(key)
+
+
+def is_below(path: str, root: str) -> bool:
+    """Return whether a path is a folder, or something in it. Pure: both are as they are spelled."""
+    return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def parents_of(made: Mapping[str, bool]) -> dict[str, bool]:

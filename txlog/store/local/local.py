@@ -25,9 +25,18 @@ from txlog.store.base import (
     Put,
     PutIfAbsent,
     file_path,
+    is_confined,
     is_file_uri,
+    leads_out,
 )
-from txlog.store.local.disk import Disk, Folders, list_below, list_files, list_names
+from txlog.store.local.disk import (
+    Disk,
+    Folders,
+    is_below,
+    list_below,
+    list_files,
+    list_names,
+)
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
 from txlog.store.local.put import Staging, forget, temporary, write_whole
 
@@ -65,7 +74,14 @@ class LocalStore(BasicStore):
         """
 
     def resolve(self, path: str) -> str:
-        """Return the absolute path of a file."""
+        """Return the absolute path of a file; of a confined table, none that leads out of it."""
+        if is_confined(self.options):
+            target = os.path.join(
+                self.root, file_path(path, decode=False) if is_file_uri(path) else path
+            )
+            if not is_below(os.path.realpath(target), os.path.realpath(self.root)):
+                raise leads_out(path, self.root)
+            return target.rstrip("/") if not path else target
         if is_file_uri(path):
             return file_path(path, decode=False)
         if path[:1] == "/" or os.sep != "/":
@@ -96,9 +112,9 @@ class LocalStore(BasicStore):
 
         Errors are those of `read`, raised when the file's turn comes.
         """
-        below = f"{self.root}/"
+        below, plain = f"{self.root}/", os.sep == "/" and not is_confined(self.options)
         for path, size in files:
-            target = below + path if path[:1] == "_" and os.sep == "/" else self.resolve(path)
+            target = below + path if path[:1] == "_" and plain else self.resolve(path)
             data = _read_listed(target, size)
             yield self.read(path) if data is None else data
 
@@ -268,8 +284,7 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
     @lru_cache(maxsize=1024)
     def is_inside(folder: str) -> bool:
         # Only the folders matter: of a link as the last step, the link itself is removed.
-        real = os.path.realpath(folder)
-        return real == top or real.startswith(top.rstrip("/") + "/")
+        return is_below(os.path.realpath(folder), top)
 
     for path, target in paths:
         with os_errors("delete", path, root):
