@@ -32,6 +32,9 @@ _CONTAINERS = 1 << 16  # At most: one for each high half of a 32-bit offset.
 _ARRAY_LIMIT = 4096  # Offsets; a larger container without runs is a bitset.
 _BITSET_BYTES = 8192
 
+_PADDING = 64  # Bytes, of a buffer.
+_MOST_BUFFERS = 8  # A column has two.
+
 _REMEDY = "Restore the file from a copy, or time travel to a version before the delete"
 _NUMBER = "(0|[1-9][0-9]{0,19})"
 _NAME = compiled(rf"{_NUMBER}-{_NUMBER}-{_NUMBER}\.(arrow|bin)")
@@ -152,7 +155,8 @@ def decode_deletions(
         The file is torn, of the other kind, not in the form that Lance reads, names a row twice
         or one that the fragment has not, or holds another number than `cardinality`.
     """
-    found = _from_arrow(data, path) if kind == "arrow" else _from_roaring(data, path)
+    most = min(count for count in (cardinality, rows, 1 << 32) if count is not None)
+    found = _from_arrow(data, most, path) if kind == "arrow" else _from_roaring(data, path)
     if rows is not None and found and found.max() >= rows:
         raise _bad(path, f"it deletes row {found.max()} of a fragment that has {rows}")
     if cardinality is not None and len(found) != cardinality:
@@ -160,7 +164,7 @@ def decode_deletions(
     return found
 
 
-def _from_arrow(data: bytes, path: str) -> BitMap64:
+def _from_arrow(data: bytes, most: int, path: str) -> BitMap64:
     # Arrow itself looks at the end of the file only.
     if not data.startswith(_ARROW_MAGIC):
         raise _bad(path, "it is no Arrow file: the magic is missing")
@@ -175,6 +179,12 @@ def _from_arrow(data: bytes, path: str) -> BitMap64:
     if batches != 1:
         raise _bad(path, f"it has {batches} record batches, expected 1")
     try:
+        unpacked = _unpacked_bytes(data)
+    except (struct.error, IndexError) as error:
+        raise _bad(path, f"its record batch cannot be decoded: {error}") from error
+    if unpacked > 4 * most + _PADDING:  # Before a small file becomes gigabytes.
+        raise _bad(path, f"its record batch would take {unpacked} bytes for at most {most} rows")
+    try:
         batch = reader.get_batch(0)
         batch.validate(full=True)
     except Exception as error:
@@ -186,6 +196,68 @@ def _from_arrow(data: bytes, path: str) -> BitMap64:
     if len(found) != len(column):
         raise _bad(path, f"only {len(found)} of its {len(column)} offsets are distinct")
     return found
+
+
+def _unpacked_bytes(data: bytes) -> int:
+    """Return how many bytes the largest buffer of an Arrow file's first batch says that it takes.
+
+    Raises
+    ------
+    struct.error, IndexError
+        The bytes are no such file. Arrow itself checks the rest.
+    """
+    (length,) = struct.unpack_from("<i", data, len(data) - 10)
+    footer = _Record(data, len(data) - 10 - length)
+    block = footer.vector(3)[1]  # Of the batches, the first: offset, length of metadata.
+    start, size = struct.unpack_from("<qi", data, block)
+    prefix = 8 if data[start : start + 4] == b"\xff\xff\xff\xff" else 4
+    batch = _Record(data, start + prefix).record(2)
+    body = start + size
+    count, first = batch.vector(2)
+    sizes = [0]
+    for at in range(first, first + 16 * min(count, _MOST_BUFFERS), 16):
+        offset, held = struct.unpack_from("<qq", data, at)
+        packed = batch.place(3) is not None and held >= 8
+        stated = struct.unpack_from("<q", data, body + offset)[0] if packed else -1
+        sizes.append(held if stated == -1 else stated)
+    if min(sizes) < 0 or count > _MOST_BUFFERS:
+        raise IndexError("a buffer has no size")
+    return max(sizes)
+
+
+class _Record:
+    """A table of a flatbuffer, to which four bytes point.
+
+    Source: "FlatBuffers: internals"; the fields are numbered as in Arrow's `Message.fbs` and
+    `File.fbs`.
+    """
+
+    def __init__(self, data: bytes, pointer: int) -> None:
+        self._data = data
+        self._at = pointer + struct.unpack_from("<I", data, pointer)[0]
+
+    def place(self, field: int) -> int | None:
+        """Return where a field's value is; None if it is absent."""
+        names = self._at - struct.unpack_from("<i", self._data, self._at)[0]
+        if 4 + 2 * field >= struct.unpack_from("<H", self._data, names)[0]:
+            return None
+        offset: int = struct.unpack_from("<H", self._data, names + 4 + 2 * field)[0]
+        return self._at + offset if offset else None
+
+    def record(self, field: int) -> _Record:
+        return _Record(self._data, self._required(field))
+
+    def vector(self, field: int) -> tuple[int, int]:
+        """Return the length of a vector, and where its first item is."""
+        pointer = self._required(field)
+        start = pointer + struct.unpack_from("<I", self._data, pointer)[0]
+        return struct.unpack_from("<I", self._data, start)[0], start + 4
+
+    def _required(self, field: int) -> int:
+        place = self.place(field)
+        if place is None:
+            raise IndexError(f"field {field} is missing")
+        return place
 
 
 def _described(schema: pa.Schema) -> str:

@@ -33,7 +33,7 @@ def load_deletions(store: Store, fragment: Fragment) -> BitMap64 | None:
         return None
     descriptor = fragment.deletion.descriptor
     path = fragment.path
-    if descriptor.cardinality == 0:
+    if not descriptor.cardinality and not descriptor.size_in_bytes:
         return None  # However it is spelled, there is nothing to read.
     if descriptor.storage_type == "lance":
         return _lance(store, fragment) or None
@@ -60,7 +60,7 @@ def deletion_place(
 
     `path` names the data file in errors, which are those of `load_deletions`.
     """
-    if descriptor.cardinality == 0:
+    if not descriptor.cardinality and not descriptor.size_in_bytes:
         return None
     found = vector_path(descriptor, path=path)
     if found is None:
