@@ -8,6 +8,7 @@ import pytest
 
 import txlog
 from txlog.schema.types import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from txlog.testing import unsealed
 
 LONG, VOID = PrimitiveType("long"), PrimitiveType("void")
 
@@ -65,3 +66,42 @@ def test_nothing_but_void_is_refused(tmp_path: Path, schema: StructType, field: 
 def test_a_partitioned_table_of_voids_is_refused(tmp_path: Path) -> None:
     with pytest.raises(txlog.InvalidInputError, match="void"):
         txlog.Table.create(tmp_path / "t", schema_of(n=VOID, p=LONG), partition_by=["p"])
+
+
+def test_voids_that_are_in_files_are_null_and_are_left_out_of_new_ones(tmp_path: Path) -> None:
+    """Older writers put them into data files, as columns or fields of nulls."""
+    schema = pa.schema([("x", pa.int64()), ("s", pa.struct([("a", pa.int64())]))])
+    written = txlog.Table.create(tmp_path / "t", schema)
+    rows = [{"x": 1, "s": {"a": 1, "w": None}, "v": None}, {"x": 2, "s": None, "v": None}]
+    inner = pa.struct([("a", pa.int64()), ("w", pa.null())])
+    theirs = pa.schema([("x", pa.int64()), ("s", inner), ("v", pa.null())])
+    written.append(pa.Table.from_pylist(rows).select(["x"]))
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=theirs), file)
+    logged = tmp_path / "t" / "_delta_log"
+    void = '{"name":"NAME","type":"void","nullable":true,"metadata":{}},'
+    for version, at, added in (
+        (0, '{"name":"a","type":"long"', void.replace("NAME", "w")),
+        (0, '{"name":"s"', void.replace("NAME", "v")),
+        (1, '"size":', f'"size":{file.stat().st_size},"was":'),
+    ):
+        path = logged / f"{version:020d}.json"
+        text = unsealed(path.read_bytes()).decode()
+        if version == 0:  # The schema is text within text.
+            at, added = (part.replace('"', r"\"") for part in (at, added + at))
+        assert at in text
+        path.write_text(text.replace(at, added, 1))
+    table = txlog.Table(tmp_path / "t")
+    assert table.schema.field("v").type == table.schema.field("s").type.field("w").type == pa.null()
+    assert table.to_arrow().sort_by("x").select(theirs.names).to_pylist() == rows
+    assert table.take([1]).to_pylist() == table.lookup([2], on="x").to_pylist()
+    assert table.to_pyarrow_dataset().to_table().num_rows == table.count("v IS NULL") == 2
+    assert table.count("v IS NOT NULL OR s.w IS NOT NULL") == 0
+    table.update({"x": "x + 10"}, "x = 1")
+    table.append(pa.table({"x": [4], "v": pa.nulls(1)}))
+    table.optimize.compact()
+    assert sorted(table.to_arrow()["x"].to_pylist()) == [2, 4, 11]
+    for uri in table.file_uris():
+        assert [column.path for column in pq.read_metadata(uri).schema] == ["x", "s.a"]
+    with pytest.raises(txlog.SchemaMismatchError, match="v is long, the table has void"):
+        table.append(pa.table({"x": [4], "v": [1]}))
