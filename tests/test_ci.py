@@ -11,7 +11,7 @@ import txlog
 
 ROOT = Path(__file__).parent.parent
 # Extras of other extras, and of tools that may be newer.
-NOT_OF_USERS = {"dev", "bench", "demo", "docs"}
+NOT_OF_USERS = {"dev", "bench", "demo", "docs", "fuzz"}
 HEAVY = {"torch", "jax", "tf"}  # One environment of the loader has what is small enough of them.
 
 
