@@ -271,22 +271,24 @@ def list_below(folder: str) -> list[ObjectInfo]:
     Raises `OSError`; a folder that is not there is empty.
     """
     found: list[ObjectInfo] = []
-    for entry in _walk(folder):
-        _add(found, entry, os.path.relpath(entry.path, folder).replace(os.sep, "/"), follow=False)
+    for entry, name in _walk(folder):
+        _add(found, entry, name, follow=False)
     found.sort(key=_NAME)
     return found
 
 
-def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
-    waiting = [folder]
+def _walk(folder: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Yield files with their paths below a folder."""
+    waiting = [(folder, "")]
     while waiting:
+        place, above = waiting.pop()
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with os.scandir(place) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        waiting.append((entry.path, f"{above}{entry.name}/"))
                     elif entry.is_file(follow_symlinks=False):
-                        yield entry
+                        yield entry, above + entry.name
         except FileNotFoundError:
             continue  # Removed meanwhile, or never there.
 

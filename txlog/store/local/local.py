@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from io import BufferedWriter
 from itertools import repeat
 from typing import Any
@@ -39,10 +39,13 @@ from txlog.store.local.disk import (
 )
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
 from txlog.store.local.put import Staging, forget, temporary, write_whole
+from txlog.threads import map_ahead
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _SHORT_BYTES = 64 * 1024
 _BLOCK_BYTES = 512
+_DELETERS = 16  # Threads: an unlink may wait milliseconds for the disk, and others with it.
+_AT_ONCE = 50  # Files that one of them deletes at a time.
 
 
 @dataclass(frozen=True)
@@ -293,6 +296,20 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
             raise InvalidInputError(
                 argument="paths", reason=f"{path!r} is not a file below the table's root"
             )
+    shares = [paths[start : start + _AT_ONCE] for start in range(0, len(paths), _AT_ONCE)]
+    unlink = partial(_unlink, root, disk)
+    failures = (
+        map_ahead(unlink, shares, workers=_DELETERS, ahead=_DELETERS)
+        if len(shares) > 1
+        else map(unlink, shares)
+    )
+    failed = [error for error in failures if error is not None]
+    if failed:
+        raise failed[0]
+
+
+def _unlink(root: str, disk: Disk, paths: Sequence[tuple[str, str]]) -> TxlogError | None:
+    """Delete files, and return the first error."""
     failed: TxlogError | None = None
     for path, target in paths:
         try:
@@ -300,5 +317,4 @@ def delete_below(root: str, paths: Sequence[tuple[str, str]], disk: Disk) -> Non
                 disk.unlink(target)
         except TxlogError as error:
             failed = failed or error
-    if failed is not None:
-        raise failed
+    return failed
