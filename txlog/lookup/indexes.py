@@ -203,10 +203,20 @@ class SegmentCache:
             if not gone or attempt == 2:
                 break
         paths = {path for path, _ in listed}
-        for path in [path for path in self._read if path.split("/")[1] == index]:
-            if path not in paths:
-                del self._read[path]
+        gone_paths = [
+            path for path in list(self._read) if path.split("/")[1] == index and path not in paths
+        ]
+        if gone_paths:
+            self._forget(gone_paths)
         return [one for path in sorted(paths) if (one := self._read.get(path)) is not None]
+
+    def _forget(self, paths: Sequence[str]) -> None:
+        """Let go of segments, and of the tails that only they have."""
+        for path in paths:
+            self._read.pop(path, None)
+        self._tails = {}
+        for path, segment in list(self._read.items()):
+            self._keep(path, segment)
 
     def _keep(self, path: str, segment: Segment | None) -> None:
         self._read[path] = segment

@@ -324,8 +324,9 @@ class IndexFiles:
         """Read the keys of fragments that are not covered, and write their runs."""
         columns = self._columns()
         self.context.store.require_writable()
-        before = self.segments()
+        # Listed first: what another writer adds from here on stays.
         listed = [path for path, _ in list_segments(self.context.store, self.definition.name)]
+        before = self.segments()
         plan = self._plan([column.name for column in columns])
         types = [key_type(column) for column in columns]
         fragments = plan.fragments
