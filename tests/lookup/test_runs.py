@@ -65,10 +65,27 @@ def test_a_run_finds_what_a_sorted_array_has(
     asked = sorted({*others, *keys[:20]})
     found = run.find(np.array(asked, np.uint64))
     assert sorted(found.tolist()) == truncated_rows(run, encodings.tolist(), rows.tolist(), asked)
+    # One by one, which goes another way.
+    for one in asked[:12]:
+        alone = run.find(np.array([one], np.uint64))
+        assert sorted(alone.tolist()) == truncated_rows(
+            run, encodings.tolist(), rows.tolist(), [one]
+        )
     back, back_rows = run.decoded()
     cut = np.uint64(run.shift)
     assert (back == encodings >> cut << cut).all()
     assert (back_rows == rows).all()
+
+
+def test_keys_that_many_rows_have() -> None:
+    encodings = np.sort(np.repeat(np.array([5, 2**40, 2**63, 2**63 + 1], np.uint64), 100))
+    run = build_run("hashed", encodings, np.arange(400)[::-1], 400, bits=20)
+    run.check(400)
+    for place, key in enumerate((5, 2**40, 2**63)):
+        found = run.find(np.array([key], np.uint64))
+        wanted = {399 - row for row in range(100 * place, 100 * (place + 1))}
+        assert wanted <= set(found.tolist())
+    assert run.find(np.array([2**40 + 2**39], np.uint64)).tolist() == []
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=150), st.integers(1, 64))

@@ -299,6 +299,8 @@ class AskedKeys:
             found = ordered(self.columns[0], self.arrays[0])
         else:
             found = hashed(self.columns, self.arrays)
+        if len(found) == 1:
+            return found if complete[0] else found[:0]
         return np.unique(found if complete.all() else found[complete])
 
     def predicate(self) -> Expression:

@@ -115,10 +115,15 @@ class Lookup:
         names = [*wanted, *(name for name in self._key_names if name not in wanted)]
         found, codes = self._found(asked, names)
         order, key_numbers = _answer(asked.codes, codes)
-        absent = np.setdiff1d(np.arange(len(asked.codes)), key_numbers)
+        absent = np.empty(0, np.int64)
+        if missing != "skip":
+            is_absent = np.ones(len(asked.codes), bool)
+            is_absent[key_numbers] = False
+            absent = np.flatnonzero(is_absent)
         if missing == "error" and len(absent):
             raise _not_found(asked, absent)
-        rows = found.take(arrow_array(order)).combine_chunks()
+        in_order = len(order) == found.num_rows and bool((np.diff(order) > 0).all())
+        rows = (found if in_order else found.take(arrow_array(order))).combine_chunks()
         if missing == "null" and len(absent):
             rows, key_numbers = _with_absent(rows, key_numbers, asked, absent)
         rows = rows.append_column(

@@ -29,6 +29,7 @@ FILE_BITS, MERGED_BITS = 16, 8
 """A key that a run does not have is found in it with a probability of 2 to the power of -bits."""
 
 _LEAST_HASH_BITS = 40  # That a file's hashed run keeps, so that merged ones have enough left.
+_FEW_PLACES = 32
 _BLOCK_WORDS = 8  # For each so many words of `upper`, the zeros before them are counted.
 
 
@@ -153,6 +154,8 @@ class Run:
         end = int(np.searchsorted(wanted, np.uint64(self.last), "right"))
         if begin >= end or not self.keys:
             return nothing
+        if end - begin == 1:
+            return self._rows(self._places_of((int(wanted[begin]) >> self.shift) - self.base))
         numbers = (wanted[begin:end] >> np.uint64(self.shift)) - np.uint64(self.base)
         if len(numbers) > 1:
             distinct = np.ones(len(numbers), bool)
@@ -166,10 +169,52 @@ class Run:
             lows = numbers & _mask(self.low)
             starts = self._bound(starts, stops, lows, right=False)
             stops = self._bound(starts, stops, lows, right=True)
-        places = expanded(starts, np.maximum(stops - starts, 0))
+        return self._rows(expanded(starts, np.maximum(stops - starts, 0)))
+
+    def _rows(self, places: Numbers) -> Numbers:
         if self.rows is None or not len(places):
             return places
         return _at(self.rows, self.row_bits, places).astype(np.int64)
+
+    def _places_of(self, number: int) -> Numbers:
+        """Return the places of one y, by plain numbers: of a few, that is quicker than arrays."""
+        head = number >> self.low
+        start = self._zero_at(head - 1) + 1 - head if head else 0
+        stop = min(self._zero_at(head) - head, self.keys)
+        if self.low and stop - start > _FEW_PLACES:
+            lows = np.array([number], np.uint64) & _mask(self.low)
+            ends = np.array([stop])
+            begins = self._bound(np.array([start]), ends, lows, right=False)
+            return expanded(begins, self._bound(begins, ends, lows, right=True) - begins)
+        if self.low and start < stop:
+            low, mask = number & (1 << self.low) - 1, (1 << self.low) - 1
+            first = start * self.low >> 6
+            last = (stop * self.low >> 6) + 1
+            bits = int.from_bytes(self.lower[first : last + 1].tobytes(), "little")
+            bits >>= start * self.low - 64 * first
+            found = [
+                place
+                for place in range(start, stop)
+                if bits >> (place - start) * self.low & mask == low
+            ]
+            return np.array(found, np.int64)
+        return np.arange(start, stop)
+
+    def _zero_at(self, number: int) -> int:
+        """Return at which bit of `upper` the zero of a number is."""
+        block = int(self.zeros.searchsorted(np.uint32(number), "right")) - 1
+        left = number - int(self.zeros[block])
+        bit = 64 * _BLOCK_WORDS * block
+        for word in self.upper[_BLOCK_WORDS * block : _BLOCK_WORDS * (block + 1)].tolist():
+            zeros = 64 - word.bit_count()
+            if left < zeros:
+                word ^= (1 << 64) - 1
+                for _ in range(left):
+                    word &= word - 1
+                return bit + (word & -word).bit_length() - 1
+            left -= zeros
+            bit += 64
+        return bit
 
     def _zeros_at(self, numbers: Numbers) -> Numbers:
         """Return at which bits of `upper` zeros are, by their numbers from 0."""

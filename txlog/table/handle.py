@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from txlog.expressions.tree import Expression
     from txlog.fragments.fragment import FragmentSequence
     from txlog.lookup.indexes import Coverage
-    from txlog.lookup.lookup import LookupCache
+    from txlog.lookup.lookup import Lookup, LookupCache
     from txlog.protocol.properties import IndexDefinition
     from txlog.reconcile.files import FileState
     from txlog.scan.plan import ScanPlan
@@ -201,6 +201,7 @@ class OpenVersion:
         self._made_ms: int | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
         self._indexes: tuple[IndexDefinition, ...] | None = None
+        self.lookups: dict[tuple[str, ...], Lookup] = {}
         self.coverages: dict[tuple[str, ...], Coverage] = {}
 
     def files(self) -> FileState:

@@ -82,16 +82,19 @@ class Lookups(Handle):
             from txlog.verbs.indexes import indexed_columns
 
             on = indexed_columns(snapshot)
-        names = [on] if isinstance(on, str) else list(on)
-        return Lookup(
-            self._context.store,
-            self._context.engine,
-            version.plan,
-            self._cached(),
-            choose_columns(snapshot.schema, names),
-            version.indexes(),
-            version.coverages,
-        )
+        names = (on,) if isinstance(on, str) else tuple(on)
+        kept = version.lookups.get(names)
+        if kept is None:
+            kept = version.lookups[names] = Lookup(
+                self._context.store,
+                self._context.engine,
+                version.plan,
+                self._cached(),
+                choose_columns(snapshot.schema, names),
+                version.indexes(),
+                version.coverages,
+            )
+        return kept
 
     def _cached(self) -> LookupCache:
         from txlog.lookup.lookup import LookupCache
