@@ -34,6 +34,7 @@ def remade(root: Path, writers: list[str], configuration: dict[str, str]) -> txl
 
 VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "scan": lambda table: table.to_arrow(),
+    "lookup": lambda table: table.lookup([1], on="a"),
     "stable_row_ids": lambda table: table.to_arrow(["_row_last_updated_at_version"]),
     "changes": lambda table: table.changes(table.version),
     "refresh": lambda table: table.refresh(),
@@ -46,6 +47,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
     "z_order": lambda table: table.optimize.z_order("a"),
     "compute_statistics": lambda table: table.optimize.compute_statistics(recompute=True),
     "restore": lambda table: table.restore(0),
+    "create_index": lambda table: table.create_index("a"),
     "add_columns": lambda table: table.alter.add_columns({"more": "a + 1"}),
     "replace_columns": lambda table: table.alter.replace_columns({"a": "a + 1"}),
     "drop_columns": lambda table: table.alter.drop_columns("a"),
@@ -57,7 +59,7 @@ VERBS: dict[str, Callable[[txlog.Table], Any]] = {
 COLUMNS = {"add_columns", "replace_columns", "drop_columns"}  # They need a feature of their own.
 WRITING = {
     "append", "overwrite", "delete", "update", "merge", "compact", "z_order", "compute_statistics",
-    "restore", "vacuum", "expire", "checkpoint",
+    "restore", "create_index", "vacuum", "expire", "checkpoint",
 }  # fmt: skip
 CASES: dict[str, tuple[list[str], dict[str, str], set[str], str]] = {
     # Features that are listed, properties, verbs that cannot be done, what stands in the way.

@@ -211,7 +211,7 @@ class Run:
                 word ^= (1 << 64) - 1
                 for _ in range(left):
                     word &= word - 1
-                return bit + (word & -word).bit_length() - 1
+                return bit + int(word & -word).bit_length() - 1
             left -= zeros
             bit += 64
         return bit

@@ -341,7 +341,8 @@ class Table(About, Reading, Lookups, Writing):
         Older versions can no longer be read then. Files that a version within the retention, a pin
         or a clone that the table was told of needs stay whatever the arguments: data files,
         deletion vectors, column files. So do files of the log (see `maintenance.expire`), and files
-        and folders whose names begin with `_` or `.`, apart from change data. If files go, two
+        and folders whose names begin with `_` or `.`, apart from change data, and from parts of
+        indexes, which go with the files that they cover. If files go, two
         commits tell of it, VACUUM START and VACUUM END, as Delta has them.
 
         Parameters

@@ -96,6 +96,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
         require_writable(snapshot.protocol, snapshot.metadata, path=snapshot.root)
 
     yield "scan", lambda: None
+    yield "lookup", lambda: None
     yield "stable_row_ids", lambda: require_row_tracking(snapshot)
     yield "changes", lambda: require_feed(snapshot)
     yield "refresh", lambda: require_refreshable(snapshot)
@@ -108,6 +109,7 @@ def _checks(store: Store, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[]
     yield "z_order", compactable
     yield "compute_statistics", lambda: writable(removes_rows=False, adds_rows=False)
     yield "restore", lambda: writable(removes_rows=True, adds_rows=False)
+    yield "create_index", lambda: writable(removes_rows=False, adds_rows=False)
     yield "add_columns", lambda: columns(replaces=False)
     yield "replace_columns", lambda: columns(replaces=True)
     yield "drop_columns", droppable

@@ -22,6 +22,7 @@ from txlog.lookup.indexes import SegmentCache, cover, covering_file
 from txlog.lookup.keys import key_type, require_key_columns
 from txlog.lookup.runs import RunBuilder
 from txlog.lookup.segments import (
+    FOLDER,
     MERGED_AT_ONCE,
     CoveredFile,
     CoveredRun,
@@ -375,10 +376,9 @@ class IndexFiles:
         """
         self.context.store.require_writable()
         now_ms = self.context.effects.now_ms()
-        times = {
-            f"_txlog_index/{self.definition.name}/{info.name}": info.modified_ms
-            for info in self.context.store.list_after(f"_txlog_index/{self.definition.name}", "")
-        }
+        folder = f"{FOLDER}/{self.definition.name}"
+        listed = self.context.store.list_after(folder, "")
+        times = {f"{folder}/{info.name}": info.modified_ms for info in listed}
         before = self.segments()
         is_known = self._known()
         types = [key_type(column) for column in self._columns()]
