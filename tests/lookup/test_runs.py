@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from txlog.lookup.bits import pack, packed_words, unpack
 from txlog.lookup.keys import hashed, hashed_numbers, ordered
 from txlog.lookup.runs import (
     Run,
@@ -16,9 +17,6 @@ from txlog.lookup.runs import (
     RunPart,
     build_run,
     merge_runs,
-    pack,
-    packed_words,
-    unpack,
 )
 from txlog.schema.types import PrimitiveType, StructField
 

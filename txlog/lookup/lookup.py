@@ -22,6 +22,7 @@ from txlog.arrow import arrow_array, empty_table
 from txlog.errors import InvalidInputError, NotFoundError
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
+from txlog.lookup.bits import expanded
 from txlog.lookup.indexes import Coverage, Finder, SegmentCache
 from txlog.lookup.keys import (
     AskedKeys,
@@ -32,7 +33,7 @@ from txlog.lookup.keys import (
     encode,
     require_key_columns,
 )
-from txlog.lookup.runs import complete_rows, expanded
+from txlog.lookup.runs import complete_rows
 from txlog.protocol.properties import IndexDefinition
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.pages import BoundedCache, FooterCache

@@ -11,6 +11,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txlog.arrow import numpy_array, pc
+from txlog.lookup.bits import (
+    BIT_PLACES,
+    BLOCK_WORDS,
+    expanded,
+    holding,
+    low_mask,
+    pack,
+    packed_at,
+    packed_words,
+    unpack,
+    zeros_before,
+)
 from txlog.lookup.keys import (
     Encodings,
     Numbers,
@@ -25,81 +37,15 @@ from txlog.schema.types import StructField
 Form = Literal["ordered", "hashed"]
 """Which encoding of a key a run holds."""
 
-FILE_BITS, MERGED_BITS = 16, 8
+FILEBIT_PLACES, MERGEDBIT_PLACES = 16, 8
 """A key that a run does not have is found in it with a probability of 2 to the power of -bits."""
 
-_LEAST_HASH_BITS = 40  # That a file's hashed run keeps, so that merged ones have enough left.
+_LEAST_HASHBIT_PLACES = 40  # That a file's hashed run keeps, so that merged ones have enough left.
 _FEW_PLACES = 32
-_BLOCK_WORDS = 8  # For each so many words of `upper`, the zeros before them are counted.
 
 
 class RunError(ValueError):
     """The numbers and arrays are no run."""
-
-
-def pack(values: Encodings, bits: int) -> Encodings:
-    """Return values of so many bits each behind each other; a word of zeros follows.
-
-    Each 64 values take `bits` words.
-    """
-    groups = -(-len(values) // 64)
-    padded = np.zeros((groups, 64), np.uint64)
-    padded.reshape(-1)[: len(values)] = values
-    words = np.zeros((groups, bits), np.uint64)
-    for place in range(64 if bits else 0):
-        word, offset = divmod(place * bits, 64)
-        words[:, word] |= padded[:, place] << np.uint64(offset)
-        if offset + bits > 64:
-            words[:, word + 1] |= padded[:, place] >> np.uint64(64 - offset)
-    return np.append(words.reshape(-1), np.uint64(0))
-
-
-def packed_words(count: int, bits: int) -> int:
-    """Return how many words `pack` gives."""
-    return -(-count // 64) * bits + 1
-
-
-def unpack(words: Encodings, bits: int, count: int) -> Encodings:
-    """Return the values that `pack` was given."""
-    if not bits:
-        return np.zeros(count, np.uint64)
-    groups = words[:-1].reshape(-1, bits)
-    values = np.empty((len(groups), 64), np.uint64)
-    for place in range(64):
-        word, offset = divmod(place * bits, 64)
-        values[:, place] = groups[:, word] >> np.uint64(offset)
-        if offset + bits > 64:
-            values[:, place] |= groups[:, word + 1] << np.uint64(64 - offset)
-    found: Encodings = values.reshape(-1)[:count] & _mask(bits)
-    return found
-
-
-def _at(words: Encodings, bits: int, places: Numbers) -> Encodings:
-    """Return the packed values at places."""
-    if not bits:
-        return np.zeros(len(places), np.uint64)
-    starts = places * bits
-    word = starts >> 6
-    offset = (starts & 63).astype(np.uint64)
-    high = (words[word + 1] << np.uint64(1)) << (np.uint64(63) - offset)
-    found: Encodings = ((words[word] >> offset) | high) & _mask(bits)
-    return found
-
-
-def _mask(bits: int) -> np.uint64:
-    return np.uint64((1 << bits) - 1)
-
-
-def _bit_table() -> NDArray[np.uint8]:
-    """Return for each byte where its n-th one is."""
-    table = np.zeros((256, 8), np.uint8)
-    for byte in range(256):
-        places = [bit for bit in range(8) if byte >> bit & 1]
-        table[byte, : len(places)] = places
-    return table
-
-
-_BITS = _bit_table()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +112,7 @@ class Run:
         starts = np.where(heads > 0, both[: len(heads)] + 1 - heads, 0)
         stops = np.minimum(both[len(heads) :] - heads, self.keys)
         if self.low:
-            lows = numbers & _mask(self.low)
+            lows = numbers & low_mask(self.low)
             starts = self._bound(starts, stops, lows, right=False)
             stops = self._bound(starts, stops, lows, right=True)
         return self._rows(expanded(starts, np.maximum(stops - starts, 0)))
@@ -174,7 +120,7 @@ class Run:
     def _rows(self, places: Numbers) -> Numbers:
         if self.rows is None or not len(places):
             return places
-        return _at(self.rows, self.row_bits, places).astype(np.int64)
+        return packed_at(self.rows, self.row_bits, places).astype(np.int64)
 
     def _places_of(self, number: int) -> Numbers:
         """Return the places of one y, by plain numbers: of a few, that is quicker than arrays."""
@@ -182,7 +128,7 @@ class Run:
         start = self._zero_at(head - 1) + 1 - head if head else 0
         stop = min(self._zero_at(head) - head, self.keys)
         if self.low and stop - start > _FEW_PLACES:
-            lows = np.array([number], np.uint64) & _mask(self.low)
+            lows = np.array([number], np.uint64) & low_mask(self.low)
             ends = np.array([stop])
             begins = self._bound(np.array([start]), ends, lows, right=False)
             return expanded(begins, self._bound(begins, ends, lows, right=True) - begins)
@@ -204,8 +150,8 @@ class Run:
         """Return at which bit of `upper` the zero of a number is."""
         block = int(self.zeros.searchsorted(np.uint32(number), "right")) - 1
         left = number - int(self.zeros[block])
-        bit = 64 * _BLOCK_WORDS * block
-        for word in self.upper[_BLOCK_WORDS * block : _BLOCK_WORDS * (block + 1)].tolist():
+        bit = 64 * BLOCK_WORDS * block
+        for word in self.upper[BLOCK_WORDS * block : BLOCK_WORDS * (block + 1)].tolist():
             zeros = 64 - word.bit_count()
             if left < zeros:
                 word ^= (1 << 64) - 1
@@ -221,12 +167,12 @@ class Run:
         blocks = np.searchsorted(self.zeros, numbers.astype(np.uint32), "right") - 1
         left = numbers - self.zeros[blocks]
         every = np.arange(len(numbers))
-        words = ~self.upper.reshape(-1, _BLOCK_WORDS)[blocks]
-        word, left = _holding(np.bitwise_count(words), left, every)
+        words = ~self.upper.reshape(-1, BLOCK_WORDS)[blocks]
+        word, left = holding(np.bitwise_count(words), left, every)
         octets = words[every, word].astype("<u8").view(np.uint8).reshape(-1, 8)
-        octet, left = _holding(np.bitwise_count(octets), left, every)
-        bit = _BITS[octets[every, octet], left].astype(np.int64)
-        return blocks * (64 * _BLOCK_WORDS) + word * 64 + octet * 8 + bit
+        octet, left = holding(np.bitwise_count(octets), left, every)
+        bit = BIT_PLACES[octets[every, octet], left].astype(np.int64)
+        return blocks * (64 * BLOCK_WORDS) + word * 64 + octet * 8 + bit
 
     def _bound(self, starts: Numbers, stops: Numbers, lows: Encodings, *, right: bool) -> Numbers:
         """Return the first places within ranges whose lower bits are not below (right: above)."""
@@ -234,7 +180,7 @@ class Run:
         active = np.flatnonzero(starts < stops)
         while len(active):
             middle = (starts[active] + stops[active]) >> 1
-            values = _at(self.lower, self.low, middle)
+            values = packed_at(self.lower, self.low, middle)
             below = values <= lows[active] if right else values < lows[active]
             starts[active[below]] = middle[below] + 1
             stops[active[~below]] = middle[~below]
@@ -267,10 +213,10 @@ class Run:
         if self.base != self.first >> self.shift or not 0 <= self.low < 64:
             raise RunError("base or low is out of bounds")
         buckets = ((self.last >> self.shift) - self.base >> self.low) + 1
-        words = _BLOCK_WORDS * -(-(self.keys + buckets) // (64 * _BLOCK_WORDS))
-        if len(self.upper) != words or len(self.zeros) != words // _BLOCK_WORDS + 1:
+        words = BLOCK_WORDS * -(-(self.keys + buckets) // (64 * BLOCK_WORDS))
+        if len(self.upper) != words or len(self.zeros) != words // BLOCK_WORDS + 1:
             raise RunError(f"upper has {len(self.upper)} words, {words} were expected")
-        if (_zeros_before(self.upper) != self.zeros).any() or self.zeros[-1] < buckets:
+        if (zeros_before(self.upper) != self.zeros).any() or self.zeros[-1] < buckets:
             raise RunError("the zeros of upper are others")
         if len(self.lower) != packed_words(self.keys, self.low):
             raise RunError(f"lower has {len(self.lower)} words")
@@ -280,25 +226,6 @@ class Run:
             self.keys, self.row_bits
         ):
             raise RunError(f"rows has {len(self.rows)} words of {self.row_bits} bits")
-
-
-def _holding(counts: NDArray[np.uint8], left: Numbers, every: Numbers) -> tuple[Numbers, Numbers]:
-    """Return which part of each row of counts holds the n-th one, and which one of it that is."""
-    sums = np.cumsum(counts, axis=1, dtype=np.int64)
-    part = np.minimum((sums <= left[:, None]).sum(axis=1), counts.shape[1] - 1)
-    return part, np.minimum(left - sums[every, part] + counts[every, part], 63)
-
-
-def _zeros_before(upper: Encodings) -> NDArray[np.uint32]:
-    blocks = np.bitwise_count(~upper).reshape(-1, _BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
-    return np.append(np.uint64(0), np.cumsum(blocks)).astype(np.uint32)
-
-
-def expanded(starts: Numbers, counts: Numbers) -> Numbers:
-    """Return the numbers of ranges, one range after the other."""
-    begins = starts - (np.cumsum(counts) - counts)
-    found: Numbers = np.arange(int(counts.sum())) + np.repeat(begins, counts)
-    return found
 
 
 _EMPTY = Run(
@@ -337,7 +264,7 @@ def build_run(
     largest = int(numbers[-1])
     low = max(((largest + 1) // count).bit_length() - 1, 0)
     heads = (numbers >> np.uint64(low)).astype(np.int64)
-    size = -(-(count + (largest >> low) + 1) // (64 * _BLOCK_WORDS)) * 64 * _BLOCK_WORDS
+    size = -(-(count + (largest >> low) + 1) // (64 * BLOCK_WORDS)) * 64 * BLOCK_WORDS
     ones = np.zeros(size, np.uint8)
     ones[heads + np.arange(count)] = 1
     ones[count + (largest >> low) + 1 :] = 1
@@ -353,8 +280,8 @@ def build_run(
         low,
         row_bits,
         upper,
-        _zeros_before(upper),
-        pack(numbers & _mask(low), low),
+        zeros_before(upper),
+        pack(numbers & low_mask(low), low),
         None if rows is None else pack(rows.astype(np.uint64), row_bits),
     )
 
@@ -411,7 +338,7 @@ class RunBuilder:
         if not self._is_number:
             self._hashes.append(hashed(self._columns, arrays))
 
-    def finish(self, bits: int = FILE_BITS) -> Run:
+    def finish(self, bits: int = FILEBIT_PLACES) -> Run:
         """Return the run of all rows."""
         if self._is_sorted and self.num_rows:
             encodings = np.concatenate(self._ordered)
@@ -428,7 +355,7 @@ class RunBuilder:
             encodings = hashed_numbers(encodings)
         rows = np.flatnonzero(np.concatenate(self._valid))
         order = rows[np.argsort(encodings[rows], kind="stable")]
-        bits = max(bits, _LEAST_HASH_BITS - max(len(rows), 1).bit_length())
+        bits = max(bits, _LEAST_HASHBIT_PLACES - max(len(rows), 1).bit_length())
         return build_run("hashed", encodings[order], order, self.num_rows, bits=bits)
 
 
@@ -482,7 +409,7 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
     together, places = together[order], places[order]
     implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
     run = build_run(
-        form, together, None if implied else places, before, bits=MERGED_BITS, shift=shift
+        form, together, None if implied else places, before, bits=MERGEDBIT_PLACES, shift=shift
     )
     cut = np.uint64(run.shift)
     if form == "ordered" and any(_crowd(one >> cut) > 2 * _crowd(one) for one in encodings):

@@ -1,0 +1,96 @@
+"""Numbers as bits: packed behind each other, and set in a row. Pure. Rules: spec/lookup.md."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from txlog.lookup.keys import Encodings, Numbers
+
+BLOCK_WORDS = 8  # For each so many words of a row of bits, the zeros before them are counted.
+
+
+def pack(values: Encodings, bits: int) -> Encodings:
+    """Return values of so many bits each behind each other; a word of zeros follows.
+
+    Each 64 values take `bits` words.
+    """
+    groups = -(-len(values) // 64)
+    padded = np.zeros((groups, 64), np.uint64)
+    padded.reshape(-1)[: len(values)] = values
+    words = np.zeros((groups, bits), np.uint64)
+    for place in range(64 if bits else 0):
+        word, offset = divmod(place * bits, 64)
+        words[:, word] |= padded[:, place] << np.uint64(offset)
+        if offset + bits > 64:
+            words[:, word + 1] |= padded[:, place] >> np.uint64(64 - offset)
+    return np.append(words.reshape(-1), np.uint64(0))
+
+
+def packed_words(count: int, bits: int) -> int:
+    """Return how many words `pack` gives."""
+    return -(-count // 64) * bits + 1
+
+
+def unpack(words: Encodings, bits: int, count: int) -> Encodings:
+    """Return the values that `pack` was given."""
+    if not bits:
+        return np.zeros(count, np.uint64)
+    groups = words[:-1].reshape(-1, bits)
+    values = np.empty((len(groups), 64), np.uint64)
+    for place in range(64):
+        word, offset = divmod(place * bits, 64)
+        values[:, place] = groups[:, word] >> np.uint64(offset)
+        if offset + bits > 64:
+            values[:, place] |= groups[:, word + 1] << np.uint64(64 - offset)
+    found: Encodings = values.reshape(-1)[:count] & low_mask(bits)
+    return found
+
+
+def packed_at(words: Encodings, bits: int, places: Numbers) -> Encodings:
+    """Return the packed values at places."""
+    if not bits:
+        return np.zeros(len(places), np.uint64)
+    starts = places * bits
+    word = starts >> 6
+    offset = (starts & 63).astype(np.uint64)
+    high = (words[word + 1] << np.uint64(1)) << (np.uint64(63) - offset)
+    found: Encodings = ((words[word] >> offset) | high) & low_mask(bits)
+    return found
+
+
+def low_mask(bits: int) -> np.uint64:
+    """Return a number of so many ones."""
+    return np.uint64((1 << bits) - 1)
+
+
+def _bit_table() -> NDArray[np.uint8]:
+    """Return for each byte where its n-th one is."""
+    table = np.zeros((256, 8), np.uint8)
+    for byte in range(256):
+        places = [bit for bit in range(8) if byte >> bit & 1]
+        table[byte, : len(places)] = places
+    return table
+
+
+BIT_PLACES = _bit_table()
+
+
+def holding(counts: NDArray[np.uint8], left: Numbers, every: Numbers) -> tuple[Numbers, Numbers]:
+    """Return which part of each row of counts holds the n-th one, and which one of it that is."""
+    sums = np.cumsum(counts, axis=1, dtype=np.int64)
+    part = np.minimum((sums <= left[:, None]).sum(axis=1), counts.shape[1] - 1)
+    return part, np.minimum(left - sums[every, part] + counts[every, part], 63)
+
+
+def zeros_before(upper: Encodings) -> NDArray[np.uint32]:
+    """Return how many zeros come before each block of words, and how many there are in all."""
+    blocks = np.bitwise_count(~upper).reshape(-1, BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
+    return np.append(np.uint64(0), np.cumsum(blocks)).astype(np.uint32)
+
+
+def expanded(starts: Numbers, counts: Numbers) -> Numbers:
+    """Return the numbers of ranges, one range after the other."""
+    begins = starts - (np.cumsum(counts) - counts)
+    found: Numbers = np.arange(int(counts.sum())) + np.repeat(begins, counts)
+    return found
