@@ -1,17 +1,24 @@
 """What people get wrong: one error of ours, which names the thing, and nothing half-written."""
 
+import ast
 import inspect
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import txlog
+from txlog import spark_ext
+from txlog.table.alter import TableAlter
+from txlog.table.maintenance import TableMaintenance, TablePins
 from txlog.table.merge import TableMerger
+from txlog.table.optimize import TableOptimize
 
 ROWS = pa.table({"a": [1, 2], "s": ["x", "y"]})
 Call = Callable[[Path], object]
@@ -268,3 +275,46 @@ def test_a_wrong_type_is_a_type_error_and_a_value_error(tmp_path: Path) -> None:
         assert type(again) is txlog.InvalidTypeError
         assert str(again) == str(caught.value)
     assert not isinstance(txlog.InvalidInputError(), TypeError)
+
+
+METHODS: dict[str, Any] = {
+    "Table": txlog.Table, "table": txlog.Table, "txlog": txlog, "Operation": txlog.Operation,
+    "alter": TableAlter, "optimize": TableOptimize, "maintenance": TableMaintenance,
+    "pins": TablePins, "spark_ext": SimpleNamespace(**dict.fromkeys(spark_ext.__all__, True)),
+}  # fmt: skip
+# Functions of SQL, methods of expressions and of Spark, and an option of stores.
+ELSEWHERE = {"between", "get", "try_element_at", "load", "save", "location", "txlog.coordinator"}
+
+
+def remedies() -> Iterator[tuple[str, str]]:
+    """Yield the text of each remedy in the code, with its module."""
+    home = Path(txlog.__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "remedy":
+                parts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+                yield path.relative_to(home).as_posix(), " ".join(map(str, parts))
+
+
+def is_there(name: str) -> bool:
+    """Return whether a dotted name, or that of a method, is one that a user can write."""
+    first, *rest = name.split(".")
+    if not rest:
+        return hasattr(txlog, first) or hasattr(txlog.Table, first)
+    if first not in METHODS:
+        return True  # Of Spark, pyarrow, or a word with dots.
+    found = METHODS[first]
+    for part in rest:
+        found = METHODS.get(part) or getattr(found, part, None)
+    return found is not None
+
+
+def test_remedies_name_what_there_is() -> None:
+    wrong_ones, seen = [], 0
+    for module, text in remedies():
+        names = re.findall(r"\b[A-Za-z_]+(?:\.[A-Za-z_]+)+\b|(?<![.\w])[a-z_]+(?=\()", text)
+        wrong_ones += [(module, name) for name in names if name not in ELSEWHERE | {""}
+                       and not is_there(name)]  # fmt: skip
+        seen += len(names)
+    assert wrong_ones == []
+    assert seen > 50

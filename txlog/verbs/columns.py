@@ -378,7 +378,7 @@ def require_columns_apart(snapshot: Snapshot) -> None:
             features=(FEATURE,),
             reason="columns in files of their own need the table feature txlog.fragments, "
             "and a table that has it can be read by txlog alone",
-            remedy='If that is what you want, call add_features("txlog.fragments") first',
+            remedy='If that is what you want, call alter.add_features("txlog.fragments") first',
         )
 
 

@@ -161,7 +161,7 @@ class AddFeatures(Operation):
             raise InvalidInputError(
                 argument="features",
                 reason=f"names of features were expected, not {list(names)!r}",
-                remedy='Write add_features("txlog.fragments")',
+                remedy='Write alter.add_features("txlog.fragments")',
             )
         self._names = tuple(names)
 
