@@ -178,6 +178,73 @@ def _extreme(order: str) -> Any:
     return compute
 
 
+def _same_list(name: str, args: Sequence[Typed]) -> DataType:
+    _orderable(name, args)
+    return args[0][1]
+
+
+def _sorted(nulls_first: bool) -> Any:
+    """Return what sorts lists; a second argument of false turns the order, and the nulls."""
+
+    def compute(value: Any, *more: Any) -> Any:
+        *falls, kind = more
+        rises = not falls or bool(falls[0])
+        return over_arrays(_in_order(rises, nulls_first and rises))(value, kind)
+
+    return compute
+
+
+def _in_order(rises: bool, nulls_first: bool) -> Any:
+    def compute(value: pa.Array, kind: pa.DataType) -> Any:
+        flat, _, lengths = _flat(value)
+        columns = {
+            "row": arrow_array(np.repeat(np.arange(len(value)), lengths), pa.int64()),
+            "null": pc.is_null(flat).cast(pa.int8()),
+            "value": flat,
+        }
+        keys = [
+            ("row", "ascending"),
+            ("null", "descending" if nulls_first else "ascending"),
+            ("value", "ascending" if rises else "descending"),
+        ]
+        ordered = flat.take(pc.sort_indices(pa.table(columns), sort_keys=keys))
+        return _list_of(ordered, lengths, numpy_array(pc.is_null(value)), kind)
+
+    return compute
+
+
+@over_arrays
+def _distinct(value: pa.Array, kind: pa.DataType) -> Any:
+    flat, _, lengths = _flat(value)
+    rows = np.repeat(np.arange(len(value)), lengths)
+    codes = numpy_array(pc.fill_null(flat.dictionary_encode().indices, -1)).astype(np.int64)
+    _, first = np.unique(np.stack([rows, codes]), axis=1, return_index=True)
+    kept = np.sort(first)
+    left = np.bincount(rows[kept], minlength=len(value))
+    return _list_of(
+        flat.take(arrow_array(kept, pa.int64())), left, numpy_array(pc.is_null(value)), kind
+    )
+
+
+@over_arrays
+def _slice(value: pa.Array, start: pa.Array, length: pa.Array, kind: pa.DataType) -> Any:
+    flat, starts, lengths = _flat(value)
+    first, count = numbers(start), numbers(length)
+    absent = ~numpy_array(
+        pc.and_(pc.is_valid(value), pc.and_(pc.is_valid(start), pc.is_valid(length)))
+    )
+    if np.any(~absent & ((first == 0) | (count < 0))):
+        raise refuse(
+            "slice", "begins with place 1, or with -1 at the end, and has no length below 0"
+        )
+    begin = np.where(first < 0, lengths + first, first - 1)
+    inside = (begin >= 0) & (begin < lengths) & ~absent
+    taken = np.where(inside, np.minimum(count, lengths - begin), 0)
+    within = np.arange(taken.sum()) - np.repeat(np.cumsum(taken) - taken, taken)
+    places = np.repeat(starts + begin, taken) + within
+    return _list_of(flat.take(arrow_array(places, pa.int64())), taken, absent, kind)
+
+
 def _list_of(flat: pa.Array, lengths: Any, absent: Any, kind: pa.DataType) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = None if absent is None else np.append(absent, False)
@@ -279,6 +346,10 @@ NESTED: dict[str, Function] = {
     "array_position": Function(_with_element(LONG), ("array", "any"), _position),
     "array_min": Function(_orderable, ("array",), _extreme("ascending")),
     "array_max": Function(_orderable, ("array",), _extreme("descending")),
+    "sort_array": Function(_same_list, ("array", "boolean!"), _sorted(True), least=1),
+    "array_sort": Function(_same_list, ("array",), _sorted(False)),
+    "array_distinct": Function(_same_list, ("array",), _distinct),
+    "slice": Function(lambda _name, args: args[0][1], ("array", "whole", "whole"), _slice),
     "map_contains_key": Function(_with_element(BOOLEAN), ("map", "any"), _contains),
     "map_keys": Function(_of_map("key"), ("map",), _map_part("key")),
     "map_values": Function(_of_map("value"), ("map",), _map_part("value")),
