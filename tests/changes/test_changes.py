@@ -270,6 +270,26 @@ def test_predicates_and_columns(writer: Writer) -> None:
         table.changes(columns=["b"])
 
 
+def test_fields_of_structs(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "st": [{"a": 1, "b": "x"}, None]})
+    table = txlog.write(tmp_path, rows, properties={"delta.enableChangeDataFeed": "true"})
+    table.update({"st.b": "'y'"}, "id = 1")
+    feed = table.changes(1, columns=["st.b", "_change_type"], where="st.a = 1")
+    assert feed.schema.names == ["st.b", "_change_type"]
+    assert sorted(feed.to_arrow().to_pylist(), key=str) == [
+        {"st.b": "x", "_change_type": "update_preimage"},
+        {"st.b": "y", "_change_type": "update_postimage"},
+    ]
+    whole = table.changes().to_arrow()
+    told = table.changes(columns=["id", "st.b"]).to_arrow().to_pylist()
+    assert told == [
+        {"id": row["id"], "st.b": None if row["st"] is None else row["st"]["b"]}
+        for row in whole.to_pylist()
+    ]
+    with pytest.raises(InvalidInputError):
+        table.changes(columns=["st.c"])
+
+
 def moment(version: int, extra_ms: int = 0) -> datetime:
     return datetime.fromtimestamp((NOON + version * 60_000 + extra_ms) / 1000, UTC)
 

@@ -249,6 +249,11 @@ def test_a_predicate_leaves_files_out_but_not_out_of_the_count(table: txlog.Tabl
     assert rows == [4, 5]
     assert len(chosen.work(UNDECIDED, end)) == 1
     assert chosen.plan.schema.names == ["x"]
+    structs = txlog.write("memory://structs", pa.table({"st": [{"a": 1, "b": "x"}]}), "overwrite")
+    inside = open_stream(structs, columns=("st.b",))
+    units = inside.work(UNDECIDED, inside.latest(UNDECIDED))
+    found = [batch for unit in units for batch in read_fragment(structs.store, inside.plan, unit)]
+    assert [batch.to_pylist() for batch in found] == [[{"st.b": "x"}]]
     for wrong in ({"columns": ("y",)}, {"columns": ("_rowid",)},
                   {"where": as_expression("_fragid = 1")}):  # fmt: skip
         with pytest.raises(InvalidInputError):

@@ -32,7 +32,7 @@ from txlog.log.paths import canonical_keys
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.read_plan import ReadPlan, choose_columns
+from txlog.scan.read_plan import ReadPlan, choose_fields, needed_columns
 from txlog.scan.scan import ArrowStream
 from txlog.schema.types import StructType
 from txlog.snapshot.commits import Commit, read_commit
@@ -277,14 +277,13 @@ def feed_read_plan(last: Snapshot, columns: list[str] | None, where: Expression 
     """Return how to read the changes of versions in the columns of the last one. Pure."""
     schema = StructType((*last.schema.fields, *CHANGE_COLUMNS.fields))
     bound = None if where is None else bind(where, schema)
-    chosen = choose_columns(schema, schema.names() if columns is None else columns)
-    used = {column.name for column in chosen}
-    used.update(path[0] for path in (() if bound is None else columns_of(bound)))
+    chosen, nested = choose_fields(schema, schema.names() if columns is None else columns)
     return ReadPlan(
         root=last.root,
         version=last.version,
         columns=chosen,
-        needed=tuple(column for column in last.schema.fields if column.name in used),
+        needed=needed_columns(last.schema, chosen, bound, nested),
+        nested=nested,
         partition_columns=frozenset(last.partition_columns),
         mapping_mode=last.mapping_mode,
         where=bound,

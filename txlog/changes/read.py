@@ -14,7 +14,7 @@ from txlog.errors import DataFileError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.deletions import load_deletions
-from txlog.scan.read import FragmentReader, rows_of
+from txlog.scan.read import FragmentReader, chosen_columns, rows_of
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import CHANGE_TYPE
@@ -46,7 +46,6 @@ def read_changes(
     needed = plan.needed
     if file.change_type is None:
         needed = (*needed, CHANGE_COLUMNS.fields[0])
-    names = [column.name for column in plan.columns]
     reader = FragmentReader(store, plan, file.fragment)
     for start, batch in reader.batches(
         needed, prune=False, batch_rows=batch_rows, threads=True, rows=rows
@@ -61,7 +60,7 @@ def read_changes(
         batch = _with_change_columns(batch, file)
         batch = rows_of(batch, kept, plan.where)
         if batch.num_rows:
-            yield batch.select(names)
+            yield chosen_columns(plan, batch)
 
 
 def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBatch:

@@ -93,7 +93,7 @@ def read_plan(
     names = snapshot.schema.names() if columns is None else columns
     chosen, nested = choose_fields(schema, names)
     bound = None if where is None else bind(where, schema)
-    needed = _needed(schema, chosen, bound, nested)
+    needed = needed_columns(schema, chosen, bound, nested)
     if ROW_VERSION in metadata and any(column.name == ROW_VERSION for column in needed):
         require_row_tracking(snapshot)
     return ReadPlan(
@@ -215,12 +215,13 @@ def _in_struct(schema: StructType, name: str) -> tuple[tuple[str, ...], StructFi
     return (tuple(one.name for one in found), found[-1]) if found[1:] else None
 
 
-def _needed(
+def needed_columns(
     schema: StructType,
     chosen: tuple[StructField, ...],
     where: Expression | None,
     nested: Mapping[str, tuple[str, ...]],
 ) -> tuple[StructField, ...]:
+    """Return the columns of a schema to be read for those of a result, and for a predicate."""
     whole = {column.name for column in chosen if column.name not in nested}
     if where is not None:
         whole.update(path[0] for path in columns_of(where))

@@ -18,7 +18,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FragmentRows
 from txlog.log.names import LogFile, commit_name, log_path
-from txlog.scan.read_plan import ReadPlan, choose_columns, read_plan
+from txlog.scan.read_plan import ReadPlan, choose_fields, read_plan
 from txlog.snapshot.load import list_log, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import version_from
@@ -357,7 +357,7 @@ def _read_plan(table: Snapshot, options: StreamOptions) -> ReadPlan:
         return feed_read_plan(table, columns, options.where)
     # Metadata columns are of one version, and a stream reads many.
     if columns is not None:
-        choose_columns(table.schema, columns)
+        choose_fields(table.schema, columns)
     if options.where is not None:
         bind(options.where, table.schema)
     # Of the plan of a scan, tasks need no more than how to read.
