@@ -1,6 +1,8 @@
 """Logs that are odd on purpose: each is read as the protocol says, or refused by name."""
 
 import json
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -13,6 +15,10 @@ import pytest
 
 import txlog
 from txlog import col
+from txlog.commit.context import Context
+from txlog.effects import REAL, Effects
+from txlog.snapshot.time_travel import snapshot_at
+from txlog.store.open import open_store
 
 ROWS = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]})
 VECTORS = {
@@ -307,3 +313,69 @@ def test_a_number_of_400_digits_is_an_infinite_double(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert txlog.Table(tmp_path).count("a < " + "9" * 400 + ".5") == 3
+
+
+class SkewedClock(Effects):
+    def __init__(self, hours: float) -> None:
+        object.__setattr__(self, "hours", hours)
+
+    def now_ms(self) -> int:
+        return REAL.now_ms() + int(self.hours * 3_600_000)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("writer", "checkpointer"), [(-48, 0), (0, 48), (-48, 48), (48, 0)])
+def test_a_skewed_clock_lets_no_transaction_expire_early(
+    tmp_path: Path, writer: float, checkpointer: float
+) -> None:
+    keeps = {"delta.setTransactionRetentionDuration": "interval 1 day"}
+    txlog.write(tmp_path, ROWS, properties=keeps)
+
+    def table(hours: float) -> txlog.Table:
+        context = Context(open_store(tmp_path), SkewedClock(hours))
+        return txlog.Table._of(context, snapshot_at(context.store, None, None))
+
+    table(writer).append(ROWS, txn=("job", 1))
+    table(checkpointer).maintenance.checkpoint()
+    (tmp_path / "_delta_log" / f"{1:020d}.json").unlink()
+    assert txlog.Table(tmp_path).append(ROWS, txn=("job", 1)).skipped
+    assert txlog.Table(tmp_path).count() == 6
+
+
+BOMB = """
+import sys, warnings
+import pyarrow as pa
+import txlog
+warnings.simplefilter("ignore")
+try:
+    txlog.Table(sys.argv[1]).count()
+except txlog.LogCorruptError as error:
+    print(error)
+print(pa.default_memory_pool().max_memory())
+"""
+
+
+def test_a_small_checkpoint_does_not_unpack_to_gigabytes(tmp_path: Path) -> None:
+    """A path of 100,000 bytes is in the file once, and stands for 40,000 of them: 4 GB."""
+    begin(tmp_path)
+    count = 40_000
+    places = pa.array([0] * count, pa.int32())
+    paths = pa.DictionaryArray.from_arrays(places, pa.array(["x" * 100_000]))
+    numbers = pa.repeat(1, count)
+    names = ["path", "size", "modificationTime", "dataChange"]
+    adds = pa.StructArray.from_arrays([paths, numbers, numbers, pa.repeat(True, count)], names)
+    nothing = [None] * (count - 1)
+    rows = {
+        "add": adds,
+        "metaData": pa.array([{"id": "x", "schemaString": schema(field("a"))}, *nothing]),
+        "protocol": pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, *nothing]),
+    }
+    file = tmp_path / "_delta_log" / f"{0:020d}.checkpoint.parquet"
+    pq.write_table(pa.table(rows), file, compression="zstd")
+    (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
+    assert file.stat().st_size < 50_000
+    command = [sys.executable, "-c", BOMB, str(tmp_path)]
+    said, peak = subprocess.run(
+        command, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert "takes more than" in said
+    assert int(peak) < 1 << 30

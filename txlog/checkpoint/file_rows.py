@@ -48,6 +48,10 @@ from txlog.stats.structs import with_json_stats
 _BATCH_ROWS = 16_384  # At least.
 _MOST = 8  # So many times as many, of narrow rows.
 _BATCH_BYTES = 8 << 20
+_SMALL_BYTES = 4 << 20  # A file that cannot have many rows, unless they unpack to far more.
+_SMALL_BATCH_ROWS = 1024
+_LEAST_BOUND = 256 << 20  # Bytes that any file may take when it is decoded,
+_MOST_TIMES = 1000  # and so many times as many as it has, which no file of file actions does.
 _LOGGED = {column: name for name, column in FIELDS.items()} | {
     "partition_values": "partitionValues",
     "tags": "tags",
@@ -97,6 +101,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
     if not columns:
         return
     count = _batch_rows(file, group, columns)
+    left = max(_LEAST_BOUND, _MOST_TIMES * file.size)
     # What one thread decodes and another one gives back costs more than it saves, but for all.
     batches = file.file.iter_batches(
         count, row_groups=[group], columns=columns, use_threads=wanted.columns == ALL.columns
@@ -105,6 +110,9 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
         for kind in read:
             rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
             found[kind] += rows.num_rows
+            left -= rows.nbytes
+            if left < 0:
+                raise ValueError(f"a file of {file.size} bytes takes more than any decoded one")
             if rows.num_rows:
                 yield rows
     for kind in read if checked else ():
@@ -117,6 +125,8 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
 
 def _batch_rows(file: Opened, group: int, columns: Collection[str]) -> int:
     """Return how many rows to read at once: each batch costs time, and its bytes are memory."""
+    if file.size < _SMALL_BYTES:  # Texts that are there once may be in every row.
+        return _SMALL_BATCH_ROWS
     least = file.bytes(group, columns) * _BATCH_ROWS / max(1, file.rows(group))
     return _BATCH_ROWS * max(1, min(_MOST, int(_BATCH_BYTES / max(1, least))))
 

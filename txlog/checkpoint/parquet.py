@@ -48,6 +48,7 @@ class Opened:
 
     def __init__(self, source: Any, footer: FileFooter | None = None) -> None:
         self.footer = footer = read_footer(source) if footer is None else footer
+        self.size = int(source.seek(0, 2))
         # What is near is read as it is needed; of what is far, all columns of a row group at once.
         near = isinstance(source, pa.NativeFile)
         self.leaves = footer.leaves

@@ -134,3 +134,25 @@ def with_txn(intent: Intent, txn: AnyAppVersion | None, effects: Effects) -> Int
             Txn(app_id=app_id, version=txn[1], last_updated=now_ms) for app_id in of_query
         ),
     )
+
+
+def dated(intent: Intent, snapshot: Snapshot) -> Intent:
+    """Return an intent whose versions of applications are not older than the table's last version.
+
+    A writer whose clock is behind would have them expire early, and a retry would then count twice.
+    """
+    least = snapshot.timestamp_ms
+
+    def later(txn: Txn) -> Txn:
+        known = txn.last_updated
+        return (
+            txn
+            if known is None or known >= least
+            else txn.model_copy(update={"last_updated": least})
+        )
+
+    return replace(
+        intent,
+        txn=None if intent.txn is None else later(intent.txn),
+        query_txns=tuple(map(later, intent.query_txns)),
+    )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from txlog.actions.file import Add
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from txlog.checkpoint.file_rows import Wanted
+from txlog.commit.app_versions import dated
 from txlog.commit.intent import Encoded, Intent, RowIds, encode_commit, highest_row_id
 from txlog.commit.judge import Verdict, judge, passes_blindly, refusal, worse
 from txlog.commit.landed import is_ours, require_landed
@@ -120,6 +121,8 @@ def _encoded(
     now_ms: int,
 ) -> Encoded:
     intent = _with_types_listed(_with_vectors_enabled(intent, snapshot), snapshot)
+    if intent.txns and snapshot is not None:
+        intent = dated(intent, snapshot)
     metadata = intent.metadata or (snapshot.metadata if snapshot else None)
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
