@@ -52,15 +52,21 @@ def test_reading_a_fragment(table: txlog.Table) -> None:
     assert fragment.head(100, ["_rowaddr"])["_rowaddr"].to_pylist() == [
         (1 << 32) + at for at in range(10) if at != 5
     ]
-    assert fragment.take([9, 0, 9], ["x"])["x"].to_pylist() == [19, 10, 19]
+    assert fragment.take([8, 0, 5, 4, 8], ["x"])["x"].to_pylist() == [19, 10, 16, 14, 19]
+    assert fragment.take(pa.array([5]))["x"].to_pylist() == [live[5]]
+    for beyond in ([9], [1 << 32]):
+        with pytest.raises(txlog.NotFoundError, match=f"has only 9 rows.*{beyond[0]}"):
+            fragment.take([0, *beyond])
+    assert fragment.take_offsets([9, 0, 9], ["x"])["x"].to_pylist() == [19, 10, 19]
     with pytest.raises(txlog.NotFoundError, match=r"deleted: row address 4294967301"):
-        fragment.take([0, 5])
+        fragment.take_offsets([0, 5])
     with pytest.raises(txlog.NotFoundError, match="only 10 rows"):
-        fragment.take([10])
+        fragment.take_offsets([10])
     with pytest.raises(txlog.NotFoundError, match="no fragment has so many"):
-        fragment.take([1 << 32])
-    with pytest.raises(txlog.InvalidInputError, match="below 0"):
-        fragment.take([-1])
+        fragment.take_offsets([1 << 32])
+    for take in (fragment.take, fragment.take_offsets):
+        with pytest.raises(txlog.InvalidInputError, match="below 0"):
+            take([-1])
 
 
 @pytest.mark.parametrize(

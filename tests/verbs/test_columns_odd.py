@@ -230,7 +230,8 @@ def test_one_row_is_left(tmp_path: Path) -> None:
     expected = [{"x": 7, "y": 3, "z": 7}]
     assert table.to_arrow().to_pylist() == expected
     assert table.take_rows([7]).to_pylist() == expected
-    assert table.fragments()[0].take([7]).to_pylist() == expected
+    assert table.fragments()[0].take([0]).to_pylist() == expected
+    assert table.fragments()[0].take_offsets([7]).to_pylist() == expected
     with pytest.raises(txlog.NotFoundError):
         table.take_rows([6])
     assert table.head(5).to_pylist() == expected

@@ -104,12 +104,7 @@ def take_live(
     counts = numpy_array(_live_counts(store, plan, engine).take(order))
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    beyond = asked.filter(pc.greater_equal(asked, total))
-    if len(beyond):
-        raise NotFoundError(
-            reason=f"this version has only {total} rows: {_listed('offset', beyond.to_pylist())}",
-            remedy="Take offsets from 0 to the number of rows less one",
-        )
+    _require_within(asked, total, "this version")
     offsets = numpy_array(asked)
     places = np.searchsorted(ends, offsets, "right")
     offsets = offsets - (ends - counts)[places]
@@ -122,6 +117,35 @@ def take_live(
             offsets[theirs] = positions_of_live(offsets[theirs], numpy_array(as_array(deleted)))
     addresses = arrow_array((owners << 32) | offsets)
     return take(store, plan.reading, known, addresses, engine)
+
+
+def _require_within(offsets: pa.Array, rows: int, whose: str) -> None:
+    beyond = offsets.filter(pc.greater_equal(offsets, rows))
+    if len(beyond):
+        raise NotFoundError(
+            reason=f"{whose} has only {rows} rows: {_listed('offset', beyond.to_pylist())}",
+            remedy="Take offsets from 0 to the number of rows less one",
+        )
+
+
+def take_live_of(
+    store: Store,
+    plan: ScanPlan,
+    fragment: Fragment,
+    indices: Sequence[int] | pa.Array,
+    engine: Engine,
+) -> pa.Table:
+    """Return rows of one fragment by their offsets among its live rows; errors as `take_live`."""
+    asked = _numbers(indices, "indices")
+    count = fragment.num_rows
+    rows = count_live(store, plan.reading, fragment) if count is None else count
+    _require_within(asked, rows, "the fragment")
+    deleted = load_deletions(store, fragment)
+    if deleted is not None:
+        live = positions_of_live(numpy_array(asked), numpy_array(as_array(deleted)))
+        asked = arrow_array(live)
+    addresses = pc.add(asked, fragment.id << 32)
+    return take(store, plan.reading, {fragment.id: fragment}, addresses, engine)
 
 
 def positions_of_live(offsets: Numbers, deleted: NDArray[Any]) -> Numbers:

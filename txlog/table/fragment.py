@@ -16,7 +16,7 @@ from txlog.fragments.fragment import DataFile, DeletionFile, Fragment, FragmentS
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.scan.plan import plan_fragments
 from txlog.scan.scan import Scan
-from txlog.scan.take import take_offsets
+from txlog.scan.take import take_live_of, take_offsets
 from txlog.schema.arrow import arrow_schema
 from txlog.snapshot.snapshot import Snapshot
 from txlog.table.handle import checked
@@ -175,10 +175,28 @@ class TableFragment:
         return self.scanner(columns).head(num_rows)
 
     def take(self, indices: Sequence[int], columns: list[str] | None = None) -> pa.Table:
-        """Return rows by their offsets in the fragment, in the order given.
+        """Return rows by their offsets among those that are left, in the order given.
 
-        Offsets count all rows of the files, deleted ones too; one may occur more than once. Only
-        the row groups that hold the rows are read.
+        It is `Table.take` for one fragment, and what pylance's `LanceFragment.take` gives. One
+        offset may occur more than once. Only the row groups that hold the rows are read.
+
+        Raises
+        ------
+        InvalidInputError
+            One is no whole number from 0.
+        NotFoundError
+            There are not as many rows; the offsets at fault are named.
+        """
+        plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
+        return take_live_of(
+            self._context.store, plan, self._fragment, indices, self._context.engine
+        )
+
+    def take_offsets(self, offsets: Sequence[int], columns: list[str] | None = None) -> pa.Table:
+        """Return rows by their offsets in the files, in the order given.
+
+        Offsets count deleted rows too, as those of `delete_rows` do: an offset is the lower half of
+        `_rowaddr`. One may occur more than once. Only the row groups that hold the rows are read.
 
         Raises
         ------
@@ -189,7 +207,7 @@ class TableFragment:
         """
         plan = plan_fragments(self._snapshot, [self._fragment], columns=columns)
         return take_offsets(
-            self._context.store, plan, self._fragment, indices, self._context.engine
+            self._context.store, plan, self._fragment, offsets, self._context.engine
         )
 
     # Changes to be committed ---------------------------------------------------------------
