@@ -24,7 +24,13 @@ def test_plans_are_those_made_anew(tmp_path: Path) -> None:
     ):
         for schema in (snapshot.schema, wider):
             made = plan_append(snapshot, schema, options)
-            anew = plan_write(snapshot.metadata, schema, options, mapping_mode="none")
+            anew = plan_write(
+                snapshot.metadata,
+                schema,
+                options,
+                mapping_mode="none",
+                protocol=snapshot.protocol,
+            )
             assert made.layout == anew.layout
             assert [rule.text for rule in made.rules] == [rule.text for rule in anew.rules]
     usual = plan_append(snapshot, snapshot.schema, WriteOptions())

@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 
 from txlog.actions.file import Add
-from txlog.actions.table import Metadata
+from txlog.actions.table import Metadata, Protocol
 from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.constraints import Constraint, checked, constraints_of
@@ -31,6 +31,7 @@ from txlog.expressions.evaluate import is_true
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression
 from txlog.lazy import dataclass
+from txlog.protocol.access import materializes_partitions
 from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, unmapped
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
@@ -110,6 +111,7 @@ def plan_write(
     options: WriteOptions,
     *,
     mapping_mode: str,
+    protocol: Protocol | None,
     replaced: Expression | None = None,
 ) -> WritePlan:
     """Return the plan to write rows of a schema to a table of this metadata and column mapping.
@@ -123,14 +125,16 @@ def plan_write(
     """
     check_partitioning(schema, metadata.partition_columns)
     require_storable(schema, metadata.partition_columns)
+    properties = Properties(metadata.configuration)
     layout = FileLayout(
         schema,
         tuple(metadata.partition_columns),
-        Properties(metadata.configuration),
+        properties,
         options.file_bytes,
         options.max_rows_per_file,
         mapping_mode=mapping_mode,
         writer_properties=options.encoding,
+        materializes=materializes_partitions(protocol, properties),
     )
     bound = None if replaced is None else bind(replaced, schema)
     return WritePlan(layout, tuple(constraints_of(metadata, schema)), bound)
@@ -142,7 +146,8 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
     For rows of the table's own schema the plan is kept with the snapshot.
     """
     if schema is not snapshot.schema:
-        return plan_write(snapshot.metadata, schema, options, mapping_mode=snapshot.mapping_mode)
+        mode, protocol = snapshot.mapping_mode, snapshot.protocol
+        return plan_write(snapshot.metadata, schema, options, mapping_mode=mode, protocol=protocol)
     plan = snapshot.memo(_usual_plan)
     layout = replace(
         plan.layout,
@@ -157,7 +162,11 @@ def plan_append(snapshot: Snapshot, schema: StructType, options: WriteOptions) -
 
 def _usual_plan(snapshot: Snapshot) -> WritePlan:
     return plan_write(
-        snapshot.metadata, snapshot.schema, WriteOptions(), mapping_mode=snapshot.mapping_mode
+        snapshot.metadata,
+        snapshot.schema,
+        WriteOptions(),
+        mapping_mode=snapshot.mapping_mode,
+        protocol=snapshot.protocol,
     )
 
 
@@ -363,6 +372,7 @@ class AddedFiles:
                 schema,
                 self._options,
                 mapping_mode=base.mapping_mode,
+                protocol=base.protocol,
                 replaced=self._replaced,
             )
         numbering = plan.numbering()

@@ -19,6 +19,7 @@ from txlog.fragments.deletion_vector import alive_mask
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.lazy import dataclass
+from txlog.protocol.access import materializes_partitions
 from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
@@ -58,6 +59,7 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
         moved,
         mapping_mode=snapshot.mapping_mode,
         writer_properties=options.encoding,
+        materializes=materializes_partitions(snapshot.protocol, snapshot.properties),
     )
     return RewritePlan(read_plan(snapshot, columns=columns), layout)
 

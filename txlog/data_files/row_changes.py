@@ -150,6 +150,7 @@ def change_rows(
         schema or snapshot.schema,
         options,
         mapping_mode=snapshot.mapping_mode,
+        protocol=snapshot.protocol,
     ).with_moved(rewriting.layout.moved)
     columns = rewriting.read.columns
     if keeps and reads is not None:

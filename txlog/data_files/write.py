@@ -62,6 +62,7 @@ class FileLayout:
     prefix: str = "part"  # Of the names of files.
     mapping_mode: str = "none"  # The column mapping; the columns above have logical names.
     writer_properties: WriterProperties = DEFAULT
+    materializes: bool = False  # Partition columns are in the files too, after the others.
 
     @cached_property
     def codec(self) -> str:
@@ -83,7 +84,15 @@ class FileLayout:
     @cached_property
     def parquet_schema(self) -> pa.Schema:
         """All columns that are in the files, as they are there."""
-        return self._parquet_schema(StructType((*self.file_schema.fields, *self.moved)))
+        fields = (*self.file_schema.fields, *self._materialized, *self.moved)
+        return self._parquet_schema(StructType(fields))
+
+    @cached_property
+    def _materialized(self) -> tuple[StructField, ...]:
+        """The partition columns that the files hold, as named there."""
+        names = self.partition_by if self.materializes else ()
+        columns = tuple(field for field in self.schema.fields if field.name in names)
+        return in_files(StructType(columns), self.mapping_mode).fields
 
     def _parquet_schema(self, schema: StructType) -> pa.Schema:
         return arrow_schema(schema) if self.mapping_mode == "none" else parquet_schema(schema)
@@ -265,7 +274,11 @@ class _Writer:
             batch = with_names(batch, self._layout.named_schema)
         self._pinned_bytes += batch.nbytes
         kinds = self._layout.partition_kinds
-        for values, part in by_partition(batch, kinds) if kinds else [((), batch)]:
+        materializes = self._layout.materializes
+        parts = by_partition(batch, kinds, keep=materializes) if kinds else [((), batch)]
+        for values, part in parts:
+            if materializes and kinds:
+                part = part.select(self._schema.names)
             if None in values:
                 _require_partition_values(values, self._layout)
             limit = self._layout.max_rows_per_file

@@ -9,7 +9,7 @@ from typing import Any
 from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
-from txlog.protocol.properties import Properties
+from txlog.protocol.properties import Properties, asks_for
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
@@ -96,6 +96,16 @@ def with_types(protocol: Protocol, schema: StructType) -> Protocol:
     needed = new_protocol(schema, Properties()).reader_features or ()
     lacking = [name for name in needed if not supports(protocol, name)]
     return upgraded(protocol, lacking) if lacking else protocol
+
+
+def materializes_partitions(protocol: Protocol | None, properties: Properties) -> bool:
+    """Return whether data files hold the partition columns too, beside what the log says.
+
+    Without protocol it is of a table that is still to be made by the properties.
+    """
+    name = "materializePartitionColumns"
+    asked = asks_for(name, properties.raw) if protocol is None else supports(protocol, name)
+    return asked or bool(properties.get("delta.writePartitionColumnsToParquet"))
 
 
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:

@@ -54,7 +54,7 @@ _ROWS = (
     Feature("icebergCompatV3", "writer", "no"),
     Feature("icebergWriterCompatV1", "writer", "no"),
     Feature("icebergWriterCompatV3", "writer", "no"),
-    Feature("materializePartitionColumns", "writer", "no"),
+    Feature("materializePartitionColumns", "writer", "yes"),
     Feature("checkpointProtection", "writer", "yes"),
     Feature("variantType", "reader-writer", "yes"),
     Feature("variantType-preview", "reader-writer", "yes"),

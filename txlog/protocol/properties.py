@@ -149,6 +149,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.rowTrackingSuspended": (_flag, False),
     "delta.setTransactionRetentionDuration": (_interval_ms, None),
     "delta.targetFileSize": (_bytes, None),
+    "delta.writePartitionColumnsToParquet": (_flag, False),
     "txlog.deletionFormat": (_deletion_format, "delta"),
     "txlog.deletionVectors": (_on_use, None),
     "txlog.pageRows": (_positive, None),
@@ -255,7 +256,7 @@ def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[
     return asked, kept
 
 
-def asks_for(feature: str, raw: Mapping[str, str] | None) -> bool:
+def asks_for(feature: str, raw: Mapping[str, str | None] | Mapping[str, str] | None) -> bool:
     """Return whether properties list a feature."""
     return f"{FEATURE_PREFIX}{feature}" in (raw or {})
 

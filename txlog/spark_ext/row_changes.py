@@ -205,7 +205,11 @@ def _task(
     """Return what tasks do, and the frame whose rows they get."""
     moved = plan_rewrite(base, options).layout.moved
     write = plan_write(
-        base.metadata, change.schema, options, mapping_mode=base.mapping_mode
+        base.metadata,
+        change.schema,
+        options,
+        mapping_mode=base.mapping_mode,
+        protocol=base.protocol,
     ).with_moved(moved)
     loses = any(clause.action != "insert" for clause in change.clauses)
     feed = loses and records_changes(base)

@@ -127,6 +127,7 @@ def plan_target(
             final,
             request.options,
             mapping_mode=mode if table is None else table.mapping_mode,
+            protocol=None if table is None else table.protocol,
             replaced=request.where,
         ),
         metadata=metadata,

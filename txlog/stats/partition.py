@@ -325,7 +325,7 @@ def _escaped(text: str) -> str:
 
 
 def by_partition(
-    batch: pa.RecordBatch, kinds: Mapping[str, DataType]
+    batch: pa.RecordBatch, kinds: Mapping[str, DataType], *, keep: bool = False
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """Yield the rows of each partition, with its values as logged, without the partition columns.
 
@@ -335,6 +335,8 @@ def by_partition(
     ----------
     kinds
         The partition columns, in their order, with their types; at least one.
+    keep
+        Leave these columns in the rows.
     """
     if batch.num_rows == 0:
         return
@@ -342,7 +344,8 @@ def by_partition(
     numbers = _partition_numbers(coded)
     order = np.argsort(numbers, kind="stable")
     starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
-    ordered = batch.drop_columns(list(kinds)).take(arrow_array(order))
+    rows = batch if keep else batch.drop_columns(list(kinds))
+    ordered = rows.take(arrow_array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         values = tuple(column[order[start]].as_py() for column in coded)
         yield values, ordered.slice(start, stop - start)

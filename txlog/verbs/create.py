@@ -292,7 +292,7 @@ def write_new_table(
         effects=context.effects,
     )
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    plan = plan_write(metadata, schema, options, mapping_mode=mode, replaced=where)
+    plan = plan_write(metadata, schema, options, mapping_mode=mode, protocol=None, replaced=where)
     adds = plan.write(context, rows.reader)
     return commit_new_table(
         context,

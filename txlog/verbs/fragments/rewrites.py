@@ -143,7 +143,8 @@ def first_files(
         One is there twice, or was written for another table.
     """
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    wanted = plan_write(metadata, schema, WriteOptions(), mapping_mode=mode).written_for(NO_TABLE)
+    plan = plan_write(metadata, schema, WriteOptions(), mapping_mode=mode, protocol=None)
+    wanted = plan.written_for(NO_TABLE)
     adds = new_files(fragments)
     for held in fragments:
         if held.written_for != wanted:

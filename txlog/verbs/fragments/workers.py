@@ -68,7 +68,13 @@ def write_new_fragments(
                 "which values others give",
                 remedy="Append the data, or give the column values if it is BY DEFAULT",
             )
-    plan = plan_write(snapshot.metadata, taken.schema, options, mapping_mode=snapshot.mapping_mode)
+    plan = plan_write(
+        snapshot.metadata,
+        taken.schema,
+        options,
+        mapping_mode=snapshot.mapping_mode,
+        protocol=snapshot.protocol,
+    )
     digest = plan.written_for(snapshot.metadata.id)
     return [
         FragmentMetadata(None, (add,), snapshot.version, digest)
@@ -102,7 +108,7 @@ def write_first_fragments(
         effects=context.effects,
     )
     mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    plan = plan_write(metadata, schema, options, mapping_mode=mode)
+    plan = plan_write(metadata, schema, options, mapping_mode=mode, protocol=None)
     digest = plan.written_for(NO_TABLE)
     return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, taken.reader)]
 
