@@ -41,9 +41,7 @@ ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 _FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum": True}
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
-_PINNED_BYTES = (
-    64 * 1024 * 1024
-)  # Of batches that are kept because some of their rows are buffered.
+_PINNED_BYTES = 64 * 1024 * 1024  # Of batches that are kept as some of their rows are buffered.
 _OPEN_FILES = 200  # Open at once; the usual limit of a process is a thousand.
 
 
@@ -84,15 +82,10 @@ class FileLayout:
     @cached_property
     def parquet_schema(self) -> pa.Schema:
         """All columns that are in the files, as they are there."""
-        fields = (*self.file_schema.fields, *self._materialized, *self.moved)
-        return self._parquet_schema(StructType(fields))
-
-    @cached_property
-    def _materialized(self) -> tuple[StructField, ...]:
-        """The partition columns that the files hold, as named there."""
         names = self.partition_by if self.materializes else ()
-        columns = tuple(field for field in self.schema.fields if field.name in names)
-        return in_files(StructType(columns), self.mapping_mode).fields
+        parts = StructType(tuple(field for field in self.schema.fields if field.name in names))
+        last = in_files(parts, self.mapping_mode).fields
+        return self._parquet_schema(StructType((*self.file_schema.fields, *last, *self.moved)))
 
     def _parquet_schema(self, schema: StructType) -> pa.Schema:
         return arrow_schema(schema) if self.mapping_mode == "none" else parquet_schema(schema)
@@ -274,11 +267,9 @@ class _Writer:
             batch = with_names(batch, self._layout.named_schema)
         self._pinned_bytes += batch.nbytes
         kinds = self._layout.partition_kinds
-        materializes = self._layout.materializes
-        parts = by_partition(batch, kinds, keep=materializes) if kinds else [((), batch)]
+        kept = self._schema.names if self._layout.materializes else None
+        parts = by_partition(batch, kinds, columns=kept) if kinds else [((), batch)]
         for values, part in parts:
-            if materializes and kinds:
-                part = part.select(self._schema.names)
             if None in values:
                 _require_partition_values(values, self._layout)
             limit = self._layout.max_rows_per_file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
 
 from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
@@ -15,11 +14,9 @@ from txlog.schema.types import (
     CURRENT_DEFAULT,
     GENERATION,
     NANOS,
-    ArrayType,
-    DataType,
-    MapType,
     PrimitiveType,
     StructType,
+    types_in,
 )
 
 READERS = (1, 2, 3)
@@ -456,18 +453,3 @@ def _refuse_unwritable(properties: Properties) -> None:
             reason=f"txlog cannot write tables that use {names}",
             remedy="Leave out the property or the column that turns it on",
         )
-
-
-def types_in(schema: StructType) -> Iterator[DataType]:
-    """Yield the types of all columns, and of what is in them."""
-    waiting: list[Any] = [field.type for field in schema.fields]
-    while waiting:
-        kind = waiting.pop()
-        yield kind
-        match kind:
-            case StructType(inner):
-                waiting.extend(field.type for field in inner)
-            case ArrayType(element):
-                waiting.append(element)
-            case MapType(key, value):
-                waiting.extend((key, value))

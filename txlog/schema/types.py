@@ -5,7 +5,7 @@ Rules: the Delta protocol, "Type Widening".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -156,6 +156,21 @@ def type_name(kind: DataType) -> str:
             return f"map<{type_name(key)},{type_name(value)}>"
         case StructType(fields):
             return f"struct<{','.join(f'{f.name}:{type_name(f.type)}' for f in fields)}>"
+
+
+def types_in(schema: StructType) -> Iterator[DataType]:
+    """Yield the types of all columns, and of what is in them."""
+    waiting: list[Any] = [field.type for field in schema.fields]
+    while waiting:
+        kind = waiting.pop()
+        yield kind
+        match kind:
+            case StructType(inner):
+                waiting.extend(field.type for field in inner)
+            case ArrayType(element):
+                waiting.append(element)
+            case MapType(key, value):
+                waiting.extend((key, value))
 
 
 _DECIMAL = compiled(r"decimal\((\d+),(\d+)\)")

@@ -14,7 +14,6 @@ from txlog.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
 )
-from txlog.protocol.access import types_in
 from txlog.schema.json import parse_schema, schema_json
 from txlog.schema.timestamps import format_moment
 from txlog.schema.types import (
@@ -28,6 +27,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    types_in,
 )
 
 if TYPE_CHECKING:

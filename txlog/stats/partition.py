@@ -325,7 +325,7 @@ def _escaped(text: str) -> str:
 
 
 def by_partition(
-    batch: pa.RecordBatch, kinds: Mapping[str, DataType], *, keep: bool = False
+    batch: pa.RecordBatch, kinds: Mapping[str, DataType], *, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
     """Yield the rows of each partition, with its values as logged, without the partition columns.
 
@@ -335,8 +335,8 @@ def by_partition(
     ----------
     kinds
         The partition columns, in their order, with their types; at least one.
-    keep
-        Leave these columns in the rows.
+    columns
+        Yield these columns. Default: all but those of the partitions.
     """
     if batch.num_rows == 0:
         return
@@ -344,7 +344,7 @@ def by_partition(
     numbers = _partition_numbers(coded)
     order = np.argsort(numbers, kind="stable")
     starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
-    rows = batch if keep else batch.drop_columns(list(kinds))
+    rows = batch.drop_columns(list(kinds)) if columns is None else batch.select(list(columns))
     ordered = rows.take(arrow_array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         values = tuple(column[order[start]].as_py() for column in coded)

@@ -32,7 +32,6 @@ from txlog.protocol.access import (
     VECTORS_ON_USE,
     features_of,
     lowest_protocol,
-    types_in,
 )
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, CLUSTERING, FEATURES, REQUIRES
 from txlog.protocol.properties import DROPPED, dropped_columns
@@ -48,6 +47,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    types_in,
 )
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.references import pins_of
