@@ -1,8 +1,7 @@
 """A process that does verbs to a table until it is told to stop, or killed, and notes each.
 
-`python -m tests.reliability.worker ROOT LEDGER NAME SEED SECONDS`. A line of the ledger is written
-before a verb (what it will do) and after it (what came of it). Rows belong to no process, so that
-all of them disturb each other.
+A line of the ledger is written before a verb (what it will do) and after it (what came of it). Rows
+belong to no process, so that all of them disturb each other.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 import time
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,10 +99,19 @@ def read(root: str, chance: random.Random) -> dict[str, Any]:
     return {"version": table.version, "count": held.num_rows, "sums": found}
 
 
-def main(root: str, ledger: str, name: str, seed: str, seconds: str) -> None:
+def work(root: str, ledger: str, name: str, seconds: float) -> None:
+    """Do verbs for so long; a foreign exception goes to a file beside the ledger."""
+    try:
+        do_all(root, ledger, name, seconds)
+    except BaseException:
+        Path(f"{ledger}.err").write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
+def do_all(root: str, ledger: str, name: str, seconds: float) -> None:
     warnings.simplefilter("ignore", txlog.TxlogWarning)
-    chance = random.Random(seed)
-    until = time.monotonic() + float(seconds)
+    chance = random.Random(name)
+    until = time.monotonic() + seconds
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     table = txlog.Table(root)
     number = 0
@@ -127,7 +136,3 @@ def main(root: str, ledger: str, name: str, seed: str, seconds: str) -> None:
         took = time.monotonic() - began
         line = json.dumps({"note": note, "took": round(took, 3), "done": result})
         os.write(file, line.encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -332,3 +332,25 @@ def test_a_cleanup_that_fails_leaves_what_was_committed(tmp_path: Path) -> None:
     assert outcome is not None
     assert outcome.version == 3
     assert values(txlog.Table(tmp_path / "t")) == [*range(20), 102]
+
+
+@pytest.mark.spec("CON-21")
+def test_what_was_not_found_was_read(tmp_path: Path) -> None:
+    """Two that delete a row, of which there is none, and add it: the second finds the first's."""
+    txlog.write(tmp_path / "t", pa.table({"id": [1], "n": [1]}))
+    one, other = txlog.Table(tmp_path / "t"), txlog.Table(tmp_path / "t")
+    with one.transaction() as mine:
+        mine.delete("id = 5")
+        mine.append(pa.table({"id": [5], "n": [10]}))
+        with other.transaction() as theirs:
+            theirs.update({"n": "n + 1"}, "id = 5")
+            theirs.append(pa.table({"id": [5], "n": [20]}))
+    assert sorted(txlog.Table(tmp_path / "t").to_arrow().to_pylist(), key=str) == [
+        {"id": 1, "n": 1},
+        {"id": 5, "n": 10},
+    ]
+    with one.refresh().transaction() as mine:  # Rows that it cannot have meant do not matter.
+        mine.delete("id = 7")
+        mine.append(pa.table({"id": [7], "n": [0]}))
+        other.refresh().append(pa.table({"id": [8], "n": [0]}))
+    assert txlog.Table(tmp_path / "t").count("id = 7") == 1

@@ -24,7 +24,13 @@ from txlog.commit.app_versions import (
     with_txn,
 )
 from txlog.commit.context import Context
-from txlog.commit.intent import CALLERS_TEXTS, COMMIT_INFO_NAMES, Intent, UserMetadata
+from txlog.commit.intent import (
+    CALLERS_TEXTS,
+    COMMIT_INFO_NAMES,
+    Intent,
+    Reads,
+    UserMetadata,
+)
 from txlog.commit.loop import DEADLINE_S, Committed, Redo, commit, wait_after
 from txlog.errors import (
     CommitConflictError,
@@ -113,6 +119,10 @@ class Operation(ABC):
     @abstractmethod
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the changes of `base`, or None if there are none."""
+
+    def read(self) -> Reads:
+        """Return what decided, when `intent` has returned None, that there is nothing to change."""
+        return Reads(everything=True)
 
     def rebase(self, current: Snapshot, intent: Intent, winners: Sequence[Commit]) -> Intent | None:
         """Return the intent on top of winners that deleted other rows; None: ask `intent` again."""

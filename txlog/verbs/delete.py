@@ -76,6 +76,10 @@ class Delete(Operation):
             },
         )
 
+    def read(self) -> Reads:
+        """Return the predicate."""
+        return super().read() if self._deletes is None else self._reads(self._deletes)
+
     def _find(self, base: Snapshot) -> RowDeletes:
         return delete_rows(self.context, base, self._where, self._options)
 

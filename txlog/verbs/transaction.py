@@ -49,6 +49,7 @@ class Transaction(Operation):
         self._operations: list[Operation] = []
         self._intents: list[Intent] = []
         self._states: list[Snapshot] = []  # That each intent was decided on.
+        self._idle: list[Reads] = []  # What decided that operations have nothing to change.
         self._cdc: list[Cdc] = []
 
     @property
@@ -80,14 +81,15 @@ class Transaction(Operation):
         """
         if base is not self._first:
             self._first = self._state = base
-            self._intents, self._states = [], []
+            self._intents, self._states, self._idle = [], [], []
             for operation in self._operations:
                 if not operation.keeps_files:
                     operation.discard()
                 self._decide(operation)
         if not self._intents:
             return None
-        return merged(self._with_changes(), base)
+        intent = merged(self._with_changes(), base)
+        return replace(intent, reads=_united([intent.reads, *self._idle]))
 
     def _with_changes(self) -> list[Intent]:
         """Return the intents; if one records changes, all of them do."""
@@ -111,6 +113,7 @@ class Transaction(Operation):
         require_table_writable(self._state, removes_rows=operation.removes_rows)
         intent = operation.intent(self._state)
         if intent is None:
+            self._idle.append(operation.read())
             return
         merged([*self._intents, intent], self._first)  # Refused here rather than at the end.
         now_ms = self.context.effects.now_ms()
@@ -165,7 +168,6 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
     if len(intents) == 1:
         return intents[0]
     removes, adds, row_deletes = _merged_files(intents, base)
-    wheres = [intent.reads.where for intent in intents if intent.reads.where is not None]
     metrics: dict[str, int] = {}
     for intent in intents:
         for name, value in intent.metrics.items():
@@ -182,10 +184,7 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
         domains=tuple(
             {domain.domain: domain for intent in intents for domain in intent.domains}.values()
         ),
-        reads=Reads(
-            everything=any(intent.reads.everything for intent in intents),
-            where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None),
-        ),
+        reads=_united([intent.reads for intent in intents]),
         row_deletes=row_deletes,
         columns=frozenset().union(*(intent.columns for intent in intents)),
         read_columns=frozenset().union(*(intent.read_columns for intent in intents)),
@@ -195,6 +194,15 @@ def merged(intents: Sequence[Intent], base: Snapshot) -> Intent:
             ]
         },
         metrics=metrics,
+    )
+
+
+def _united(reads: Sequence[Reads]) -> Reads:
+    """Return what any of several operations read."""
+    wheres = [one.where for one in reads if one.where is not None]
+    return Reads(
+        everything=any(one.everything for one in reads),
+        where=Or(tuple(wheres)) if len(wheres) > 1 else next(iter(wheres), None),
     )
 
 

@@ -44,6 +44,7 @@ class Update(Operation):
         self._where = where
         self._options = options or WriteOptions()
         self._changes: RowChanges | None = None
+        self._read = Reads(everything=True)
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the files that leave, get deletion vectors, or hold changed rows.
@@ -59,6 +60,7 @@ class Update(Operation):
         files = load_files(self.context.store, base).live
         plan = plan_scan(base, files, columns=[], where=self._where)
         require_table_columns(plan.where, base)
+        self._read = Reads(everything=plan.where is None, where=plan.where)
         rows = find_rows(self.context.store, plan, self.context.engine)
         if not rows:
             return None
@@ -78,7 +80,7 @@ class Update(Operation):
             removes=changes.deletes.removes,
             adds=changes.adds,
             cdc=changes.cdc,
-            reads=Reads(everything=plan.where is None, where=plan.where),
+            reads=self._read,
             row_deletes=frozenset(file.fragment.path for file in changes.deletes.files),
             parameters={"predicate": [] if plan.where is None else [to_sql(plan.where)]},
             metrics={
@@ -89,6 +91,10 @@ class Update(Operation):
                 "numDeletionVectorsAdded": len(changes.deletes.files),
             },
         )
+
+    def read(self) -> Reads:
+        """Return the predicate."""
+        return self._read
 
     def discard(self) -> None:
         """Delete the vectors and data files of the last attempt."""
