@@ -362,6 +362,7 @@ def test_who_wants_files_back_is_refused_while_a_vacuum_deletes(tmp_path: Path) 
         txlog.Table(table.uri).restore(0)
 
 
+@pytest.mark.spec("VAC-6")
 def test_versions_that_are_to_be_kept(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, pa.table({"x": [1]}))
     for x in (2, 3):
