@@ -232,6 +232,9 @@ def test_microseconds_of_them_on_demand(tmp_path: Path) -> None:
         table.count("t = CAST(t AS TIMESTAMP_NTZ)")
     with pytest.raises(txlog.InvalidInputError, match="a timestamp was expected"):
         table.count("t > 5")
+    table.alter.add_columns({"i": pa.int64()})
+    with pytest.raises(txlog.InvalidInputError, match="long cannot be compared"):
+        table.count(col("i") == np.datetime64(5, "ns"))
 
 
 def test_the_command_line_prints_them_as_text() -> None:

@@ -269,7 +269,8 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     """Return a comparison with a constant that is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
-    if isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str):
+    odd = isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str)
+    if odd or (isinstance(value, Nanos) and is_number(kind)):
         raise _clash(kind, value, node)
     if is_number(kind) and isinstance(value, str):
         value = _number(value, kind, node)
@@ -297,9 +298,8 @@ def _with_nanos(op: Comparator, node: Expression, kind: DataType, value: Any) ->
         nanos = nanos_of(value)
     except ValueError as error:
         raise _bad(f"{value!r} is no {type_name(kind)}: {error}", _label(node)) from error
-    within = min(max(nanos, -(2**63)), 2**63 - 1)
-    constant = Literal(Nanos(within), kind)
-    return _against(op, node, constant, exact=within == nanos, above=nanos < within)
+    near = min(max(nanos, -(2**63)), 2**63 - 1)
+    return _against(op, node, Literal(Nanos(near), kind), exact=near == nanos, above=nanos < near)
 
 
 def _clash(kind: DataType, value: Any, node: Expression) -> InvalidInputError:

@@ -143,7 +143,7 @@ class Column(Expression):
 
 @dataclass(frozen=True, eq=False)
 class Literal(Expression):
-    """A constant: None, bool, int, float, Decimal, str, bytes, date or datetime."""
+    """A constant: None, bool, int, float, Decimal, str, bytes, date, datetime or `Nanos`."""
 
     value: Any
     type: DataType | None = None
