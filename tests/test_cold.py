@@ -186,6 +186,17 @@ def test_appending_to_a_local_table_loads_no_reader(table: txlog.Table) -> None:
     assert sorted(needless & loaded_for(table, "append")) == []
 
 
+def test_appending_few_rows_without_partitions_loads_no_functions(tmp_path: Path) -> None:
+    rows = pa.table(
+        {"id": [1, 2], "name": ["a", None], "x": [0.5, 1.5], "day": [date(2020, 1, 1), None]}
+    )
+    with pa.ipc.new_file(tmp_path / "rows.arrow", rows.schema) as writer:
+        writer.write_table(rows)
+    table = txlog.write(tmp_path / "t", rows)
+    assert "pyarrow.compute" not in loaded_by(table, WORKS["append"])
+    assert txlog.Table(tmp_path / "t").count() == 4
+
+
 def test_opening_a_table_makes_few_dataclasses(table: txlog.Table) -> None:
     # Each takes half a millisecond. `txlog.lazy` makes those that have a value.
     count = "import dataclasses; made = []; make = dataclasses._process_class; "

@@ -58,6 +58,36 @@ def test_bounds_of_each_type(column: pa.Array, expected: tuple[object, ...]) -> 
     assert repr(found) == repr(expected)  # Which tells zeros apart.
 
 
+LARGE = st.integers(-(2**62), 2**62)
+VALUES = [
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int64(), LARGE),
+    (pa.float32(), st.floats(width=32)),
+    (pa.float64(), st.floats()),
+    (pa.string(), st.text(max_size=40)),
+    (pa.large_string(), st.text(max_size=3)),
+    (pa.date32(), st.integers(-(2**31), 2**31 - 1)),
+    (pa.timestamp("us"), LARGE),
+    (pa.timestamp("us", "UTC"), LARGE),
+    (pa.decimal128(12, 3), st.decimals(-(10**8), 10**8, places=3)),
+]
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> pa.Array:
+    kind, values = draw(st.sampled_from(VALUES))
+    plain = {pa.date32(): pa.int32()}.get(kind, pa.int64() if pa.types.is_timestamp(kind) else kind)
+    held = draw(st.lists(st.none() | values, min_size=1, max_size=12))
+    return pa.array(held, plain).cast(kind).slice(draw(st.integers(0, 2)))
+
+
+@given(columns().filter(len))
+def test_few_rows_have_the_bounds_that_many_have(column: pa.Array) -> None:
+    low, high, nulls = written(column)
+    many = written(pa.concat_arrays([column] * 80))
+    assert repr((low, high, nulls * 80)) == repr(many)
+
+
 def test_decimals_keep_every_digit() -> None:
     table = pa.table({"c": pa.array([Decimal("12345678901234567890123456.78")])})
     collector = StatsCollector(from_arrow(table.schema))

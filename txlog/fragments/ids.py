@@ -110,6 +110,7 @@ ID_TAG = "txlog.fragmentId"
 ID_APP = "txlog.fragments"  # The `txn` that remembers the highest id ever given.
 PROVISIONAL = 1 << 30  # Durable ids are below, provisional ones from here on.
 
+_FEW = 64  # Files: Python has their highest id before `pyarrow.compute` is imported.
 _ID_TEXT = r"^(0|[1-9][0-9]{0,9})$"
 _IS_ID = compiled(_ID_TEXT)
 
@@ -197,7 +198,11 @@ def provisional_ids(paths: pa.Array, batches: Iterable[pa.Table]) -> pa.Array | 
 
 def highest_id(files: pa.Table, recorded: int | None) -> int:
     """Return the highest id ever given: the recorded one, or a live file's; -1 for none."""
-    highest = pc.max(tagged_ids(files)).as_py() if files.num_rows else None
+    if files.num_rows > _FEW:
+        highest = pc.max(tagged_ids(files)).as_py()
+    else:
+        texts = [dict(tags or ()).get(ID_TAG) for tags in flat(files["tags"]).to_pylist()]
+        highest = max((int(text) for text in texts if valid_id(text)), default=None)
     return max(-1 if recorded is None else recorded, -1 if highest is None else highest)
 
 
