@@ -424,3 +424,40 @@ def without_views(rows: pa.Table) -> pa.Table:
             array = rows.column(place).cast(kinds[field.type])
             rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
     return rows
+
+
+_FEW = 64  # Rows: Python is done with their values before `pyarrow.compute` is imported.
+
+
+def few_values(column: Any) -> list[Any] | None:
+    """Return the values of a short column, days and moments as numbers; None of any other column.
+
+    They compare as Arrow's: the order of Python's texts is that of their UTF-8 bytes.
+
+    Parameters
+    ----------
+    column
+        An array or a chunked array.
+    """
+    kind, kinds = column.type, pa.types
+    if len(column) > _FEW:
+        return None
+    if kinds.is_date32(kind):
+        kind = pa.int32()
+    elif kinds.is_timestamp(kind):
+        kind = pa.int64()
+    elif not (
+        kinds.is_integer(kind)
+        or kinds.is_float32(kind)
+        or kinds.is_float64(kind)
+        or kinds.is_decimal(kind)
+        or kinds.is_string(kind)
+        or kinds.is_large_string(kind)
+    ):
+        return None
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    plain = [chunk if kind == chunk.type else chunk.view(kind) for chunk in chunks]
+    try:
+        return [value for chunk in plain for value in chunk.to_pylist()]
+    except UnicodeDecodeError:  # Some bytes are no text.
+        return None

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.arrow import pc, pq
+from txlog.arrow import few_values, pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
 from txlog.lazy import dataclass
@@ -31,7 +31,6 @@ from txlog.schema.types import (
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 _SAMPLED_ROWS = 16 * 1024
-_FEW_ROWS = 64  # `pyarrow.compute` takes longer to import than so many values to look at.
 
 
 @lru_cache(maxsize=64)  # A small append costs little more than this.
@@ -76,9 +75,9 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 
 
 def _is_diverse(column: pa.ChunkedArray) -> bool:
-    is_plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
-    if len(column) <= _FEW_ROWS and any(is_kind(column.type) for is_kind in is_plain):
-        values = [value for value in column.to_pylist() if value is not None]
+    few = few_values(column)
+    if few is not None:
+        values = [value for value in few if value is not None]
         numbers = {value for value in values if value == value}  # All NaNs count as one value.
         return (len(numbers) + any(value != value for value in values)) * 2 > len(column)
     try:

@@ -419,6 +419,8 @@ def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 
 def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
+    if not isinstance(kind, StructType | ArrayType):
+        return array
     mask = array.is_null() if array.null_count else None
     match kind:
         case StructType(fields) if fields:

@@ -202,7 +202,7 @@ def highest_id(files: pa.Table, recorded: int | None) -> int:
         highest = pc.max(tagged_ids(files)).as_py()
     else:
         texts = [dict(tags or ()).get(ID_TAG) for tags in flat(files["tags"]).to_pylist()]
-        highest = max((int(text) for text in texts if valid_id(text)), default=None)
+        highest = max((int(text) for text in texts if text and valid_id(text)), default=None)
     return max(-1 if recorded is None else recorded, -1 if highest is None else highest)
 
 

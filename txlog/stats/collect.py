@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path, put
-from txlog.arrow import pc
+from txlog.arrow import few_values, pc
 from txlog.errors import InvalidInputError
 from txlog.lazy import dataclass
 from txlog.parquet.file_footer import FileFooter
@@ -149,7 +149,7 @@ def _leaves(kind: StructType, above: Path) -> Iterator[_Leaf]:
 
 
 def _widen(leaf: _Leaf, column: Any) -> None:
-    values = _few_values(column)
+    values = few_values(column)
     if values is not None:
         numbers = [value for value in values if value is not None and value == value]
         leaf.has_nan = leaf.has_nan or len(numbers) + column.null_count < len(values)
@@ -160,41 +160,6 @@ def _widen(leaf: _Leaf, column: Any) -> None:
     if low is not None:
         leaf.low = low if leaf.low is None else min(leaf.low, low)
         leaf.high = high if leaf.high is None else max(leaf.high, high)
-
-
-_FEW = 64  # Rows: Python has their ends before `pyarrow.compute` is imported.
-
-
-def _few_values(column: Any) -> list[Any] | None:
-    """Return the values of a short column as `Extent` has them; None if Arrow is to find its ends.
-
-    The order of Python's texts is that of their UTF-8 bytes.
-    """
-    kind = column.type
-    if len(column) > _FEW:
-        return None
-    if pa.types.is_date32(kind):
-        kind = pa.int32()
-    elif pa.types.is_timestamp(kind):
-        kind = pa.int64()
-    elif not (
-        pa.types.is_integer(kind)
-        or pa.types.is_float32(kind)
-        or pa.types.is_float64(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-    ):
-        return None
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    try:
-        return [
-            value
-            for chunk in chunks
-            for value in (chunk if kind == chunk.type else chunk.view(kind)).to_pylist()
-        ]
-    except UnicodeDecodeError:  # Some bytes are no text.
-        return None
 
 
 def _ends(leaf: _Leaf, column: Any) -> tuple[Any, Any]:
