@@ -419,9 +419,7 @@ def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 
 def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
-    if not isinstance(kind, StructType | ArrayType):
-        return array
-    mask = array.is_null() if array.null_count else None
+    mask = array.is_null() if array.null_count and pa.types.is_nested(array.type) else None
     match kind:
         case StructType(fields) if fields:
             children = [
