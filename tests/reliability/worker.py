@@ -6,8 +6,10 @@ belong to no process, so that all of them disturb each other.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import random
 import time
 import traceback
@@ -18,6 +20,11 @@ from typing import Any
 import pyarrow as pa
 
 import txlog
+from txlog import verbs
+
+# A process that is forked has all that verbs would import.
+for _module in pkgutil.walk_packages(verbs.__path__, "txlog.verbs."):
+    importlib.import_module(_module.name)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
 
