@@ -107,14 +107,15 @@ def test_numbers_that_no_name_can_hold(numbers: tuple[int, int, int]) -> None:
 
 
 def test_the_descriptor() -> None:
-    descriptor = lance_descriptor("0-1-9719366886402277686.arrow", 514, 2)
+    descriptor = lance_descriptor("0-1-9719366886402277686.arrow", b"123456789", 2)
     assert descriptor.model_dump(mode="json", by_alias=True, exclude_none=True) == {
         "storageType": "lance",
         "pathOrInlineDv": "0-1-9719366886402277686.arrow",
-        "sizeInBytes": 514,
+        "offset": 0xCBF43926 - 2**32,  # The check value of CRC-32.
+        "sizeInBytes": 9,
         "cardinality": 2,
     }
-    assert descriptor.unique_id == "lance0-1-9719366886402277686.arrow"
+    assert descriptor.unique_id == f"lance0-1-9719366886402277686.arrow@{0xCBF43926 - 2**32}"
 
 
 def test_the_kind_follows_the_count() -> None:

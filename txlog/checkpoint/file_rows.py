@@ -101,7 +101,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
     if not columns:
         return
     count = _batch_rows(file, group, columns)
-    left = max(_LEAST_BOUND, _MOST_TIMES * file.size)
+    left = most = max(_LEAST_BOUND, _MOST_TIMES * file.size)
     # What one thread decodes and another one gives back costs more than it saves, but for all.
     batches = file.file.iter_batches(
         count, row_groups=[group], columns=columns, use_threads=wanted.columns == ALL.columns
@@ -112,7 +112,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
             found[kind] += rows.num_rows
             left -= rows.nbytes
             if left < 0:
-                raise ValueError(f"a file of {file.size} bytes takes more than any decoded one")
+                raise ValueError(f"of {file.size} bytes, decoding takes more than {most}")
             if rows.num_rows:
                 yield rows
     for kind in read if checked else ():

@@ -144,12 +144,9 @@ def dated(intent: Intent, snapshot: Snapshot) -> Intent:
     least = snapshot.timestamp_ms
 
     def later(txn: Txn) -> Txn:
-        known = txn.last_updated
-        return (
-            txn
-            if known is None or known >= least
-            else txn.model_copy(update={"last_updated": least})
-        )
+        if txn.last_updated is None or txn.last_updated >= least:
+            return txn
+        return txn.model_copy(update={"last_updated": least})
 
     return replace(
         intent,

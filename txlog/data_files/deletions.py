@@ -155,7 +155,7 @@ def _write_lance_files(
         name = deletion_name(one.fragment.id, read_version, number, kind)
         data = encode_deletions(gone, kind=kind)
         store.write_new(f"{DELETIONS_FOLDER}/{name}", data)
-        descriptors.append(lance_descriptor(name, len(data), len(gone)))
+        descriptors.append(lance_descriptor(name, data, len(gone)))
     return descriptors
 
 

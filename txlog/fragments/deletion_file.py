@@ -6,6 +6,7 @@ Rules: spec/fragments.md; the Lance format, "Deletion".
 from __future__ import annotations
 
 import struct
+import zlib
 from array import array
 from itertools import pairwise
 from typing import Literal, NamedTuple, cast
@@ -81,15 +82,21 @@ def deletion_kind(count: int) -> DeletionKind:
     return "arrow" if count < BITMAP_FROM else "bin"
 
 
-def lance_descriptor(name: str, size: int, cardinality: int) -> DeletionVectorDescriptor:
-    """Return the descriptor of a deletion file of `size` bytes.
+def checksum_of(data: bytes) -> int:
+    """Return the CRC-32 of bytes as a signed number: what `offset` of a descriptor can hold."""
+    return int.from_bytes(zlib.crc32(data).to_bytes(4, "big"), "big", signed=True)
+
+
+def lance_descriptor(name: str, data: bytes, cardinality: int) -> DeletionVectorDescriptor:
+    """Return the descriptor of a deletion file, with its checksum (rule FRG-12).
 
     `name` is a name in the table's `_deletions` folder, or an absolute URI.
     """
     return DeletionVectorDescriptor(
         storage_type="lance",
         path_or_inline_dv=name,
-        size_in_bytes=size,
+        offset=checksum_of(data),
+        size_in_bytes=len(data),
         cardinality=cardinality,
     )
 

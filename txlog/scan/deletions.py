@@ -6,7 +6,7 @@ from pyroaring import BitMap64
 
 from txlog.actions.file import DeletionVectorDescriptor
 from txlog.errors import BadDeletionVectorError, NotFoundError
-from txlog.fragments.deletion_file import DELETIONS_FOLDER, decode_deletions
+from txlog.fragments.deletion_file import DELETIONS_FOLDER, checksum_of, decode_deletions
 from txlog.fragments.deletion_vector import (
     block_range,
     decode_vector,
@@ -104,6 +104,12 @@ def _lance(store: Store, fragment: Fragment) -> BitMap64:
         data = home.read(name)
     except (NotFoundError, OSError) as error:
         raise _unreadable(path, error) from error
+    if descriptor.offset is not None and descriptor.offset != checksum_of(data):
+        raise BadDeletionVectorError(
+            path=path,
+            reason="it is not as it was written: its bytes do not fit the checksum in the log",
+            remedy="Restore the file from a copy, or time travel to a version before the delete",
+        )
     return decode_deletions(
         data,
         kind="arrow" if kind == "arrow" else "bin",
