@@ -379,3 +379,18 @@ def test_a_small_checkpoint_does_not_unpack_to_gigabytes(tmp_path: Path) -> None
     ).stdout.splitlines()
     assert "decoding takes more than" in said
     assert int(peak) < 1 << 30
+
+
+def test_a_damaged_commit_is_not_written_anew(tmp_path: Path) -> None:
+    txlog.write(tmp_path, ROWS)
+    table = txlog.Table(tmp_path)
+    table.append(ROWS)
+    table.maintenance.checkpoint()  # The table opens without its commits.
+    commit = tmp_path / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(commit.read_text().replace('"dataChange":true', '"dataChange":1234'))
+    with pytest.raises(txlog.LogCorruptError, match="checksum"):
+        table.maintenance.compact_log(0)
+    commit.write_text('{"add":{"path":[],"partitionValues":{},"size":1}}\n')
+    with pytest.raises(txlog.LogCorruptError, match="path"):
+        table.maintenance.compact_log(0)
+    assert not list((tmp_path / "_delta_log").glob("*.compacted.json"))

@@ -19,9 +19,10 @@ from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
 from txlog.errors import InvalidInputError, LogCorruptError, NotFoundError
 from txlog.fragments.rows import deleted_counts
-from txlog.log.names import commit_name, log_path
+from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.paths import canonical_key
 from txlog.snapshot.checksum import VersionChecksum, checksum_path, read_checksum
+from txlog.snapshot.commits import file_rows, read_commit
 from txlog.snapshot.live_files import has_large_checkpoint, load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
@@ -152,8 +153,9 @@ def compact_log(context: Context, snapshot: Snapshot, start: int, end: int) -> s
         )
     kept: dict[tuple[object, ...], dict[str, Any]] = {}
     for version in range(start, end + 1):
-        path = log_path(commit_name(version))
-        for row in log_rows(store.read(path), path=path):
+        commit = read_commit(store, LogFile(commit_name(version), "commit", version))
+        file_rows([commit])  # What is damaged must not be written anew, with its checksum left out.
+        for row in commit.rows:
             key = _key(row)
             if key is not None:
                 kept.pop(key, None)
