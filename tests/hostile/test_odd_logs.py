@@ -172,6 +172,26 @@ def test_a_negative_size_in_a_checkpoint(tmp_path: Path) -> None:
         txlog.Table(tmp_path).files()
 
 
+def test_a_path_in_a_checkpoint_that_is_no_text(tmp_path: Path) -> None:
+    begin(tmp_path)
+    log(tmp_path, 1, add(tmp_path))
+    txlog.Table(tmp_path).maintenance.checkpoint()
+    (file,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    rows = pq.read_table(file)
+    at = rows.schema.get_field_index("add")
+    adds = rows.column(at).combine_chunks()
+    children = {inner.name: adds.field(inner.name) for inner in adds.type}
+    paths = pa.array([b"\xff" if path else None for path in children["path"].to_pylist()])
+    children["path"] = pa.Array.from_buffers(pa.string(), len(paths), paths.buffers())
+    made = pa.StructArray.from_arrays(
+        list(children.values()), names=list(children), mask=adds.is_null()
+    )
+    pq.write_table(rows.set_column(at, "add", made), file)
+    (tmp_path / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(txlog.LogCorruptError, match=r"UTF8|UTF-8|utf-8"):
+        txlog.Table(tmp_path).files()
+
+
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "no configuration": ({"configuration": ...}, "metaData.configuration"),
     "no partition columns": ({"partitionColumns": ...}, "metaData.partitionColumns"),

@@ -51,8 +51,17 @@ def parse_schema(text: str) -> StructType:
 
 
 def schema_json(schema: StructType) -> str:
-    """Return the `schemaString` of a schema: the inverse of `parse_schema`."""
-    return orjson.dumps(_node(schema)).decode()
+    """Return the `schemaString` of a schema: the inverse of `parse_schema`.
+
+    Raises
+    ------
+    LogCorruptError
+        The metadata of a field nest deeper than JSON can be written.
+    """
+    try:
+        return orjson.dumps(_node(schema)).decode()
+    except TypeError as error:
+        raise _bad("", f"the metadata of a field cannot be written: {error}") from error
 
 
 def _bad(path: str, reason: str) -> LogCorruptError:
