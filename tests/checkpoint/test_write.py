@@ -26,8 +26,7 @@ from txlog.checkpoint.table_state import read_controls
 from txlog.checkpoint.write import checkpoint_rows, encode_checkpoint, row_group_states
 from txlog.checkpoint.write import write_checkpoint as write
 from txlog.log.names import LogFile, log_path, parse_name
-from txlog.reconcile.files import FileState
-from txlog.reconcile.table_state import Controls
+from txlog.reconcile.files import Controls, FileState
 from txlog.store.base import Store
 from txlog.store.open import open_store
 

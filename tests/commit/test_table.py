@@ -23,7 +23,7 @@ from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile, commit_name
 from txlog.log.segment import Segment
-from txlog.reconcile.table_state import Controls
+from txlog.reconcile.files import Controls
 from txlog.schema.json import schema_json
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.snapshot.commits import Commit, file_rows, parse_commit

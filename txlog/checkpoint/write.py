@@ -26,8 +26,7 @@ from txlog.errors import NotFoundError
 from txlog.lazy import dataclass
 from txlog.log.names import LOG_FOLDER, log_path, parse_name
 from txlog.parquet.file_footer import FOOTER_END, footer_start
-from txlog.reconcile.files import FileState
-from txlog.reconcile.table_state import Controls
+from txlog.reconcile.files import Controls, FileState
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructField
 from txlog.stats.structs import typed_partition_values, typed_stats, with_json_stats

@@ -36,7 +36,7 @@ from txlog.protocol.access import (
     with_vectors,
 )
 from txlog.protocol.properties import Properties
-from txlog.reconcile.table_state import controls_of
+from txlog.reconcile.files import controls_of
 from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (
     FEW_FILES,

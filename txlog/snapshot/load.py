@@ -24,7 +24,7 @@ from txlog.log.catalog import CatalogCommits, ratified
 from txlog.log.names import LOG_FOLDER, LogFile, commit_name, log_path, parse_name
 from txlog.log.segment import Segment, choose_segment, incomplete_checkpoints
 from txlog.protocol.access import is_stamped
-from txlog.reconcile.table_state import Controls, controls_of
+from txlog.reconcile.files import Controls, controls_of
 from txlog.snapshot.commits import Commit, DamagedError, read_commit, read_commits, read_deltas
 from txlog.snapshot.process import collector_paused
 from txlog.snapshot.snapshot import Snapshot, advance, make_snapshot

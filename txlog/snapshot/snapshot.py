@@ -33,7 +33,7 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CATALOG_MANAGED
 from txlog.protocol.properties import Properties
-from txlog.reconcile.table_state import Controls, controls_of
+from txlog.reconcile.files import Controls, controls_of
 from txlog.schema.json import parse_schema
 from txlog.schema.types import StructType, require_known_changes
 from txlog.snapshot.commits import Commit, are_readable_as_models, file_rows

@@ -20,7 +20,7 @@ from txlog.errors import (
 from txlog.fragments.rows import FEATURE, require_fragments_feature
 from txlog.log.names import LogFile
 from txlog.protocol.access import require_readable, supports
-from txlog.reconcile.table_state import Controls, controls_of
+from txlog.reconcile.files import Controls, controls_of
 from txlog.snapshot.commits import Commit, file_rows, read_commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
