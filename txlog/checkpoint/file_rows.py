@@ -110,7 +110,7 @@ def group_batches(file: Opened, group: int, version: int, wanted: Wanted) -> Ite
         for kind in read:
             rows = _flattened(_present(batch.column(kind)), kind == "add", version, wanted)
             found[kind] += rows.num_rows
-            if file.size < _SMALL_BYTES:  # Texts may be none; of large files, pages tell mostly.
+            if file.size < _SMALL_BYTES:  # A text may be no UTF-8; of many, it takes long to tell.
                 rows.validate(full=True)
             left -= rows.nbytes
             if left < 0:
