@@ -23,8 +23,8 @@ ORDER = (
     "protocol", "expressions", "fragments", "parquet", "stats", "reconcile",
     "store", "checkpoint", "snapshot",
     "scan", "lookup", "changes", "stream", "commit", "data_files",
-    "verbs", "table", "spark_ext",
-    "loader", "datasets", "serve", "report", "ui",
+    "verbs", "report", "table", "spark_ext",
+    "loader", "datasets", "serve", "ui",
     "cli", "testing", "__main__",
 )  # fmt: skip
 PURE = ORDER[ORDER.index("schema") : ORDER.index("store")]

@@ -1,4 +1,4 @@
-"""The commands that compare versions and examine a table: `diff`, `blame`, `doctor`, `repair`."""
+"""The commands that compare versions and examine a table, `diff` and `doctor` among them."""
 
 from __future__ import annotations
 
@@ -74,6 +74,27 @@ def doctor(
     else:
         print_text(str(found))
     raise typer.Exit(0 if found.ok else 1)
+
+
+@examine.command()
+def report(
+    table: Where,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The file; one that is there is replaced."),
+    ] = "report.html",
+    sample: Annotated[
+        int, typer.Option(help="How many data files are opened at most; -1: all.")
+    ] = 8,
+    json: Json = False,
+) -> None:
+    """Write a picture of a table, one page of HTML: its history, files, skipping, findings."""
+    made = Table(table).report(None if sample < 0 else sample)
+    made.save(output)
+    if json:
+        print_json({"output": output, "version": made.facts.version, "bytes": len(made.html)})
+    else:
+        print_text(f"{output}: version {made.facts.version} of {made.facts.uri}")
 
 
 @examine.command()

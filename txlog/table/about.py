@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.sql import Where
+    from txlog.report.page import Report
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
     from txlog.table.fragment import TableFragment, TableFragments
@@ -76,6 +77,27 @@ class About(Handle):
         from txlog.verbs.doctor import examine
 
         return examine(self._context, self._snapshot, sample=sample)
+
+    def report(self, sample: int | None = 8) -> Report:
+        """Return a picture of this version: one page of HTML, which a notebook shows as it is.
+
+        It tells what happened and by whom, what the table is made of, how well scans skip files,
+        what the log costs, and what `doctor` finds. `report.save("report.html")` writes the page;
+        it fetches nothing. The log is read, and the table's folder is listed.
+
+        Parameters
+        ----------
+        sample
+            How many data files are opened to hold their statistics against them; None: all.
+
+        Raises
+        ------
+        InvalidInputError
+            The extra `report` is not installed.
+        """
+        from txlog.report.page import report
+
+        return report(self._context, self._snapshot, self.timestamp_ms, sample)
 
     def repair(
         self,

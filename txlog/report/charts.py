@@ -1,0 +1,133 @@
+"""The charts of a report, as Vega-Lite: values of its grammar, with the data in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txlog.report.facts import Column, Facts
+
+Chart = dict[str, Any]
+
+_WIDE: Chart = {"width": "container"}
+
+
+def charts_of(facts: Facts) -> dict[str, Chart]:
+    """Return the charts by the ids of their places on the page; none where there is nothing."""
+    found = {}
+    if facts.versions:
+        found["versions"] = versions(facts.versions)
+    if facts.sizes:
+        found["sizes"] = sizes(facts.sizes)
+    if facts.partitions:
+        found["partitions"] = partitions(facts.partitions)
+    if any(column.depth is not None for column in facts.columns):
+        found["skipping"] = skipping(facts.columns, facts.files)
+    return found
+
+
+def versions(entries: list[dict[str, Any]]) -> Chart:
+    """Return rows written and deleted along the time, by operation."""
+    rows = [
+        {**entry, "change": "rows written", "rows": entry["added"] or 0} for entry in entries
+    ] + [
+        {**entry, "change": "rows deleted", "rows": -entry["deleted"]}
+        for entry in entries
+        if entry["deleted"]
+    ]
+    return {
+        **_WIDE,
+        "height": 240,
+        "data": {"values": rows},
+        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8},
+        "encoding": {
+            "x": {"field": "time", "type": "temporal", "title": "time", "scale": {"type": "time"}},
+            "y": {
+                "field": "rows", "type": "quantitative", "scale": {"type": "symlog"},
+                "title": "rows written (up) and deleted (down)", "axis": {"format": "~s"},
+            },
+            "color": {"field": "operation", "type": "nominal", "title": "operation"},
+            "tooltip": [
+                {"field": "version", "type": "quantitative"},
+                {"field": "time", "type": "temporal", "format": "%Y-%m-%d %H:%M:%S"},
+                {"field": "operation"}, {"field": "by"},
+                {"field": "added", "title": "rows written", "format": ","},
+                {"field": "deleted", "title": "rows deleted", "format": ","},
+                {"field": "bytes", "format": ".3~s"},
+            ],
+        },
+    }  # fmt: skip
+
+
+def sizes(bins: list[dict[str, Any]]) -> Chart:
+    """Return how many files are of which size."""
+    rows = [{**one, "size": f"{size_text(one['from'])} to {size_text(one['to'])}"} for one in bins]
+    return {
+        **_WIDE,
+        "height": 200,
+        "data": {"values": rows},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": {"field": "size", "type": "ordinal", "sort": None, "title": "size of a file",
+                  "axis": {"labelAngle": -30}},
+            "y": {"field": "files", "type": "quantitative", "axis": {"tickMinStep": 1}},
+            "tooltip": [{"field": "size"}, {"field": "files", "format": ","},
+                        {"field": "bytes", "format": ".3~s"}],
+        },
+    }  # fmt: skip
+
+
+def partitions(rows: list[dict[str, Any]]) -> Chart:
+    """Return the bytes of the largest partitions."""
+    return {
+        **_WIDE,
+        "height": 30 + 22 * len(rows),
+        "data": {"values": rows},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": {"field": "partition", "type": "nominal", "sort": None, "title": None},
+            "x": {"field": "bytes", "type": "quantitative", "axis": {"format": "~s"}},
+            "tooltip": [{"field": "partition"}, {"field": "files", "format": ","},
+                        {"field": "bytes", "format": ".3~s"}, {"field": "rows", "format": ","}],
+        },
+    }  # fmt: skip
+
+
+def skipping(columns: list[Column], files: int) -> Chart:
+    """Return the share of files that a look-up of one value must read, by column."""
+    rows = [
+        {
+            "column": column.name,
+            "share": column.depth * column.known / files + (1 - column.known),
+            "depth": column.depth,
+        }
+        for column in columns
+        if column.depth is not None
+    ]
+    return {
+        **_WIDE,
+        "height": 30 + 22 * len(rows),
+        "data": {"values": rows},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": {"field": "column", "type": "nominal", "sort": None, "title": None},
+            "x": {
+                "field": "share", "type": "quantitative", "axis": {"format": "%"},
+                "scale": {"domain": [0, 1]},
+                "title": "files that a scan for one value reads (less is better)",
+            },
+            "tooltip": [{"field": "column"}, {"field": "share", "format": ".1%"},
+                        {"field": "depth", "title": "files that overlap", "format": ".1f"}],
+        },
+    }  # fmt: skip
+
+
+def size_text(count: int | None) -> str:
+    """Return a number of bytes as people read it."""
+    if count is None:
+        return "unknown"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"

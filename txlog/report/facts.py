@@ -1,0 +1,226 @@
+"""What a report tells of a table: few numbers, found in Arrow columns, whatever its size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.lazy import dataclass
+from txlog.log.names import LogFile
+from txlog.log.segment import complete_checkpoints
+from txlog.scan.files import add_actions, list_files
+from txlog.schema.types import type_name
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import list_log
+from txlog.snapshot.snapshot import Snapshot
+from txlog.snapshot.time_travel import history
+from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
+
+if TYPE_CHECKING:
+    from txlog.commit.context import Context
+
+MOST_VERSIONS = 1_000  # On the time line: the newest.
+MOST_COLUMNS = 32
+MOST_PARTITIONS = 30
+
+_ROWS = ("numOutputRows", "numInsertedRows", "numTargetRowsInserted", "numAddedRows")
+_DELETED = ("numDeletedRows", "numTargetRowsDeleted")
+_BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
+
+
+@dataclass(frozen=True)
+class Column:
+    """How well statistics of a column let a scan leave files out.
+
+    `known` is the share of files with its smallest and largest value. `depth` is in how many files,
+    on average, a value lies that is the smallest of one: 1 is best, the number of files worst.
+    """
+
+    name: str
+    type: str
+    known: float
+    nulls: int | None
+    depth: float | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the page shows."""
+
+    uri: str
+    name: str
+    version: int
+    made_ms: int | None
+    protocol: str
+    partition_columns: list[str]
+    properties: dict[str, str]
+    files: int
+    bytes: int
+    rows: int | None  # None if a file does not tell its number.
+    deleted: int
+    small: int
+    versions: list[dict[str, Any]]
+    sizes: list[dict[str, Any]]
+    partitions: list[dict[str, Any]]
+    partition_count: int
+    columns: list[Column]
+    log: dict[str, Any]
+    findings: list[Finding]
+
+
+def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Facts:
+    """Read the log for what the page shows; of the data files at most `sample` footers."""
+    live = load_files(context.store, snapshot).live
+    names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
+    files = list_files(context.store, snapshot, lambda: live, names)
+    bytes_, rows = files["size_bytes"], files["num_records"]
+    partitions = by_partition(files, snapshot.partition_columns)
+    return Facts(
+        uri=context.store.root,
+        name=snapshot.metadata.name or context.store.root.rstrip("/").rpartition("/")[2],
+        version=snapshot.version,
+        made_ms=made_ms,
+        protocol=f"reader {snapshot.protocol.min_reader_version}, "
+        f"writer {snapshot.protocol.min_writer_version}",
+        partition_columns=snapshot.partition_columns,
+        properties={
+            name: value or "" for name, value in sorted(snapshot.metadata.configuration.items())
+        },
+        files=files.num_rows,
+        bytes=pc.sum(bytes_).as_py() or 0,
+        rows=None if rows.null_count else (pc.sum(rows).as_py() or 0),
+        deleted=pc.sum(files["num_deleted"]).as_py() or 0,
+        small=pc.sum(pc.less(bytes_, SMALL_BYTES)).as_py() or 0,
+        versions=[version_of(entry) for entry in history(context.store, snapshot, MOST_VERSIONS)],
+        sizes=histogram(bytes_.to_numpy()),
+        partitions=partitions[:MOST_PARTITIONS],
+        partition_count=len(partitions),
+        columns=columns_of(add_actions(snapshot, live, flatten=False), snapshot),
+        log=log_of(list_log(context.store, catalog=snapshot.catalog), snapshot.version),
+        findings=[*examine(context, snapshot, sample=sample)],
+    )
+
+
+def version_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a version as the time line shows it: metrics are summed over their spellings."""
+    metrics = entry.get("operationMetrics") or {}
+    return {
+        "version": entry["version"],
+        "time": entry["timestamp"],
+        "operation": entry.get("operation") or "?",
+        "by": entry.get("userName") or entry.get("engineInfo") or "?",
+        "added": _first(metrics, _ROWS),
+        "deleted": _first(metrics, _DELETED),
+        "bytes": _first(metrics, _BYTES),
+        "files": _first(metrics, ("numAddedFiles", "numFiles", "numTargetFilesAdded")),
+    }
+
+
+def _first(metrics: Mapping[str, Any], names: Iterable[str]) -> int | None:
+    for name in names:
+        try:
+            return int(metrics[name])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return None
+
+
+def histogram(sizes: np.ndarray) -> list[dict[str, Any]]:
+    """Return how many files are of which size: the bins are powers of two, in bytes."""
+    if not len(sizes):
+        return []
+    power = np.frexp(np.maximum(sizes, 1).astype(np.float64))[1] - 1
+    found, place = np.unique(power, return_inverse=True)
+    counts, totals = np.bincount(place), np.bincount(place, weights=sizes)
+    by_power = {int(n): (int(c), int(b)) for n, c, b in zip(found, counts, totals, strict=True)}
+    return [
+        {"from": 1 << n, "to": 2 << n, "files": by_power.get(n, (0, 0))[0],
+         "bytes": by_power.get(n, (0, 0))[1]}
+        for n in range(int(found[0]), int(found[-1]) + 1)
+    ]  # fmt: skip
+
+
+def by_partition(files: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return files, bytes and rows of each partition, the largest first."""
+    if not columns or not files.num_rows:
+        return []
+    keys = [pc.map_lookup(files["partition_values"], name, "first") for name in columns]
+    table = pa.table(
+        [*keys, files["size_bytes"], files["num_records"]],
+        [*(f"k{n}" for n in range(len(keys))), "bytes", "rows"],
+    )
+    names = [f"k{n}" for n in range(len(keys))]
+    grouped = table.group_by(names, use_threads=False).aggregate(
+        [("bytes", "sum"), ("bytes", "count"), ("rows", "sum")]
+    )
+    grouped = grouped.sort_by([("bytes_sum", "descending")])
+    labels = [
+        "/".join(f"{column}={value}" for column, value in zip(columns, values, strict=True))
+        for values in zip(*(grouped[name].to_pylist() for name in names), strict=True)
+    ]
+    sums = (grouped[name].to_pylist() for name in ("bytes_count", "bytes_sum", "rows_sum"))
+    return [
+        {"partition": label, "files": count, "bytes": total, "rows": rows}
+        for label, count, total, rows in zip(labels, *sums, strict=True)
+    ]
+
+
+def columns_of(actions: pa.Table, snapshot: Snapshot) -> list[Column]:
+    """Return the first columns of the table that no partition value tells, and their statistics."""
+    named = [one for one in snapshot.schema.fields if one.name not in snapshot.partition_columns]
+    found = []
+    for one in named[:MOST_COLUMNS]:
+        low, high = (_field(actions, side, one.name) for side in ("min", "max"))
+        nulls = _field(actions, "null_count", one.name)
+        known, depth = 0.0, None
+        if low is not None and high is not None and actions.num_rows:
+            both = pc.and_(pc.is_valid(low), pc.is_valid(high))
+            known = (pc.sum(both).as_py() or 0) / actions.num_rows
+            depth = mean_depth(low.filter(both), high.filter(both))
+        total = None if nulls is None or nulls.null_count else pc.sum(nulls).as_py()
+        found.append(Column(one.name, type_name(one.type), known, total, depth))
+    return found
+
+
+def _field(actions: pa.Table, side: str, name: str) -> Any:
+    if side not in actions.column_names:
+        return None
+    column = actions[side].combine_chunks()
+    kind = column.type
+    if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+        return None
+    value = pc.struct_field(column, [kind.get_field_index(name)])
+    return None if pa.types.is_nested(value.type) else value
+
+
+def mean_depth(low: Any, high: Any) -> float | None:
+    """Return in how many of the ranges a range's smallest value lies, on average.
+
+    A range holds its own, so it is at least 1. None without ranges.
+    """
+    if not len(low):
+        return None
+    both = pa.concat_arrays([low, high])
+    rank = pc.rank(both, tiebreaker="dense").to_numpy()
+    starts, ends = rank[: len(low)], rank[len(low) :]
+    begun = np.searchsorted(np.sort(starts), starts, side="right")
+    ended = np.searchsorted(np.sort(ends), starts, side="left")
+    return float(np.mean(begun - ended))
+
+
+def log_of(files: Iterable[LogFile], version: int) -> dict[str, Any]:
+    """Return what opening a version reads now: the newest checkpoint, and the commits after it."""
+    files = [file for file in files if file.last_version <= version]
+    whole = complete_checkpoints(files)
+    last = max(whole, default=-1)
+    commits = [file for file in files if file.kind == "commit" and file.version > last]
+    return {
+        "checkpoint": last if whole else None,
+        "checkpoint_bytes": sum(file.size for file in whole.get(last, ())),
+        "commits": len(commits),
+        "commit_bytes": sum(file.size for file in commits),
+    }

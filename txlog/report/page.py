@@ -1,0 +1,143 @@
+"""A report as one page of HTML that fetches nothing."""
+
+from __future__ import annotations
+
+import html
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from txlog.errors import InvalidInputError, os_errors
+from txlog.lazy import dataclass
+from txlog.report.charts import charts_of, size_text
+from txlog.report.facts import Facts, gather
+
+if TYPE_CHECKING:
+    import os
+
+    from txlog.commit.context import Context
+    from txlog.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Report:
+    """A picture of a table at one version: `save` it, or have a notebook show it.
+
+    `html` is the page: it holds its charts, its data and their library, and fetches nothing.
+    """
+
+    facts: Facts
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file of the local disk; one that is there is replaced.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be written.
+        """
+        with os_errors("replace", str(path)), open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(self.html)
+
+    def __repr__(self) -> str:
+        return f"Report({self.facts.uri!r}, version={self.facts.version})"
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.html)
+        return f'<iframe srcdoc="{page}" title="Report" width="100%" height="900"></iframe>'
+
+
+def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: int | None) -> Report:
+    """Gather what a report shows of a version, and lay it out.
+
+    Raises
+    ------
+    InvalidInputError
+        The extra `report` is not installed.
+    """
+    library = _library()
+    facts = gather(context, snapshot, made_ms, sample)
+    return Report(facts, layout(facts, library))
+
+
+def _library() -> str:
+    try:
+        import jinja2  # noqa: F401
+        import vl_convert
+    except ImportError as error:
+        raise InvalidInputError(
+            reason=f"a report needs the package {error.name}",
+            remedy="Install it with pip install 'pyspark-txlog[report]'",
+        ) from error
+    return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
+
+
+def layout(facts: Facts, library: str) -> str:
+    """Return the page."""
+    import jinja2
+    from markupsafe import Markup
+
+    charts = charts_of(facts)
+
+    def chart(name: str, label: str) -> Markup:
+        if name not in charts:
+            return Markup('<p class="soft">There is nothing to show.</p>')
+        label = html.escape(label)
+        return Markup(f'<div class="chart" id="{name}" role="img" aria-label="{label}"></div>')
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(
+        files("txlog.report").joinpath("page.html").read_text("utf-8")
+    )
+    return template.render(
+        facts=facts,
+        figures=figures(facts),
+        made=time_text(facts.made_ms),
+        charts=Markup(script_text(charts)),
+        library=Markup(library.replace("</script", "<\\/script")),
+        chart=chart,
+        time=time_text,
+        number=number_text,
+        size=size_text,
+    )
+
+
+def figures(facts: Facts) -> list[tuple[str, str]]:
+    """Return the numbers at the top of the page."""
+    rows = None if facts.rows is None else facts.rows - facts.deleted
+    share = f"{100 * facts.deleted / facts.rows:.1f} %" if facts.rows else "0 %"
+    return [
+        ("rows", number_text(rows) or "unknown"),
+        ("data files", number_text(facts.files)),
+        ("bytes", size_text(facts.bytes)),
+        ("bytes a file", size_text(facts.bytes // facts.files) if facts.files else "0 B"),
+        ("small files", number_text(facts.small)),
+        ("deleted rows", f"{number_text(facts.deleted)} ({share})"),
+        ("commits since the checkpoint", number_text(facts.log["commits"])),
+    ]
+
+
+def number_text(value: int | None) -> str:
+    """Return a number with commas; nothing for None."""
+    return "" if value is None else f"{value:,}"
+
+
+def time_text(milliseconds: int | None) -> str:
+    """Return a time in UTC; nothing for None, and the number where no calendar has it."""
+    if milliseconds is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+
+
+def script_text(value: Any) -> str:
+    """Return JSON that may stand within a script: it ends no element and starts no comment."""
+    text = orjson.dumps(value).decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
