@@ -269,11 +269,17 @@ def missing_files(
     store: Store, rows: pa.Table, listed: pa.Table | None
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
-    known = set() if listed is None else set(listed["file"].to_pylist())
+    known = pa.array([], pa.string()) if listed is None else listed["file"]
+    # Of most files the listing tells; only a path that is written otherwise is decoded.
+    paths = flat(rows["path"])
+    is_told = pc.and_not(pc.is_in(paths, value_set=flat(known)), pc.match_substring(paths, "%"))
+    doubtful = pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"])))
+    rows = rows.filter(doubtful)
+    names = set(known.to_pylist()) if rows.num_rows else set()
     there: dict[str, bool] = {}
 
     def gone(home: Store, name: str) -> bool:
-        if home is store and name in known:
+        if home is store and name in names:
             return False
         key = f"{home.root}\0{name}"
         if key not in there:
