@@ -30,6 +30,7 @@ BRINGS = {
     "gcs": ("gcsfs",),
     "azure": ("adlfs",),
     "images": ("PIL",),
+    "report": ("jinja2", "vl_convert"),
 }
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}
 
@@ -74,6 +75,15 @@ def test_polars(table: txlog.Table) -> None:
     else:
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[polars\]"):
             table.to_polars()
+
+
+def test_reports(table: txlog.Table) -> None:
+    if has("report"):
+        assert "<svg" not in table.report().html
+        assert table.report().facts.rows == 2
+    else:
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[report\]"):
+            table.report()
 
 
 def test_the_command_line(table: txlog.Table) -> None:

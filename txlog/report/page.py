@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import InvalidInputError, os_errors
+from txlog.errors import UnsupportedFeatureError, os_errors
 from txlog.lazy import dataclass
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather
@@ -55,7 +55,7 @@ def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
 
     Raises
     ------
-    InvalidInputError
+    UnsupportedFeatureError
         The extra `report` is not installed.
     """
     library = _library()
@@ -68,7 +68,7 @@ def _library() -> str:
         import jinja2  # noqa: F401
         import vl_convert
     except ImportError as error:
-        raise InvalidInputError(
+        raise UnsupportedFeatureError(
             reason=f"a report needs the package {error.name}",
             remedy="Install it with pip install 'pyspark-txlog[report]'",
         ) from error

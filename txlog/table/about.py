@@ -92,7 +92,7 @@ class About(Handle):
 
         Raises
         ------
-        InvalidInputError
+        UnsupportedFeatureError
             The extra `report` is not installed.
         """
         from txlog.report.page import report

@@ -269,7 +269,7 @@ def missing_files(
     store: Store, rows: pa.Table, listed: pa.Table | None
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
-    known = pa.array([], pa.string()) if listed is None else listed["file"]
+    known = arrow_array([], pa.string()) if listed is None else listed["file"]
     # Of most files the listing tells; only a path that is written otherwise is decoded.
     paths = flat(rows["path"])
     is_told = pc.and_not(pc.is_in(paths, value_set=flat(known)), pc.match_substring(paths, "%"))
