@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from txlog.actions.columns import flat
+from txlog.arrow import arrow_scalar, numpy_array, pc
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
@@ -96,7 +97,7 @@ def gather(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
         deleted=pc.sum(files["num_deleted"]).as_py() or 0,
         small=pc.sum(pc.less(bytes_, SMALL_BYTES)).as_py() or 0,
         versions=[version_of(entry) for entry in history(context.store, snapshot, MOST_VERSIONS)],
-        sizes=histogram(bytes_.to_numpy()),
+        sizes=histogram(numpy_array(flat(bytes_))),
         partitions=partitions[:MOST_PARTITIONS],
         partition_count=len(partitions),
         columns=columns_of(add_actions(snapshot, live, flatten=False), snapshot),
@@ -148,7 +149,8 @@ def by_partition(files: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]
     """Return files, bytes and rows of each partition, the largest first."""
     if not columns or not files.num_rows:
         return []
-    keys = [pc.map_lookup(files["partition_values"], name, "first") for name in columns]
+    maps = flat(files["partition_values"])
+    keys = [pc.map_lookup(maps, arrow_scalar(name), "last") for name in columns]
     table = pa.table(
         [*keys, files["size_bytes"], files["num_records"]],
         [*(f"k{n}" for n in range(len(keys))), "bytes", "rows"],
@@ -205,7 +207,7 @@ def mean_depth(low: Any, high: Any) -> float | None:
     if not len(low):
         return None
     both = pa.concat_arrays([low, high])
-    rank = pc.rank(both, tiebreaker="dense").to_numpy()
+    rank = numpy_array(pc.rank(both, tiebreaker="dense"))
     starts, ends = rank[: len(low)], rank[len(low) :]
     begun = np.searchsorted(np.sort(starts), starts, side="right")
     ended = np.searchsorted(np.sort(ends), starts, side="left")
