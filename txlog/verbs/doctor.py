@@ -276,15 +276,10 @@ def missing_files(
     doubtful = pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"])))
     rows = rows.filter(doubtful)
     names = set(known.to_pylist()) if rows.num_rows else set()
-    there: dict[str, bool] = {}
 
+    @cache
     def gone(home: Store, name: str) -> bool:
-        if home is store and name in names:
-            return False
-        key = f"{home.root}\0{name}"
-        if key not in there:
-            there[key] = is_there(home, name)
-        return not there[key]
+        return not (home is store and name in names) and not is_there(home, name)
 
     data, vectors = [], []
     for path, fragment in zip(rows["path"].to_pylist(), as_fragments(rows), strict=True):
