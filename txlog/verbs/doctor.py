@@ -269,17 +269,18 @@ def missing_files(
     store: Store, rows: pa.Table, listed: pa.Table | None
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
-    known = arrow_array([], pa.string()) if listed is None else listed["file"]
-    # Of most files the listing tells; only a path that is written otherwise is decoded.
+    known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
     paths = flat(rows["path"])
-    is_told = pc.and_not(pc.is_in(paths, value_set=flat(known)), pc.match_substring(paths, "%"))
-    doubtful = pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"])))
-    rows = rows.filter(doubtful)
-    names = set(known.to_pylist()) if rows.num_rows else set()
+    # The listing tells of most files; only a path that is written otherwise is decoded.
+    is_told = pc.and_not(pc.is_in(paths, value_set=known), pc.match_substring(paths, "%"))
+    rows = rows.filter(pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"]))))
+    names, there = set(known.to_pylist()), dict[tuple[str, str], bool]()
 
-    @cache
     def gone(home: Store, name: str) -> bool:
-        return not (home is store and name in names) and not is_there(home, name)
+        key = (home.root, name)
+        if key not in there:
+            there[key] = (home is store and name in names) or is_there(home, name)
+        return not there[key]
 
     data, vectors = [], []
     for path, fragment in zip(rows["path"].to_pylist(), as_fragments(rows), strict=True):
