@@ -270,9 +270,8 @@ def missing_files(
 ) -> tuple[pa.Table, pa.Table]:
     """Return the live `FILE_ROWS` whose data files are gone, and those whose vectors are gone."""
     known = arrow_array([], pa.string()) if listed is None else flat(listed["file"])
-    paths = flat(rows["path"])
     # The listing tells of most files; only a path that is written otherwise is decoded.
-    is_told = pc.and_not(pc.is_in(paths, value_set=known), pc.match_substring(paths, "%"))
+    is_told = pc.and_not(pc.is_in(p := rows["path"], value_set=known), pc.match_substring(p, "%"))
     rows = rows.filter(pc.or_(pc.invert(is_told), pc.is_valid(flat(rows["dv_id"]))))
     names, there = set(known.to_pylist()), dict[tuple[str, str], bool]()
 
