@@ -145,9 +145,8 @@ def examine(context: Context, snapshot: Snapshot, *, sample: int | None = SAMPLE
     except TxlogError:
         listed = None
     case = _Case(context, snapshot, log, files, listed, sample)
-    order = ("error", "warning", "advice")
     every = (finding for check in CHECKS for finding in check(case))
-    found = sorted(every, key=lambda finding: order.index(finding.severity))
+    found = sorted(every, key=lambda one: ("error", "warning", "advice").index(one.severity))
     return Diagnosis(snapshot.version, tuple(found), files.live.num_rows, len(_sampled(case)))
 
 
