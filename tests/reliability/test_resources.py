@@ -48,12 +48,11 @@ def check_all(case: Case, folder: Path, code: int) -> int:
             if failure is not None and not isinstance(failure, OutcomeUnknownError):
                 assert failure.remedy, failure
                 assert state == before or case.commits != 1, (disk.steps[step - 1], failure)
+            if len(disk.steps) < step:  # It has no such step.
+                return step
             case.run(context_of(store, case.hours), handle)
-        after = state_of(opened(store))
         if failure is None:
-            assert state == after
-        if len(disk.steps) < step:
-            return step
+            assert state == state_of(opened(store))
 
 
 @pytest.mark.spec("GUA-11")
