@@ -95,13 +95,15 @@ def test_epochs_are_the_plain_ones(
 
 @pytest.mark.spec("LDR-3")
 @pytest.mark.parametrize(
-    ("size", "rows", "block_rows"),
-    [(0, 0, 20000), (100, 0, 20000), (209, 1, 20000), (210, 1, 10000), (100_000, 1, 39),
-     (4_194_304, 1, 1), (1 << 40, 1, 1), (2098, 10, 10000)],
+    ("size", "rows", "files", "block_rows"),
+    [(0, 0, 0, 20000), (209, 1, 0, 20000), (210, 1, 0, 10000), (100_000, 1, 0, 39),
+     (4_194_304, 1, 0, 1), (1 << 40, 1, 0, 1), (2098, 10, 0, 10000), (0, 10_001, 1, 20000),
+     (0, 10_000, 1, 10000), (0, 1_000_000, 10_000, 156), (0, 5, 5, 1), (0, 5, 2, 4)],
 )  # fmt: skip
-def test_blocks_of_large_rows_are_short(size: int, rows: int, block_rows: int) -> None:
-    assert block_rows_for(size, rows, shuffled=True) == block_rows
-    assert block_rows == 1 or block_rows * size <= (4 << 20) * rows or not rows
+def test_blocks_of_large_rows_or_small_files_are_short(
+    size: int, rows: int, files: int, block_rows: int
+) -> None:
+    assert block_rows_for(size, rows, files, shuffled=True) == block_rows
     assert window_rows_for(block_rows) == (4096 if block_rows > 8192 else max(1, block_rows // 2))
 
 

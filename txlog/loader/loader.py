@@ -133,8 +133,8 @@ class Loader:
             shuffle=shuffle,
         )
         self.schema: pa.Schema = self._plan.reading.schema
-        self._views = _views(self.schema, views or {}, fill or {})
-        self._reader = BlockReader(self._plan, self._views, dict(fill or {}))
+        self.views = _views(self.schema, views or {}, fill or {})
+        self._reader = BlockReader(self._plan, self.views, dict(fill or {}))
         self._root = without_secrets(opened.uri)
         self._epoch = self._position = 0
         self._resumes = False
@@ -206,14 +206,14 @@ class Loader:
 
     def _made(self, numbered: Iterator[tuple[int, Columns]]) -> Any:
         """Yield batches with what their views make of them: images in threads."""
-        finish = partial(_finished, self._views)
-        if self._threads and any(isinstance(view, Image) for view in self._views.values()):
+        finish = partial(_finished, self.views)
+        if self._threads and any(isinstance(view, Image) for view in self.views.values()):
             return map_ahead(finish, numbered, workers=self._threads, ahead=2 * self._threads)
         return (finish(item) for item in numbered)
 
     def empty_batch(self) -> Any:
         """Return a batch of no rows: it has the columns, types and shapes of all others."""
-        batch = finished(self._views, self._reader.empty())
+        batch = finished(self.views, self._reader.empty())
         return batch if self._transform is None else self._transform(batch)
 
     # Where it is ---------------------------------------------------------------------------

@@ -79,11 +79,15 @@ class Shuffle:
                 )
 
 
-def block_rows_for(size: int, rows: int, *, shuffled: bool) -> int:
-    """Return how many rows a block has where so many rows take `size` bytes. Rule: LDR-3."""
+def block_rows_for(size: int, rows: int, files: int, *, shuffled: bool) -> int:
+    """Return how many rows a block has where files have so many rows in so many bytes: LDR-3."""
     block_rows = _BLOCK_ROWS if shuffled else _PLAIN_BLOCK_ROWS
     most = _BLOCK_BYTES if shuffled else _PLAIN_BLOCK_BYTES
-    while block_rows > 1 and block_rows * size > most * rows > 0:
+    while (
+        block_rows > 1
+        and rows
+        and (block_rows * size > most * rows or block_rows // 2 * files >= rows)
+    ):
         block_rows //= 2
     return block_rows
 

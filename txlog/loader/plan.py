@@ -128,7 +128,7 @@ def _rows_of(table: Table, shuffle: Shuffle | None) -> tuple[int, int]:
         files = files.filter(pc.is_valid(files["num_records"]))
         rows = pc.sum(files["num_records"]).as_py() or 0
         size = pc.sum(files["size_bytes"]).as_py() or 0
-        block_rows = block_rows_for(size, rows, shuffled=shuffle is not None)
+        block_rows = block_rows_for(size, rows, files.num_rows, shuffled=shuffle is not None)
     if shuffle is None:
         return block_rows, block_rows
     return block_rows, shuffle.window_rows or window_rows_for(block_rows)

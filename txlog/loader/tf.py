@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.loader.images import Image
 from txlog.loader.views import RaggedArray
 
 if TYPE_CHECKING:
@@ -24,7 +25,15 @@ def tf_dataset(loader: Loader) -> Any:
             reason="a dict of arrays was expected for TensorFlow",
             remedy="Leave transform out, and use the dataset's map",
         )
-    signature = {name: _spec(name, values) for name, values in sample.items()}
+    for name, view in loader.views.items():
+        if isinstance(view, Image) and view.size is None:
+            raise UnsupportedFeatureError(
+                features=("tensorflow",),
+                field=name,
+                reason="images of different sizes are no tensor",
+                remedy="Give the view a size: Image((height, width))",
+            )
+    signature = {name: _spec(values) for name, values in sample.items()}
 
     def batches() -> Iterator[dict[str, Any]]:
         for batch in loader:
@@ -33,17 +42,10 @@ def tf_dataset(loader: Loader) -> Any:
     return tf.data.Dataset.from_generator(batches, output_signature=signature)
 
 
-def _spec(name: str, values: Any) -> Any:
+def _spec(values: Any) -> Any:
     if isinstance(values, RaggedArray):
         return tf.RaggedTensorSpec(
             (None, None), tf.as_dtype(values.values.dtype), row_splits_dtype=tf.int64
-        )
-    if values.ndim > 1 and values.dtype == object:
-        raise UnsupportedFeatureError(
-            features=("tensorflow",),
-            field=name,
-            reason="images of different sizes are no tensor",
-            remedy="Give the view a size: Image(size=(height, width))",
         )
     shape = tuple(length or None for length in values.shape[1:])
     if values.dtype == object:
