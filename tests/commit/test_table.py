@@ -554,11 +554,17 @@ def test_one_domain_of_two_writers() -> None:
 
 @pytest.mark.spec("CON-6")
 def test_partition_values_of_mapped_columns_are_found_by_their_physical_names() -> None:
+    named = {"delta.columnMapping.physicalName": "col-n", "delta.columnMapping.id": 1}
     mapped = {"delta.columnMapping.physicalName": "col-p", "delta.columnMapping.id": 2}
     held = metadata(**{"delta.columnMapping.mode": "name"}).model_copy(
         update={
             "schema_string": schema_json(
-                StructType((SCHEMA.fields[0], replace(SCHEMA.fields[2], metadata=mapped)))
+                StructType(
+                    (
+                        replace(SCHEMA.fields[0], metadata=named),
+                        replace(SCHEMA.fields[2], metadata=mapped),
+                    )
+                )
             )
         }
     )

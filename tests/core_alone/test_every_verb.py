@@ -199,6 +199,7 @@ def test_fragments(table: txlog.Table) -> None:
     assert sum(batch.num_rows for batch in fragment.to_batches()) == 2
     assert fragment.scanner(["n"]).to_arrow()["n"].to_pylist() == [1, 2]
     assert fragment.take([1])["n"].to_pylist() == [2]
+    assert fragment.take_offsets([1])["n"].to_pylist() == [2]
 
 
 def test_fragments_of_workers(tmp_path: Path) -> None:
@@ -265,6 +266,16 @@ def test_looking_into_a_table(table: txlog.Table) -> None:
     assert table.repair() is not None
     assert table.lookup([2], on="n").num_rows == 2
     assert table.lookup_counts([2, 9], on="n").to_pylist() == [2, 0]
+
+
+def test_indexes(table: txlog.Table) -> None:
+    table.create_index("n", name="by_n", build=False)
+    table.build_index()
+    table.optimize_index("by_n")
+    assert [index.name for index in table.indexes()] == ["by_n"]
+    assert table.lookup([2], on="n")["n"].to_pylist() == [2]
+    table.drop_index("by_n")
+    assert table.indexes() == []
     assert table.contains([2, 9], on="n").to_pylist() == [True, False]
 
 

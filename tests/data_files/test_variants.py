@@ -1,5 +1,6 @@
 """Variants are written: from JSON, from Python values, and from variants."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+
+NUMBERS = count()  # Of tables: each example has one of its own.
 
 SCHEMA = pa.schema([("id", pa.int64()), pa.field("v", txlog.variant_type())])
 VALUES = st.recursive(
@@ -32,7 +35,7 @@ def held(table: txlog.Table) -> list[Any]:
 @settings(max_examples=examples(40))
 @given(st.lists(VALUES, min_size=1, max_size=5))
 def test_values_come_back(values: list[Any]) -> None:
-    table = txlog.Table.create(f"memory://variants/{id(values)}", SCHEMA)
+    table = txlog.Table.create(f"memory://variants/{next(NUMBERS)}", SCHEMA)
     column = txlog.variant_from_python(values)
     table.append(pa.table({"id": range(len(values)), "v": column}))
     assert held(table) == values

@@ -1,6 +1,7 @@
 """What is turned on for a table that is there: times in commits, ids of rows, properties."""
 
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import deltalake
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 import txlog
 from tests.examples import examples
+
+NUMBERS = count()  # Of tables: each example has one of its own.
 
 STAMPS = "delta.enableInCommitTimestamps"
 ROWS = "delta.enableRowTracking"
@@ -58,7 +61,7 @@ def ids(table: txlog.Table) -> dict[int, tuple[int, int]]:
 def test_rows_that_are_there_get_ids_that_they_keep(
     appends: list[tuple[int, bool]], silent: bool
 ) -> None:
-    table = txlog.Table.create(f"memory://ids/{id(appends)}/{silent}", DATA.schema)
+    table = txlog.Table.create(f"memory://ids/{next(NUMBERS)}", DATA.schema)
     start = 0
     for rows, deletes in appends:
         table.append(pa.table({"x": pa.array(range(start, start + rows), pa.int64())}))
