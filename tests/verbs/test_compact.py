@@ -76,7 +76,8 @@ def test_small_files_become_one(tmp_path: Path) -> None:
     assert metrics.pop("numRemovedBytes") > 0
     assert metrics == {
         "numRemovedFiles": 4, "numAddedFiles": 1, "numAddedBytes": size,
-        "numDeletionVectorsRemoved": 0, "minFileSize": size, "p25FileSize": size,
+        "partitionsOptimized": 1, "numDeletionVectorsRemoved": 0,
+        "minFileSize": size, "p25FileSize": size,
         "p50FileSize": size, "p75FileSize": size, "maxFileSize": size,
     }  # fmt: skip
     kinds = [
