@@ -354,7 +354,7 @@ class RunBuilder:
         if self._is_number:
             encodings = hashed_numbers(encodings)
         rows = np.flatnonzero(np.concatenate(self._valid))
-        order = rows[np.argsort(encodings[rows], kind="stable")]
+        order = rows[np.argsort(encodings[rows])]
         bits = max(bits, _LEAST_HASHBIT_PLACES - max(len(rows), 1).bit_length())
         return build_run("hashed", encodings[order], order, self.num_rows, bits=bits)
 
@@ -405,7 +405,7 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
         rows.append(of - part.starts[file] + begins[file] + before)
         before += int(counts.sum())
     together, places = np.concatenate(encodings), np.concatenate(rows)
-    order = np.argsort(together, kind="stable")
+    order = np.argsort(together)
     together, places = together[order], places[order]
     implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
     run = build_run(
