@@ -279,16 +279,6 @@ def test_indexes(table: txlog.Table) -> None:
     assert table.contains([2, 9], on="n").to_pylist() == [True, False]
 
 
-def test_indexes(table: txlog.Table) -> None:
-    assert table.create_index("n", build=False).version is not None
-    assert table.build_index("n").files_left == 0
-    table.append(ROWS.slice(0, 1))
-    assert table.lookup([2])["n"].to_pylist() == [2]
-    assert table.optimize_index("n").segments_after == 1
-    assert [info.name for info in table.indexes()] == ["n"]
-    assert table.drop_index("n").version is not None
-
-
 def test_versions_by_name_and_copies(table: txlog.Table, tmp_path: Path) -> None:
     table.pins.create("good", version=0, reason="a test")
     assert txlog.Table(table.uri, version="good").count() == 4
