@@ -405,7 +405,7 @@ def merge_runs(parts: Sequence[RunPart]) -> Run | None:
         rows.append(of - part.starts[file] + begins[file] + before)
         before += int(counts.sum())
     together, places = np.concatenate(encodings), np.concatenate(rows)
-    order = np.argsort(together)
+    order = np.argsort(together, kind="stable")  # Equal keys keep the order of their rows.
     together, places = together[order], places[order]
     implied = form == "ordered" and len(places) == before and bool((np.diff(places) == 1).all())
     run = build_run(
