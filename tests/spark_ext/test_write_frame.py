@@ -383,7 +383,7 @@ def test_what_is_wrong_is_said_before_a_task_runs(spark: "SparkSession", tmp_pat
         ({"schema_mode": "overwrite"}, "together with all rows"),
         ({"mode": "overwrite", "where": "nope > 1"}, "nope"),
         ({"txn": ("job", -1)}, "from 0"),
-        ({"max_rows_per_file": 0}, "whole number above 0"),
+        ({"max_rows_per_file": 0}, "whole number from 1 to"),
         ({"df": "rows"}, "must be DataFrame of Spark, not str"),
         ({"df": spark.readStream.format("rate").load()}, "it is a stream"),
     ):
