@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.lookup.bits import pack, packed_words, unpack
+from txlog.lookup.bits import ones, pack, packed_words, unpack
 from txlog.lookup.keys import hashed, hashed_numbers, ordered
 from txlog.lookup.runs import (
     Run,
@@ -218,3 +220,14 @@ def test_sorted_files_become_one_sorted_run_only_if_they_follow_each_other() -> 
     # A wide one beside a dense one: what would be cut off tells the keys of the dense one apart.
     wide, _ = built(K, pa.array([n << 50 for n in range(100)]))
     assert merge_runs([parts[0], RunPart(wide, np.array([0, 100]), np.array([True]))]) is None
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64])
+def test_bits_are_counted_with_and_without_numpy_2(
+    kind: type[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = np.random.default_rng(1).integers(0, np.iinfo(kind).max, (7, 8), kind, endpoint=True)
+    expected = [[int(word).bit_count() for word in row] for row in words]
+    assert ones(words).tolist() == expected
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    assert ones(words).tolist() == expected

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from txlog.lookup.keys import Encodings, Numbers
 
 BLOCK_WORDS = 8  # For each so many words of a row of bits, the zeros before them are counted.
+
+_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
+
+
+def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return how many bits of each unsigned number are set."""
+    if hasattr(np, "bitwise_count"):  # Since numpy 2.
+        counts: NDArray[np.uint8] = np.bitwise_count(words)
+        return counts
+    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, words.itemsize)
+    counts = _ONES[octets].sum(axis=-1, dtype=np.uint8)
+    return counts
 
 
 def pack(values: Encodings, bits: int) -> Encodings:
@@ -85,7 +99,7 @@ def holding(counts: NDArray[np.uint8], left: Numbers, every: Numbers) -> tuple[N
 
 def zeros_before(upper: Encodings) -> NDArray[np.uint32]:
     """Return how many zeros come before each block of words, and how many there are in all."""
-    blocks = np.bitwise_count(~upper).reshape(-1, BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
+    blocks = ones(~upper).reshape(-1, BLOCK_WORDS).sum(axis=1, dtype=np.uint64)
     return np.append(np.uint64(0), np.cumsum(blocks)).astype(np.uint32)
 
 

@@ -17,6 +17,7 @@ from txlog.lookup.bits import (
     expanded,
     holding,
     low_mask,
+    ones,
     pack,
     packed_at,
     packed_words,
@@ -168,9 +169,9 @@ class Run:
         left = numbers - self.zeros[blocks]
         every = np.arange(len(numbers))
         words = ~self.upper.reshape(-1, BLOCK_WORDS)[blocks]
-        word, left = holding(np.bitwise_count(words), left, every)
+        word, left = holding(ones(words), left, every)
         octets = words[every, word].astype("<u8").view(np.uint8).reshape(-1, 8)
-        octet, left = holding(np.bitwise_count(octets), left, every)
+        octet, left = holding(ones(octets), left, every)
         bit = BIT_PLACES[octets[every, octet], left].astype(np.int64)
         return blocks * (64 * BLOCK_WORDS) + word * 64 + octet * 8 + bit
 
