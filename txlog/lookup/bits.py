@@ -16,11 +16,12 @@ _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=
 
 def ones(words: NDArray[Any]) -> NDArray[np.uint8]:
     """Return how many bits of each unsigned number are set."""
+    counts: NDArray[np.uint8]
     if hasattr(np, "bitwise_count"):  # Since numpy 2.
-        counts: NDArray[np.uint8] = np.bitwise_count(words)
-        return counts
-    octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, words.itemsize)
-    counts = _ONES[octets].sum(axis=-1, dtype=np.uint8)
+        counts = np.bitwise_count(words)
+    else:
+        octets = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, words.itemsize)
+        counts = _ONES[octets].sum(axis=-1, dtype=np.uint8)
     return counts
 
 
