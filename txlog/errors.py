@@ -145,6 +145,18 @@ class UnsupportedFeatureError(TxlogError):
     field: str | None = None  # The column, dotted when nested.
 
 
+def not_installed(
+    extra: str, feature: str, reason: str, path: str | None = None
+) -> UnsupportedFeatureError:
+    """Return the error of a feature whose packages come with an extra that is not installed."""
+    return UnsupportedFeatureError(
+        features=(feature,),
+        path=path,
+        reason=reason,
+        remedy=f"Install it: pip install 'pyspark-txlog[{extra}]'",
+    )
+
+
 @dataclass(eq=False, kw_only=True)
 class CommitConflictError(TxlogError):
     """Another writer's commit forbids this one; nothing was committed."""

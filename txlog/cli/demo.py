@@ -28,7 +28,7 @@ from rich.table import Table as Grid
 
 from txlog.arrow import pc, pq
 from txlog.cli.output import console
-from txlog.errors import AlreadyExistsError, UnsupportedFeatureError
+from txlog.errors import AlreadyExistsError, not_installed
 from txlog.log.names import LOG_FOLDER
 from txlog.store.open import open_store
 from txlog.table.table import Table
@@ -93,11 +93,8 @@ def run_demo(place: str | None, *, excerpt: bool) -> bool:
         The store cannot be reached, or refuses.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise UnsupportedFeatureError(
-            features=("Spark",),
-            reason="the demonstration needs Spark, and the package pyspark is not installed",
-            remedy="Install it: pip install 'pyspark-txlog[demo]'",
-        )
+        reason = "the demonstration needs Spark, and the package pyspark is not installed"
+        raise not_installed("demo", "Spark", reason)
     from txlog.spark_ext.sessions import ensure_java
 
     ensure_java()  # Its error comes before any output.

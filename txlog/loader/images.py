@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from txlog.errors import UnsupportedFeatureError
+from txlog.errors import not_installed
 from txlog.loader.views import Rows, UnfitError, is_bytes
 
 
@@ -44,11 +44,7 @@ class Image:
         try:
             import PIL  # noqa: F401
         except ImportError as error:
-            raise UnsupportedFeatureError(
-                features=("images",),
-                reason=f"images need Pillow: {error}",
-                remedy="Install it: pip install 'pyspark-txlog[images]'",
-            ) from error
+            raise not_installed("images", "images", f"images need Pillow: {error}") from error
 
     def prepare(self, values: pa.Array, fill: Any) -> Rows:
         """Return the encoded images."""

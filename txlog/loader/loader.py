@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, InvalidTypeError, not_installed
 from txlog.expressions.sql import Where
 from txlog.loader.blocks import BlockReader, Columns, finished
 from txlog.loader.images import Image
@@ -326,11 +326,7 @@ def _adapter(name: str) -> Any:
     try:
         return import_module(f"txlog.loader.{name}")
     except ImportError as error:
-        raise UnsupportedFeatureError(
-            features=(name,),
-            reason=f"the library is not installed: {error}",
-            remedy=f"Install it: pip install 'pyspark-txlog[{name}]'",
-        ) from error
+        raise not_installed(name, name, f"the library is not installed: {error}") from error
 
 
 def _finished(views: Mapping[str, View], item: tuple[int, Columns]) -> tuple[int, Batch]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.actions.columns import flat
-from txlog.arrow import arrow_scalar, numpy_array, pc
+from txlog.arrow import numpy_array, pc
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile
 from txlog.log.segment import complete_checkpoints
@@ -19,6 +19,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_log
 from txlog.snapshot.snapshot import Snapshot
 from txlog.snapshot.time_travel import history
+from txlog.stats.partition import entries
 from txlog.verbs.doctor import SMALL_BYTES, Finding, examine
 
 if TYPE_CHECKING:
@@ -117,7 +118,6 @@ def version_of(entry: Mapping[str, Any]) -> dict[str, Any]:
         "added": _first(metrics, _ROWS),
         "deleted": _first(metrics, _DELETED),
         "bytes": _first(metrics, _BYTES),
-        "files": _first(metrics, ("numAddedFiles", "numFiles", "numTargetFilesAdded")),
     }
 
 
@@ -149,8 +149,7 @@ def by_partition(files: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]
     """Return files, bytes and rows of each partition, the largest first."""
     if not columns or not files.num_rows:
         return []
-    maps = flat(files["partition_values"])
-    keys = [pc.map_lookup(maps, arrow_scalar(name), "last") for name in columns]
+    keys = [entries(flat(files["partition_values"]), name) for name in columns]
     table = pa.table(
         [*keys, files["size_bytes"], files["num_records"]],
         [*(f"k{n}" for n in range(len(keys))), "bytes", "rows"],
@@ -219,10 +218,8 @@ def log_of(files: Iterable[LogFile], version: int) -> dict[str, Any]:
     files = [file for file in files if file.last_version <= version]
     whole = complete_checkpoints(files)
     last = max(whole, default=-1)
-    commits = [file for file in files if file.kind == "commit" and file.version > last]
     return {
         "checkpoint": last if whole else None,
         "checkpoint_bytes": sum(file.size for file in whole.get(last, ())),
-        "commits": len(commits),
-        "commit_bytes": sum(file.size for file in commits),
+        "commits": sum(file.kind == "commit" and file.version > last for file in files),
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.errors import UnsupportedFeatureError, os_errors
+from txlog.errors import not_installed, os_errors
 from txlog.lazy import dataclass
 from txlog.report.charts import charts_of, size_text
 from txlog.report.facts import Facts, gather
@@ -68,10 +68,8 @@ def _library() -> str:
         import jinja2  # noqa: F401
         import vl_convert
     except ImportError as error:
-        raise UnsupportedFeatureError(
-            reason=f"a report needs the package {error.name}",
-            remedy="Install it with pip install 'pyspark-txlog[report]'",
-        ) from error
+        reason = f"a report needs the package {error.name}"
+        raise not_installed("report", "report", reason) from error
     return str(vl_convert.javascript_bundle())  # type: ignore[call-arg]
 
 

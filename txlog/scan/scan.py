@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from txlog.errors import UnsupportedFeatureError, require_whole
+from txlog.errors import UnsupportedFeatureError, not_installed, require_whole
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
@@ -180,11 +180,7 @@ class Scan(ArrowStream):
         try:
             from txlog.scan.frames import as_frame, read_frame
         except ImportError as error:
-            raise UnsupportedFeatureError(
-                features=("polars",),
-                reason=f"frames need polars: {error}",
-                remedy="Install it: pip install 'pyspark-txlog[polars]'",
-            ) from error
+            raise not_installed("polars", "polars", f"frames need polars: {error}") from error
         if not self.plan.reading.columns:  # Only a number of rows.
             return as_frame(self.to_arrow())
         return read_frame(self.store, self.plan.reading, list(self.plan.to_read), self.engine)

@@ -80,13 +80,9 @@ def require_pyspark() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
-        from txlog.errors import UnsupportedFeatureError
+        from txlog.errors import not_installed
 
-        raise UnsupportedFeatureError(
-            features=("Spark",),
-            reason=f"PySpark is not installed: {error}",
-            remedy="Install it: pip install 'pyspark-txlog[spark]'",
-        ) from error
+        raise not_installed("spark", "Spark", f"PySpark is not installed: {error}") from error
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from txlog.errors import InvalidInputError, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, not_installed
 from txlog.lazy import compiled
 from txlog.store.base import scheme_of, without_secrets
 
@@ -128,12 +128,8 @@ def connect(place: Place, options: Mapping[str, Any]) -> Any:
     try:
         from obstore import store as obstore
     except ImportError as error:
-        raise UnsupportedFeatureError(
-            path=place.bucket,
-            features=(place.kind,),
-            reason=f"a package for {place.kind}:// is missing: {error}",
-            remedy="Install it: pip install 'pyspark-txlog[cloud]'",
-        ) from error
+        reason = f"a package for {place.kind}:// is missing: {error}"
+        raise not_installed("cloud", place.kind, reason, path=place.bucket) from error
     config, retries = obstore_config(place.kind, options)
     if place.account is not None and not any("account_name" in name for name in config):
         config["account_name"] = place.account

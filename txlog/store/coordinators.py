@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from txlog.effects import REAL
-from txlog.errors import InvalidInputError, StoreError, TxlogError, UnsupportedFeatureError
+from txlog.errors import (
+    InvalidInputError,
+    StoreError,
+    TxlogError,
+    UnsupportedFeatureError,
+    not_installed,
+)
 from txlog.store.cloud_options import without_options
 
 COORDINATOR = "txlog.coordinator"
@@ -280,12 +286,8 @@ def _failed(reason: str) -> StoreError:
 
 
 def _missing(package: str, extra: str, error: ImportError) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        path=_LOG,
-        features=("commit coordinator",),
-        reason=f"a package for the commit coordinator is missing: {package}: {error}",
-        remedy=f"Install it: pip install 'pyspark-txlog[{extra}]'",
-    )
+    reason = f"a package for the commit coordinator is missing: {package}: {error}"
+    return not_installed(extra, "commit coordinator", reason, path=_LOG)
 
 
 def coordinator_of(options: Mapping[str, Any], *, is_s3: bool) -> CommitCoordinator | None:
