@@ -53,7 +53,7 @@ def data(rows: int) -> Iterator[pa.Table]:
 
 
 def make(folder: Path, rows: int) -> None:
-    """Make what the engines read, unless it is there."""
+    """Write the tables of the engines. Those that exist are kept."""
     for pages in PAGES:
         for part in data(rows) if not (folder / f"table-{pages}").exists() else ():
             txlog.write(

@@ -96,7 +96,7 @@ Ask = Callable[[list[int]], int]
 
 
 def engines(home: Path, kind: str) -> dict[str, Ask]:
-    """Return what each engine does to find rows: it returns how many it found."""
+    """Return a function for each engine: it finds rows, and returns their number."""
     table = txlog.Table(home / "txlog")
     other = lance.dataset(str(home / "lance"))
     files = list(table.file_uris())

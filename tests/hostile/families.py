@@ -214,7 +214,7 @@ WRITES: tuple[Call, ...] = (
 
 
 def _try(call: Callable[[], object]) -> object:
-    """Return what a call returns, or None if it raises one of our errors."""
+    """Return the result of a call. Return None if the call raises a `TxlogError`."""
     try:
         return call()
     except txlog.TxlogError:
@@ -751,7 +751,7 @@ def bounded() -> Iterator[None]:
 
 
 def run_case(family: str, number: int) -> str | None:
-    """Return what is wrong with the outcome of a case, or None."""
+    """Return the fault in the outcome of a case, or None without a fault."""
     case, _ = FAMILIES[family]
     chance = Random(f"{family} {number}")
     with warnings.catch_warnings():

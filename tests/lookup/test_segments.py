@@ -1,4 +1,4 @@
-"""Segments: bytes that are read for ever, and bytes that are none."""
+"""Segments: fixed vectors that stay readable, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_numbers_that_another_program_would_write() -> None:
     run = covered.run
     sign = 1 << 63
     assert (run.first, run.last) == (sign, sign + (2 << 20))
-    # (last - first) / 4 is 2^19, of which 16 bits are to be left.
+    # (last - first) / 4 is 2^19: 16 of its bits are kept.
     assert run.shift == 3
     assert run.base == sign >> 3
     # y: 0, 0, 2^17, 2^18; (2^18 + 1) // 4 is 2^16.

@@ -97,7 +97,7 @@ def opened(store: Store, hours: int = 0) -> txlog.Table:
 
 
 def plain(context: Context, **properties: str) -> txlog.Table:
-    """Make three files, of which one has a deleted row; version 4."""
+    """Make a table at version 4: three files, and one of them has a deleted row."""
     settings = {"delta.checkpointInterval": "1000", **properties}
     create(context, as_schema(SCHEMA), properties=settings)
     table = opened(context.store)
@@ -108,7 +108,7 @@ def plain(context: Context, **properties: str) -> txlog.Table:
 
 
 def base(**properties: str) -> Callable[[Context], object]:
-    """Return what makes a `plain` table with these properties; `__` in a name is a dot."""
+    """Return a builder of a `plain` table with properties. `__` in a name stands for a dot."""
     return lambda context: plain(
         context, **{name.replace("__", "."): value for name, value in properties.items()}
     )
