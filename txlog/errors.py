@@ -7,6 +7,8 @@ An error lists facts as fields and makes its message from them, in one fixed for
 from __future__ import annotations
 
 import errno
+import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
@@ -260,6 +262,18 @@ class InternalError(TxlogError):
 
 class TxlogWarning(UserWarning):
     """Something is damaged or odd, but the result is still correct."""
+
+
+def warn_committed(message: str, *, stacklevel: int) -> None:
+    """Warn of what failed after a commit landed.
+
+    Where warnings are errors (`-W error`) the message goes to stderr: an error would be taken for
+    that of a failed commit, and a retry would double the rows.
+    """
+    try:
+        warnings.warn(message, TxlogWarning, stacklevel=stacklevel + 1)
+    except TxlogWarning:
+        sys.stderr.write(f"TxlogWarning: {message}\n")
 
 
 _FULL = "Free some space and try again"

@@ -1,5 +1,6 @@
 """Commits whose answers are lost: never doubled, never lost, and no file deleted that is needed."""
 
+import warnings
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from txlog.store.base import BasicStore
 from txlog.store.local.local import LocalStore
 from txlog.store.memory import MemoryStore
 from txlog.threads import Threads
+from txlog.verbs.checkpoint import checkpoint
 from txlog.verbs.create import create, write_new_table
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -290,3 +292,31 @@ def test_what_was_acknowledged_is_there_once(plan: list[tuple[str, list[str], bo
 class _Instant(Effects):
     def sleep_s(self, seconds: float) -> None:
         pass
+
+
+def test_a_commit_is_a_success_where_warnings_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error for the checkpoint would be taken for that of the append, which is committed."""
+    properties = {"delta.checkpointInterval": "1"}
+    table = txlog.Table.create(tmp_path / "t", SCHEMA, properties=properties)
+
+    def fail(*_: object) -> None:
+        raise StoreError(path="x", operation="create", reason="no space")
+
+    monkeypatch.setattr("txlog.verbs.checkpoint.checkpoint", fail)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert table.append(xs(9)).version == 1
+    assert "version 1 is committed, but its checkpoint failed" in capsys.readouterr().err
+    assert txlog.Table(tmp_path / "t").count() == 1
+
+
+def test_a_checkpoint_stands_if_the_answer_for_its_checksum_is_lost(tmp_path: Path) -> None:
+    store = Flaky(LocalStore(str(tmp_path / "t")))
+    create(Context(store, Effects(), Threads(1)), as_schema(SCHEMA))
+    place = Context(store, Effects(), Threads(1))
+    store.faults = ["lost before"] * 5
+    with pytest.warns(txlog.TxlogWarning, match="no version checksum was written"):
+        checkpoint(place, load_snapshot(store))
+    assert list((tmp_path / "t/_delta_log").glob("*.checkpoint*.parquet"))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import txlog
-from tests.reliability.worker import rows, work
+from tests.reliability.worker import KEPT_S, rows, work
 
 Row = tuple[int, int, str]
 
@@ -219,13 +219,15 @@ def test_sixteen_processes_load_a_table_for_minutes(tmp_path: Path) -> None:
     """`TXLOG_LOAD_S` seconds; 300 if it is not set."""
     seconds = float(os.environ.get("TXLOG_LOAD_S", "300"))
     report = run(tmp_path, writers=16, readers=2, seconds=seconds)
+    print(told(report))
+    longest = max(report.took[n] for n in report.done if report.planned[n]["verb"] != "vacuum")
+    assert longest < KEPT_S, "this machine is too busy for the test: files were vacuumed too early"
     check(tmp_path, report)
     assert report.faults == report.errors() == []
     each = Counter(note.partition(":")[0] for note, done in report.done.items() if done)
-    print(told(report), dict(each))
+    print(dict(each))
     assert len(each) == 18
     assert min(each.values()) >= seconds / 60, "no progress"
-    assert max(report.took.values()) < 120
 
 
 def told(report: Report) -> str:

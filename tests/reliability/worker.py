@@ -26,6 +26,12 @@ from txlog import verbs
 for _module in pkgutil.walk_packages(verbs.__path__, "txlog.verbs."):
     importlib.import_module(_module.name)
 
+KEPT_S = 180
+"""How old files must be for a vacuum to delete those that no version has.
+
+No verb may take so long from its first file to its commit: nothing holds its files until then.
+"""
+
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("who", pa.string())])
 
 
@@ -90,7 +96,7 @@ def do(table: txlog.Table, what: dict[str, Any], name: str, note: str, number: i
         case "checkpoint":
             return table.refresh().maintenance.checkpoint()
         case "vacuum":
-            return table.vacuum(0.02, False, False)  # 72 seconds: longer than any verb takes.
+            return table.vacuum(KEPT_S / 3600, False, False)
         case "expire":
             return table.maintenance.expire(0.05, False)
     raise AssertionError(what)

@@ -9,7 +9,6 @@ to files that no commit refers to, and the deadline. Rules: spec/commit.md.
 from __future__ import annotations
 
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,8 +38,8 @@ from txlog.errors import (
     OutcomeUnknownError,
     RetriesExhaustedError,
     TxlogError,
-    TxlogWarning,
     UnsupportedFeatureError,
+    warn_committed,
 )
 from txlog.lazy import dataclass
 from txlog.protocol.access import require_writable
@@ -182,10 +181,9 @@ def execute(
     try:
         operation.landed(intent)
     except TxlogError as error:  # As an error, it would be taken for that of a failed commit.
-        warnings.warn(
+        warn_committed(
             f"version {version} is committed, but files that it does not need could not be "
             f"deleted: {error}",
-            TxlogWarning,
             stacklevel=3,
         )
     outcome = Outcome(

@@ -256,13 +256,22 @@ class OpenFile:
         if not self._names:  # Only constants are wanted, but as many as there are rows.
             yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
             return
+        found = 0
         for raw in self._parquet.iter_batches(
             batch_size=batch_rows,
             row_groups=[group],
             columns=self._stored_names,
             use_threads=threads,
         ):
+            found += raw.num_rows
             yield self._in_todays_calendar(raw) if self._legacy else raw
+        if found != rows:  # pyarrow passes over a page whose header names another kind.
+            raise DataFileError(
+                path=self.path,
+                version=self._plan.version,
+                reason=f"row group {group} has {rows} rows by the footer, and {found} in its pages",
+                remedy="Restore the file from a copy, or open a version without it",
+            )
 
     def _in_todays_calendar(self, raw: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of a legacy file with the dates and timestamps that their writer meant."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
@@ -40,7 +39,14 @@ from txlog.checkpoint.write import (
 )
 from txlog.commit.context import Context
 from txlog.commit.operation import Done, require_table_writable
-from txlog.errors import LogCorruptError, NotFoundError, StoreError, TxlogError, TxlogWarning
+from txlog.errors import (
+    LogCorruptError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+    TxlogError,
+    warn_committed,
+)
 from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
@@ -105,8 +111,8 @@ def _write_checksum(store: Store, snapshot: Snapshot, files: FileState) -> None:
 
     try:
         write_checksum(store, snapshot, files.live)
-    except StoreError as error:
-        warnings.warn(f"no version checksum was written: {error}", TxlogWarning, stacklevel=3)
+    except (StoreError, OutcomeUnknownError) as error:
+        warn_committed(f"no version checksum was written: {error}", stacklevel=3)
 
 
 def _require_not_expired(
@@ -323,9 +329,8 @@ def checkpoint_if_due(context: Context, done: Done) -> None:
     try:
         checkpoint(context, done.snapshot)
     except Exception as error:  # Whatever it is, a retry of the verb would double the rows.
-        warnings.warn(
+        warn_committed(
             f"version {done.outcome.version} is committed, but its checkpoint failed: {error}",
-            TxlogWarning,
             stacklevel=4,
         )
     else:
@@ -341,10 +346,9 @@ def _write_log_files(context: Context, done: Done) -> None:
     try:
         write_if_wanted(context, done)
     except TxlogError as error:
-        warnings.warn(
+        warn_committed(
             f"version {done.outcome.version} is committed, but a checksum or a compaction of its "
             f"log could not be written: {error}",
-            TxlogWarning,
             stacklevel=5,
         )
 
@@ -359,6 +363,4 @@ def _clean_up(context: Context, snapshot: Snapshot) -> None:
     try:
         expire_if_due(context, snapshot)
     except Exception as error:
-        warnings.warn(
-            f"old files of the log could not be cleaned up: {error}", TxlogWarning, stacklevel=5
-        )
+        warn_committed(f"old files of the log could not be cleaned up: {error}", stacklevel=5)

@@ -5,7 +5,6 @@ Rules: spec/commit.md, CON-23 and CON-24; the Delta protocol, "Checkpoint Protec
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,7 @@ from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.write import discard_files
-from txlog.errors import InvalidInputError, TxlogError, TxlogWarning, UnsupportedFeatureError
+from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError, warn_committed
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_TRACKING_DOMAIN, ROW_VERSION_COLUMN
 from txlog.protocol.access import (
@@ -214,11 +213,10 @@ class DropFeature(Operation):
             if self._truncates:
                 truncate(self.context, after.version)
         except TxlogError as error:
-            warnings.warn(
+            warn_committed(
                 f"{self._feature} is dropped in version {after.version}, but readers without it "
                 f"need a checkpoint of that version, which failed: {error}. Call "
                 "maintenance.checkpoint()",
-                TxlogWarning,
                 stacklevel=4,
             )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from txlog.errors import (
     InvalidInputError,
     NotFoundError,
     TxlogError,
-    TxlogWarning,
+    warn_committed,
 )
 from txlog.fragments.fragment import Fragment
 from txlog.lookup.indexes import SegmentCache, cover, covering_file
@@ -267,9 +266,8 @@ def delete_segments(context: Context, paths: Iterable[str]) -> None:
     try:
         context.store.delete(list(paths))
     except (TxlogError, OSError) as error:
-        warnings.warn(
+        warn_committed(
             f"segments of an index could not be deleted, vacuum will do it: {error}",
-            TxlogWarning,
             stacklevel=3,
         )
 
@@ -455,8 +453,7 @@ def merge_if_due(context: Context, snapshot: Snapshot, cache: SegmentCache) -> N
             if len(list_segments(context.store, definition.name)) >= MOST_SEGMENTS:
                 IndexFiles(context, snapshot, definition, cache).merge(MERGED_AT_ONCE)
         except (TxlogError, OSError) as error:
-            warnings.warn(
+            warn_committed(
                 f"segments of the index {definition.name} could not be merged: {error}",
-                TxlogWarning,
                 stacklevel=4,
             )
