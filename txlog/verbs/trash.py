@@ -136,7 +136,8 @@ def put_back(context: Context) -> pa.Table:
     """Move the files in a table's trash to where they were; return them as `DECISIONS`.
 
     A file whose place is taken stays in the trash, unless there is only a part of it: a move by
-    copying was broken off. Of several copies the largest goes back.
+    copying was broken off. Of several copies the largest goes back. The moves are not synced: after
+    a power cut some files may be in the trash again, and a second call moves them.
     """
     store = context.store
     store.require_writable()
