@@ -250,6 +250,17 @@ def test_the_property_counts_only_with_the_feature(tmp_path: Path) -> None:
         txlog.Table(writer.root).changes()
 
 
+def test_the_feed_has_the_columns_of_deltalakes(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, pa.table({"a": [1, 2]}), properties=FEED)
+    table.delete("a = 1")
+    ours = table.changes(0).to_arrow()
+    theirs = pa.table(deltalake.DeltaTable(tmp_path).load_cdf(0).read_all())
+    names = ("_change_type", "_commit_version", "_commit_timestamp")
+    for name in names:
+        assert ours.schema.field(name).nullable == theirs.schema.field(name).nullable is True
+    assert table.diff(0, 1, on="a").to_arrow().schema.field("_change_type").nullable
+
+
 def test_predicates_and_columns(writer: Writer) -> None:
     for number in range(4):
         path = writer.file(f"{number}.parquet", [{"a": number, "s": "x"}])

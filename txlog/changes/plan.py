@@ -32,11 +32,12 @@ from txlog.snapshot.commits import Commit, file_rows
 
 COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
+# Nullable, as deltalake and delta-spark have them: their feeds and ours go into one table.
 CHANGE_COLUMNS = StructType(
     (
-        StructField(CHANGE_TYPE, PrimitiveType("string"), nullable=False),
-        StructField(COMMIT_VERSION, PrimitiveType("long"), nullable=False),
-        StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp"), nullable=False),
+        StructField(CHANGE_TYPE, PrimitiveType("string")),
+        StructField(COMMIT_VERSION, PrimitiveType("long")),
+        StructField(COMMIT_TIMESTAMP, PrimitiveType("timestamp")),
     )
 )
 

@@ -83,5 +83,5 @@ def _with_change_columns(batch: pa.RecordBatch, file: ChangeFile) -> pa.RecordBa
     ]
     for column, values in zip(CHANGE_COLUMNS.fields, constants, strict=True):
         target = arrow_type(column.type)
-        batch = batch.append_column(pa.field(column.name, target, False), values.cast(target))
+        batch = batch.append_column(pa.field(column.name, target), values.cast(target))
     return batch
