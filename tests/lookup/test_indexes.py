@@ -96,6 +96,23 @@ def test_every_write_brings_its_part(tmp_path: Path, verb: str) -> None:
         assert opened.lookup([2**40]).num_rows == 0
 
 
+def test_key_columns_in_another_order_than_the_index(tmp_path: Path) -> None:
+    table = txlog.write(tmp_path, rows(3, 1))
+    table.append(rows(3, 2))
+    table.create_index(["k", "v"])
+    for on, keys in ((["k", "v"], [(3, "v3"), (2, "v3")]), (["v", "k"], [("v3", 3), ("v3", 2)])):
+        assert table.lookup(keys, on=on)["k"].to_pylist() == [3, 3]
+
+
+def test_versions_from_before_an_index_are_looked_up(tmp_path: Path) -> None:
+    """Runs are bound to files, and an old version has no definition: its keys are read."""
+    table = txlog.write(tmp_path, rows(3, 1))
+    table.append(rows(7))
+    table.create_index("k")
+    for version, found in ((0, []), (1, [7])):
+        assert txlog.Table(tmp_path, version=version).lookup([7], on="k")["k"].to_pylist() == found
+
+
 @pytest.mark.spec("LKP-6")
 def test_an_index_is_a_property(tmp_path: Path) -> None:
     table = txlog.write(tmp_path, rows(3, 1))
