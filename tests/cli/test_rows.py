@@ -1,4 +1,4 @@
-"""`txlog append` and `txlog merge`: rows of files and of other tables."""
+"""`txlog append`, `merge` and `head`: rows of files and of tables."""
 
 import json
 from collections.abc import Callable
@@ -117,3 +117,31 @@ def test_sources_that_are_none(table: txlog.Table, tmp_path: Path, capsys: Any) 
         assert said in capsys.readouterr().err
     assert run(["merge", table.uri, str(tmp_path / "t")]) == 2  # Nothing says which rows match.
     assert table.refresh().version == 0
+
+
+class TestHead:
+    def test_rows_columns_and_versions(self, table: txlog.Table, capsys: Any) -> None:
+        table.delete("n = 1")
+
+        def shown(*options: str) -> Any:
+            assert run(["head", table.uri, *options, "--json"]) == 0
+            return json.loads(capsys.readouterr().out)
+
+        assert shown("--columns", "n, t") == [{"n": 2, "t": "b"}, {"n": 3, "t": None}]
+        assert [row["n"] for row in shown("-n", "1")] == [2]
+        assert [row["n"] for row in shown("--version", "0")] == [1, 2, 3]
+        assert [row["n"] for row in shown("--where", "n > 2")] == [3]
+        assert shown("-n", "0") == []
+
+    @pytest.mark.parametrize("width", ["20", "40", "80"])
+    def test_narrow_terminals(
+        self, table: txlog.Table, width: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", width)
+        assert run(["head", table.uri, "--columns", "n"]) == 0
+        cells = [line.strip(" │┃|") for line in capsys.readouterr().out.splitlines()]
+        assert [cell for cell in cells if cell.isdigit()] == ["1", "2", "3"]
+
+    def test_an_unknown_column_is_named(self, table: txlog.Table, capsys: Any) -> None:
+        assert run(["head", table.uri, "--columns", "absent"]) == 1
+        assert "absent" in capsys.readouterr().err

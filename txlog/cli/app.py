@@ -22,7 +22,7 @@ from txlog.cli.output import (
     print_text,
 )
 from txlog.cli.plain import INTERRUPTED
-from txlog.cli.rows import append, index, lookup, merge
+from txlog.cli.rows import append, head, index, lookup, merge
 from txlog.errors import TxlogError
 from txlog.table.table import Table
 from txlog.version import __version__
@@ -54,6 +54,7 @@ app.add_typer(maintenance)
 app.add_typer(examine)
 app.command()(append)
 app.command()(merge)
+app.command()(head)
 app.command()(lookup)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]

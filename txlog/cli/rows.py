@@ -1,4 +1,4 @@
-"""`append`, `merge`, `lookup`, `index`: the commands that take rows, or find them by key."""
+"""`append`, `merge`, `head`, `lookup`, `index`: the commands that take rows, or show them."""
 
 from __future__ import annotations
 
@@ -177,8 +177,29 @@ def lookup(
         raise InvalidInputError(
             argument="keys", reason=f"they are no values of {on!r} ({kind}): {error}"
         ) from error
-    names = None if columns is None else [name.strip() for name in columns.split(",")]
-    found = opened.lookup(asked, on=on, columns=names)
+    _print_found(table, opened.lookup(asked, on=on, columns=_names(columns)), json)
+
+
+def head(
+    table: Where,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 5,
+    columns: Annotated[str | None, typer.Option(help="Columns to show, with commas.")] = None,
+    where: Annotated[str | None, typer.Option(help="A predicate that the rows fulfil.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Not the latest.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the first rows, such as: txlog head flights -n 3 --where "carrier = 'UA'"."""
+    opened = Table(table, version=version_of(version))
+    _print_found(table, opened.head(rows, _names(columns), where), json)
+
+
+def _names(columns: str | None) -> list[str] | None:
+    """Return the names of columns in a text with commas."""
+    return None if columns is None else [name.strip() for name in columns.split(",")]
+
+
+def _print_found(table: str, found: pa.Table, json: bool) -> None:
+    """Print rows of a table as JSON or as a table."""
     if json:
         print_json(as_rows(found))
     else:
