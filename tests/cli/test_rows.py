@@ -142,6 +142,17 @@ class TestHead:
         cells = [line.strip(" │┃|") for line in capsys.readouterr().out.splitlines()]
         assert [cell for cell in cells if cell.isdigit()] == ["1", "2", "3"]
 
+    def test_brackets_in_names_are_text(
+        self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.chdir(tmp_path)
+        txlog.write("a[red]b", pa.table({"x[red]y": [1]}))
+        assert run(["head", "a[red]b"]) == 0
+        printed = capsys.readouterr().out
+        assert "a[red]b" in printed
+        assert "x[red]y" in printed
+
     def test_an_unknown_column_is_named(self, table: txlog.Table, capsys: Any) -> None:
         assert run(["head", table.uri, "--columns", "absent"]) == 1
         assert "absent" in capsys.readouterr().err

@@ -86,7 +86,7 @@ def print_table(
     from rich.table import Table as Grid
 
     grid = Grid(
-        title=title or None,
+        title=escape(title) or None,
         show_header=any(names),
         title_justify="left",
         box=SIMPLE_HEAD,
@@ -99,7 +99,7 @@ def print_table(
             value is None or type(value) in (int, float) for value in values
         )
         grid.add_column(
-            name,
+            escape(name),
             justify="right" if number else "left",
             overflow="fold",
             no_wrap=number or name in whole,
