@@ -121,13 +121,27 @@ def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def print_rows(
-    title: str, rows: list[dict[str, Any]], json: bool, *, whole: Sequence[str] = ()
+    title: str,
+    rows: list[dict[str, Any]],
+    json: bool,
+    *,
+    names: Sequence[str] | None = None,
+    whole: Sequence[str] = (),
 ) -> None:
-    """Print rows by their names, as JSON or as a table."""
+    """Print rows by their names, as JSON or as a table.
+
+    Parameters
+    ----------
+    names
+        The columns, also of a table without rows. The first row's by default.
+    whole
+        Columns whose values are not folded.
+    """
     if json:
         print_json(rows)
     else:
-        names = list(rows[0]) if rows else ["nothing"]
+        if names is None:
+            names = list(rows[0]) if rows else ["nothing"]
         print_table(title, names, [list(row.values()) for row in rows], whole=whole)
 
 

@@ -13,10 +13,8 @@ import typer
 from txlog.cli.maintain import version_of
 from txlog.cli.output import (
     as_rows,
-    print_json,
     print_outcome,
     print_rows,
-    print_table,
     working,
 )
 from txlog.errors import InvalidInputError, NotFoundError
@@ -200,11 +198,7 @@ def _names(columns: str | None) -> list[str] | None:
 
 def _print_found(table: str, found: pa.Table, json: bool) -> None:
     """Print rows of a table as JSON or as a table."""
-    if json:
-        print_json(as_rows(found))
-    else:
-        rows = [list(row.values()) for row in as_rows(found)]
-        print_table(f"Rows of {table}", found.schema.names, rows)
+    print_rows(f"Rows of {table}", as_rows(found), json, names=found.schema.names)
 
 
 def _indexed_column(table: Table) -> str:
