@@ -139,8 +139,10 @@ class TestHead:
     ) -> None:
         monkeypatch.setenv("COLUMNS", width)
         assert run(["head", table.uri, "--columns", "n"]) == 0
-        cells = [line.strip(" │┃|") for line in capsys.readouterr().out.splitlines()]
-        assert [cell for cell in cells if cell.isdigit()] == ["1", "2", "3"]
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        rule = next(at for at, line in enumerate(lines) if line and not line.strip("─"))
+        # A path that is wrapped above the rule may leave a line of digits.
+        assert [line for line in lines[rule:] if line.isdigit()] == ["1", "2", "3"]
 
     def test_brackets_in_names_are_text(
         self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
