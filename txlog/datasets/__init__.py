@@ -1,0 +1,1 @@
+"""Data sets for training: numbered commits, training sets by tags, lineage, differences."""

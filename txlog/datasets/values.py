@@ -1,0 +1,134 @@
+"""What data sets are made of, as values: commits, summaries, training sets, jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+from txlog.lazy import dataclass
+
+State = Literal["RUNNING", "READY", "FAILED"]
+FORMS = ("parquet", "csv")
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a commit was made from: a file, a table at a version, or a commit of a data set."""
+
+    uri: str
+    role: str = "source"
+    version: int | None = None  # Of a table; of a data set, the number of a commit.
+    digest: str | None = None  # Of a file, SHA-256 of its bytes; of a commit, its digest.
+
+
+@dataclass(frozen=True)
+class Code:
+    """The program that made a commit, such as a script and the revision that it was at."""
+
+    name: str
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Rows that were added to a data set together. It never changes, but for `hidden`."""
+
+    dataset: str  # The data set's uuid.
+    commit_id: int  # 1, 2, 3 … without gaps.
+    created_ms: int  # Milliseconds since the epoch, UTC.
+    type: str  # Name and version of the type, such as `text-intent/1`.
+    rows: int
+    digest: str  # SHA-256 of the rows in their order, 64 hex digits.
+    message: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    inputs: tuple[Input, ...] = ()
+    code: Code | None = None
+    hidden: bool = False  # No later training set picks it.
+
+    def __hash__(self) -> int:
+        return hash((self.dataset, self.commit_id, self.digest))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a data set is, and its commits in order."""
+
+    dataset_id: int  # 1, 2, 3 … in the order in which they were made.
+    uuid: str
+    name: str
+    type: str  # Such as `TEXT_INTENT`.
+    created_ms: int  # Milliseconds since the epoch, UTC.
+    last_updated_ms: int  # Of the last commit.
+    description: str | None = None
+    commits: tuple[Commit, ...] = ()
+    names: Mapping[str, int | str] = field(default_factory=dict)  # Tags: a commit, or a hash.
+    deleted: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.uuid, len(self.commits)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a prepared training set: a table, or a file."""
+
+    name: str  # Such as `examples`.
+    uri: str
+    bytes: int
+    rows: int | None  # None: it has no rows, as a file of any kind.
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a training set could not be made."""
+
+    code: str  # Of the error, as `TxlogError.code`.
+    text: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a training set is made of, and how: what its version hash is computed from."""
+
+    version_hash: str
+    picked: tuple[tuple[int, str], ...]  # Commits: number and digest, ascending.
+    form: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def commit_ids(self) -> tuple[int, ...]:
+        """The numbers of the commits that were picked, ascending."""
+        return tuple(number for number, _ in self.picked)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training set that is to be made. It pickles.
+
+    The table is read at `table_version`, so that commits, compactions and purges that come later
+    make no difference. Each attempt writes into a folder of its own below `folder`.
+    """
+
+    dataset_id: int
+    dataset: str  # The data set's uuid.
+    type: str  # Such as `text-intent/1`.
+    asked: Asked
+    table_uri: str  # Of the data set's rows, partitioned by `commit_id`.
+    table_version: int
+    folder: str  # `<root>/sets/<uuid>/<hash>`; attempt n writes into `<folder>/<n>`.
+    files_uri: str  # `<root>/files`: objects that are too large for a row.
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to make a training set, until a moment; only the last attempt may say `ready`."""
+
+    dataset_id: int
+    version_hash: str
+    attempt: int  # From 1.
+    worker: str
+    lease_until_ms: int  # Milliseconds since the epoch, UTC.
