@@ -8,7 +8,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Done, Operation, execute
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import AddedFiles
+from txlog.data_files.write_plan import AddedFiles
 from txlog.expressions.sql import as_expression
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment
     from txlog.table.table import Table
-    from txlog.table.write import convert_to_delta, write, write_fragments
+    from txlog.table.write_table import convert_to_delta, write, write_fragments
     from txlog.variant.arrays import (
         variant_from_json,
         variant_from_python,
@@ -150,15 +150,15 @@ _HOMES = {
     "UnsupportedFeatureError": "errors",
     "WriterProperties": "data_files.options",
     "col": "expressions.tree",
-    "convert_to_delta": "table.write",
+    "convert_to_delta": "table.write_table",
     "lit": "expressions.tree",
     "variant_from_json": "variant.arrays",
     "variant_from_python": "variant.arrays",
     "variant_to_json": "variant.arrays",
     "variant_to_python": "variant.arrays",
     "variant_type": "variant.arrays",
-    "write": "table.write",
-    "write_fragments": "table.write",
+    "write": "table.write_table",
+    "write_fragments": "table.write_table",
 }
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import txlog
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_append, plan_write
+from txlog.data_files.write_plan import plan_append, plan_write
 from txlog.schema.arrow import from_arrow
 
 ROWS = pa.table({"x": pa.array([1, 2], pa.int64()), "p": ["a", "b"]})

@@ -39,7 +39,7 @@ from txlog.verbs.create import create, write_new_table
 from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
-from txlog.verbs.fragments.columns import CommitColumns
+from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.rewrites import CommitRewrites
 from txlog.verbs.fragments.workers import write_new_fragments

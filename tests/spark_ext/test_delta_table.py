@@ -177,7 +177,7 @@ def test_another_writer_meanwhile(
     spark: "SparkSession", table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that come while Spark looks for those that match are looked at too."""
-    from txlog.spark_ext.delta import table as module
+    from txlog.spark_ext.delta import delta_table as module
 
     real = module.rows_found
     finds = []

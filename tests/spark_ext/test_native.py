@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 import os
-import sys
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -21,9 +20,8 @@ from corpus import Case, cases, require_corpus, rows_sha256
 import txlog
 from txlog.expressions.sql import quote_name
 from txlog.spark_ext import DeltaTable, create_view, read
-from txlog.spark_ext.native import columns as native_columns
-from txlog.spark_ext.native import vectors
-from txlog.spark_ext.native.read import can_open
+from txlog.spark_ext.native import parquet_columns, read_frame, vectors
+from txlog.spark_ext.native.read_frame import can_open
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,8 +119,7 @@ def test_stores_that_spark_has_no_jar_for_are_read_through_the_source(
         settings.unset("fs.s3a.impl")
     txlog.write(tmp_path, pa.table({"id": [1, 2, 3]}))
     assert "FileScan parquet" in plan_of(read(spark, str(tmp_path)))
-    module = sys.modules["txlog.spark_ext.native.read"]  # The package has its function so named.
-    monkeypatch.setattr(module, "can_open", lambda *_: False)
+    monkeypatch.setattr(read_frame, "can_open", lambda *_: False)
     frame = read(spark, str(tmp_path), where="id > 1")
     assert sorted(row.id for row in frame.collect()) == [2, 3]
     assert "FileScan" not in plan_of(frame)
@@ -209,7 +206,7 @@ def test_only_files_with_deletions_are_looked_up(spark: SparkSession, flights: t
     assert plan.count("FileScan parquet") == 2
     assert "scalar-subquery" in plan or "Subquery" in plan
     assert plan.count("Batched: true") == 2
-    assert plan.count(f"{native_columns.POSITION}:bigint") == 1  # Read of no other file.
+    assert plan.count(f"{parquet_columns.POSITION}:bigint") == 1  # Read of no other file.
     assert sorted(frame.toArrow().to_pylist(), key=str) == sorted(
         flights.to_arrow().to_pylist(), key=str
     )
@@ -233,7 +230,7 @@ def test_some_files_with_deletions_and_some_without(
     scans = [line for line in plan_of(frame).splitlines() if "FileScan parquet" in line]
     assert len(scans) == 2
     assert rows_sha256(frame.toArrow()) == rows_sha256(table.to_arrow(columns=columns))
-    for word in (f"{native_columns.POSITION}:bigint", "_txlog_rows#"):
+    for word in (f"{parquet_columns.POSITION}:bigint", "_txlog_rows#"):
         wanted = 2 if word.startswith("_tmp") and columns and "_rowaddr" in columns else 1
         assert sum(word in scan for scan in scans) == wanted
 
@@ -381,8 +378,10 @@ def test_a_reader_that_tells_no_positions_is_an_error(
     unknown = "_tmp_nobody_fills_this"
     for name in ("POSITION", "_WORD", "_BIT"):
         place = f"txlog.spark_ext.native.vectors.{name}"
-        monkeypatch.setattr(place, getattr(vectors, name).replace(native_columns.POSITION, unknown))
-    monkeypatch.setattr("txlog.spark_ext.native.columns.POSITION", unknown)
+        monkeypatch.setattr(
+            place, getattr(vectors, name).replace(parquet_columns.POSITION, unknown)
+        )
+    monkeypatch.setattr("txlog.spark_ext.native.parquet_columns.POSITION", unknown)
     monkeypatch.setattr("txlog.spark_ext.native.vectors.INLINE_BYTES", inline)
     table = txlog.write(tmp_path / "t", pa.table({"id": range(200)}))
     table.delete("id = 5")
@@ -394,8 +393,7 @@ def test_a_reader_that_tells_no_positions_is_an_error(
 def test_too_many_deletions_go_through_txlog(
     spark: SparkSession, flights: txlog.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = sys.modules["txlog.spark_ext.native.read"]  # The name is that of the function.
-    monkeypatch.setattr(reading, "MAX_VECTOR_BYTES", 10)
+    monkeypatch.setattr(read_frame, "MAX_VECTOR_BYTES", 10)
     frame = read(spark, flights.uri)
     assert plan_of(frame).count("FileScan parquet") == 1
     assert rows_sha256(frame.toArrow()) == rows_sha256(flights.to_arrow())

@@ -15,9 +15,9 @@ from spelling import STYLES, spelled
 
 from txlog.actions.stats_text import quick_document
 from txlog.schema.types import DecimalType, PrimitiveType, StructField, StructType
+from txlog.stats.file_bounds import bound_type
 from txlog.stats.json_bounds import json_bounds, parsed_bounds, plain_values
 from txlog.stats.json_scan import JsonScan
-from txlog.stats.read import bound_type
 from txlog.stats.skip import Bounds
 
 MODULE = import_module("txlog.stats.json_bounds")

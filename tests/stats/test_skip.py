@@ -28,9 +28,9 @@ from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
 from txlog.stats.collect import StatsCollector
+from txlog.stats.file_bounds import row_group_bounds, struct_bounds
 from txlog.stats.files import num_records
 from txlog.stats.json_bounds import json_bounds
-from txlog.stats.read import row_group_bounds, struct_bounds
 from txlog.stats.skip import Bounds, always, keep
 
 ARROW = pa.schema(

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import txlog
-from txlog.changes.read import read_changes
+from txlog.changes.file_changes import read_changes
 from txlog.effects import Effects
 from txlog.errors import (
     CommitConflictError,
@@ -24,7 +24,6 @@ from txlog.errors import (
 from txlog.expressions.sql import as_expression
 from txlog.log.names import commit_name
 from txlog.scan.read import read_fragment
-from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import (
     UNDECIDED,
     Limits,
@@ -35,6 +34,7 @@ from txlog.stream.offsets import (
     unit_ranges,
 )
 from txlog.stream.stream import StreamOptions, TableStream
+from txlog.stream.version_files import ChangePolicy
 from txlog.testing.stores import unsealed
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -16,14 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.examples import examples
 from tests.stream.stream_history import FEED, VERBS, History
-from txlog.changes.plan import CHANGE_COLUMNS
-from txlog.changes.read import read_changes
+from txlog.changes.change_plan import CHANGE_COLUMNS
+from txlog.changes.file_changes import read_changes
 from txlog.effects import Effects
 from txlog.errors import NotFoundError, UnsupportedFeatureError
 from txlog.scan.read import read_fragment
-from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import UNDECIDED, Limits
 from txlog.stream.stream import StreamOptions, TableStream
+from txlog.stream.version_files import ChangePolicy
 
 LIMITS = st.builds(
     Limits,

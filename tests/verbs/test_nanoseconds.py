@@ -247,7 +247,7 @@ def test_the_command_line_prints_them_as_text() -> None:
 
 
 def test_spark_has_no_such_type() -> None:
-    from txlog.spark_ext.types import spark_schema
+    from txlog.spark_ext.spark_types import spark_schema
 
     nested = StructType((StructField("n", PrimitiveType("timestamp_nanos_ntz")),))
     with pytest.raises(txlog.UnsupportedFeatureError, match="Spark has no type"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, numpy_array, pc
-from txlog.changes.plan import COMMIT_TIMESTAMP, COMMIT_VERSION
+from txlog.changes.change_plan import COMMIT_TIMESTAMP, COMMIT_VERSION
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import Expression
 from txlog.log.names import LogFile

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
 from txlog.arrow import arrow_array
-from txlog.changes.forms import faults_between, form_of
-from txlog.changes.plan import (
+from txlog.changes.change_plan import (
     CHANGE_COLUMNS,
     ChangeFile,
     change_rows,
     changed_files,
 )
-from txlog.changes.read import read_changes
+from txlog.changes.file_changes import read_changes
+from txlog.changes.forms import faults_between, form_of
 from txlog.errors import (
     InvalidInputError,
     LogCorruptError,

@@ -18,10 +18,10 @@ from pyroaring import BitMap64
 
 from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
+from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile, file_differences
 from txlog.changes.changes import possible_changes
+from txlog.changes.file_changes import read_changes
 from txlog.changes.forms import faults_between, form_of
-from txlog.changes.plan import CHANGE_COLUMNS, ChangeFile, file_differences
-from txlog.changes.read import read_changes
 from txlog.errors import InvalidInputError, UnsupportedFeatureError, require_whole
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment

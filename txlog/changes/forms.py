@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.actions.table import Metadata, Protocol
-from txlog.changes.plan import incompatible
+from txlog.changes.change_plan import incompatible
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.schema.json import parse_schema

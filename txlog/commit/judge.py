@@ -15,8 +15,8 @@ import pyarrow as pa
 from txlog.actions.file import Add, Remove
 from txlog.actions.table import DomainMetadata, Txn
 from txlog.arrow import arrow_array, pc
+from txlog.commit.conflict_table import TABLE, Outcome, When
 from txlog.commit.intent import Intent
-from txlog.commit.table import TABLE, Outcome, When
 from txlog.commit.winner import (
     Change,
     Effect,

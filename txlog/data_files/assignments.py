@@ -21,7 +21,7 @@ from txlog.expressions.calls import fixed_in_time
 from txlog.expressions.evaluate import evaluate
 from txlog.expressions.sql import parse_sql
 from txlog.expressions.tree import Cast, Expression, Literal, col
-from txlog.expressions.types import is_castable, is_number
+from txlog.expressions.type_rules import is_castable, is_number
 from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_field, arrow_schema
 from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name

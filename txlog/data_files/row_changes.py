@@ -34,9 +34,9 @@ from txlog.data_files.deletions import (
 )
 from txlog.data_files.identity import Numbering
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import WritePlan, plan_write
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.write import FileLayout, discard_files, write_data_files
+from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.fragments.deletion_vector import alive_mask, as_array
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass

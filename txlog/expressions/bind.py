@@ -27,7 +27,7 @@ from txlog.expressions.tree import (
     Or,
     children,
 )
-from txlog.expressions.types import (
+from txlog.expressions.type_rules import (
     BOOLEAN,
     DOUBLE,
     FLOATS,

@@ -28,7 +28,7 @@ from txlog.expressions.signatures import (
     same,
     text,
 )
-from txlog.expressions.types import DOUBLE, LONG
+from txlog.expressions.type_rules import DOUBLE, LONG
 from txlog.schema.timestamps import DAY_US
 from txlog.schema.types import STRING, DataType
 

@@ -41,7 +41,7 @@ from txlog.expressions.signatures import (
 )
 from txlog.expressions.text_functions import TEXTS
 from txlog.expressions.tree import Literal
-from txlog.expressions.types import (
+from txlog.expressions.type_rules import (
     BOOLEAN,
     DOUBLE,
     FLOATS,

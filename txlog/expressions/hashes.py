@@ -24,7 +24,7 @@ from txlog.expressions.signatures import (
     refuse,
 )
 from txlog.expressions.tree import Cast, Column
-from txlog.expressions.types import INTEGERS, LONG
+from txlog.expressions.type_rules import INTEGERS, LONG
 from txlog.schema.types import STRING, DataType, PrimitiveType, type_name
 
 _SEED = 42

@@ -21,7 +21,7 @@ from txlog.expressions.signatures import (
     refuse,
 )
 from txlog.expressions.tree import Literal
-from txlog.expressions.types import (
+from txlog.expressions.type_rules import (
     BOOLEAN,
     FLOATS,
     INTEGERS,

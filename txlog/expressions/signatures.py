@@ -17,7 +17,14 @@ import pyarrow as pa
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.errors import InvalidInputError
 from txlog.expressions.tree import Expression, Literal
-from txlog.expressions.types import FLOATS, INTEGERS, TIMESTAMPS, VOID, common_type, primitive_name
+from txlog.expressions.type_rules import (
+    FLOATS,
+    INTEGERS,
+    TIMESTAMPS,
+    VOID,
+    common_type,
+    primitive_name,
+)
 from txlog.schema.types import (
     ArrayType,
     DataType,

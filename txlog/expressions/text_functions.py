@@ -19,7 +19,7 @@ from txlog.expressions.signatures import (
     refuse,
     text,
 )
-from txlog.expressions.types import BOOLEAN
+from txlog.expressions.type_rules import BOOLEAN
 from txlog.schema.types import STRING, ArrayType
 
 # Case ------------------------------------------------------------------------------------------

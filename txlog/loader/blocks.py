@@ -13,9 +13,9 @@ from pyroaring import BitMap64
 from txlog.arrow import arrow_array, empty_table, rows_among
 from txlog.errors import DataFileError, InvalidInputError
 from txlog.fragments.fragment import Fragment
+from txlog.loader.epoch_plan import BlockPlan, Kept
 from txlog.loader.images import Image
 from txlog.loader.order import Numbers, Piece, Selected
-from txlog.loader.plan import BlockPlan, Kept
 from txlog.loader.views import Rows, UnfitError, View, filled
 from txlog.scan.read import FragmentReader, chosen_columns
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from txlog.errors import InvalidInputError, InvalidTypeError, not_installed
 from txlog.expressions.sql import Where
 from txlog.loader.blocks import BlockReader, Columns, finished
+from txlog.loader.epoch_plan import plan_blocks
 from txlog.loader.images import Image
 from txlog.loader.order import FORMAT, Order, Shuffle
-from txlog.loader.plan import plan_blocks
 from txlog.loader.state import State, refused, require_state
 from txlog.loader.stream import Share, stream
 from txlog.loader.views import View, default_view, require_view

@@ -23,7 +23,7 @@ from txlog.parquet.file_footer import FileFooter, open_source
 from txlog.scan.columns import is_legacy, metadata_bounds, rebased, stored_parts
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
-from txlog.stats.read import row_group_bounds
+from txlog.stats.file_bounds import row_group_bounds
 from txlog.stats.skip import Bounds, keep, merged
 from txlog.store.base import Store, is_far, naming
 from txlog.store.open import locate

@@ -28,7 +28,7 @@ from txlog.spark_ext.write_tasks import counting
 if TYPE_CHECKING:
     from txlog.data_files.change_files import ChangeType
     from txlog.data_files.identity import Numbering
-    from txlog.data_files.plan import WritePlan
+    from txlog.data_files.write_plan import WritePlan
     from txlog.store.base import Store
 
 Action = Literal["update", "delete", "insert"]

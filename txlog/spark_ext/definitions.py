@@ -12,8 +12,8 @@ from txlog.schema.json import parse_schema
 from txlog.schema.types import StructField
 from txlog.spark_ext.catalog import split_name, table_location
 from txlog.spark_ext.delta.builder import DeltaTableBuilder
+from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.delta.table import DeltaTable
 from txlog.spark_ext.merge import SparkTable, table
 from txlog.spark_ext.statement_text import Reader, tokens_of
 

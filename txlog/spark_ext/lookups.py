@@ -21,7 +21,7 @@ from txlog.lookup.lookup import KEY
 from txlog.scan.read_plan import choose_columns
 from txlog.schema.arrow import arrow_type
 from txlog.schema.types import StructType
-from txlog.spark_ext.types import frame_schema, read_schema
+from txlog.spark_ext.spark_types import frame_schema, read_schema
 from txlog.table.table import Table
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from txlog.commit.operation import Operation
 from txlog.data_files.assignments import require_apart, target_field
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import settled
 from txlog.data_files.row_changes import RowChanges
+from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import as_expression, quote_name, to_sql
@@ -33,7 +33,7 @@ from txlog.spark_ext.row_changes import (
     target_frame,
 )
 from txlog.spark_ext.small_sources import small_merge
-from txlog.spark_ext.types import frame_schema
+from txlog.spark_ext.spark_types import frame_schema
 from txlog.spark_ext.write_frame import require_batch, transaction_of
 from txlog.table.handle import Handle
 from txlog.table.merge import TableMerger

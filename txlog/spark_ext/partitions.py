@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from txlog.changes.plan import ChangeFile
+from txlog.changes.change_plan import ChangeFile
 from txlog.fragments.fragment import Fragment
 from txlog.scan.data_file import RowRange
 from txlog.scan.plan import ScanPlan

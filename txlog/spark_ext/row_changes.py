@@ -25,9 +25,9 @@ from txlog.data_files.constraints import is_generated
 from txlog.data_files.deletions import delete_positions
 from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_write
 from txlog.data_files.rewrite import plan_rewrite
 from txlog.data_files.row_changes import RowChanges
+from txlog.data_files.write_plan import plan_write
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import quote_name
 from txlog.expressions.tree import Expression
@@ -47,8 +47,8 @@ from txlog.spark_ext.change_tasks import (
     old_name,
 )
 from txlog.spark_ext.engine import answered, before_commit, unpacked
-from txlog.spark_ext.native.read import read
-from txlog.spark_ext.types import read_schema, require_storable
+from txlog.spark_ext.native.read_frame import read
+from txlog.spark_ext.spark_types import read_schema, require_storable
 from txlog.spark_ext.write_frame import batches_by_rows
 from txlog.verbs.append import evolved
 from txlog.verbs.merge.match import several_match

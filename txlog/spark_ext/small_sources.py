@@ -19,7 +19,7 @@ from txlog.expressions.tree import Column, Expression, Literal
 from txlog.schema.types import DecimalType, PrimitiveType, StructType
 from txlog.spark_ext.conditions import is_alike
 from txlog.spark_ext.engine import before_commit
-from txlog.spark_ext.types import frame_schema
+from txlog.spark_ext.spark_types import frame_schema
 from txlog.verbs.merge.clauses import Clause, columns_of_same_name, own_path
 from txlog.verbs.merge.condition import Sides, merge_condition
 from txlog.verbs.merge.merge import Merge

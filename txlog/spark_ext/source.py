@@ -17,7 +17,7 @@ from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.sql import as_expression
 from txlog.schema.types import StructType
 from txlog.spark_ext.options import OF_CHANGES, Options
-from txlog.spark_ext.types import read_schema
+from txlog.spark_ext.spark_types import read_schema
 
 if TYPE_CHECKING:
     from txlog.snapshot.snapshot import Snapshot

@@ -14,11 +14,12 @@ from txlog.expressions.sql import quote_name
 from txlog.schema.types import StructType
 from txlog.spark_ext.catalog import split_name
 from txlog.spark_ext.definitions import NOTHING, Definitions, NotOursError
+from txlog.spark_ext.delta.delta_table import DeltaTable
 from txlog.spark_ext.delta.frames import as_frame
-from txlog.spark_ext.delta.merge import DeltaMergeBuilder
-from txlog.spark_ext.delta.table import DeltaTable
+from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.native import read
 from txlog.spark_ext.row_changes import stored
+from txlog.spark_ext.spark_types import read_schema
 from txlog.spark_ext.statement_text import (
     WHENS,
     Moment,
@@ -30,7 +31,6 @@ from txlog.spark_ext.statement_text import (
     references,
     tokens_of,
 )
-from txlog.spark_ext.types import read_schema
 from txlog.spark_ext.write_frame import write
 from txlog.verbs.merge.clauses import Clause
 

@@ -7,9 +7,9 @@ from typing import Literal
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import as_expression
 from txlog.spark_ext.options import UNKNOWN_TO_STREAMS, Options
-from txlog.stream.files import ChangePolicy
 from txlog.stream.offsets import Limits
 from txlog.stream.stream import MAX_FILES, StreamOptions
+from txlog.stream.version_files import ChangePolicy
 
 _OF_BATCHES = ("versionAsOf", "timestampAsOf", "endingVersion", "endingTimestamp", "limit")
 

@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
         """Return what tasks read: everything between two offsets."""
-        from txlog.changes.plan import ChangeFile
+        from txlog.changes.change_plan import ChangeFile
         from txlog.fragments.fragment import Fragment
         from txlog.spark_ext.partitions import change_partitions, task_shares
 

@@ -27,17 +27,17 @@ from txlog.commit.operation import (
 )
 from txlog.data_files.identity import counted, identities, with_marks
 from txlog.data_files.incoming import target_schema
-from txlog.data_files.plan import AddedFiles, plan_write, require_still_fits, settled
 from txlog.data_files.write import discard_files
+from txlog.data_files.write_plan import AddedFiles, plan_write, require_still_fits, settled
 from txlog.effects import REAL
 from txlog.errors import CommitConflictError, NotFoundError
 from txlog.protocol.mapping import MAPPING_MODE
 from txlog.protocol.properties import Properties
 from txlog.snapshot.snapshot import Snapshot
-from txlog.spark_ext.types import frame_schema, require_storable
+from txlog.spark_ext.spark_types import frame_schema, require_storable
 from txlog.spark_ext.write_tasks import StreamBatch, Target, WriteRequest
 from txlog.store.base import Store
-from txlog.table.write import require_same
+from txlog.table.write_table import require_same
 from txlog.verbs.append import Append
 from txlog.verbs.checkpoint import checkpoint_if_due
 from txlog.verbs.create import already_exists, commit_new_table, existing, new_metadata

@@ -17,7 +17,7 @@ from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import read_fragment
 
 if TYPE_CHECKING:
-    from txlog.changes.plan import ChangeFile
+    from txlog.changes.change_plan import ChangeFile
     from txlog.fragments.fragment import Fragment
     from txlog.scan.data_file import RowRange
     from txlog.scan.read_plan import ReadPlan
@@ -83,7 +83,7 @@ def read_changes_of(
     store: Store, partition: ChangesPartition, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield a partition's rows, in exactly the types that Spark expects; runs on an executor."""
-    from txlog.changes.read import read_changes
+    from txlog.changes.file_changes import read_changes
 
     batches = chain.from_iterable(
         read_changes(store, partition.plan, file, rows=partition.rows) for file in partition.files

@@ -45,7 +45,7 @@ from txlog.spark_ext.write_tasks import (
     write_task,
 )
 from txlog.store.open import open_store
-from txlog.table.write import WriteMode, require_mode
+from txlog.table.write_table import WriteMode, require_mode
 from txlog.verbs.create import already_exists, existing
 from txlog.verbs.overwrite import PartitionMode
 

@@ -17,11 +17,11 @@ from txlog.data_files.options import WriteOptions
 if TYPE_CHECKING:
     from txlog.actions.table import Metadata
     from txlog.data_files.incoming import SchemaMode
-    from txlog.data_files.plan import WritePlan
+    from txlog.data_files.write_plan import WritePlan
     from txlog.expressions.tree import Expression
     from txlog.snapshot.snapshot import Snapshot
     from txlog.store.base import Store
-    from txlog.table.write import WriteMode
+    from txlog.table.write_table import WriteMode
     from txlog.verbs.overwrite import PartitionMode
 
 QUERY_ID = "sql.streaming.queryId"  # A local property, of a micro-batch's thread and its tasks.

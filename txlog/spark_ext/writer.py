@@ -60,7 +60,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
         One is wrong, or would be left without effect.
     """
     from txlog.expressions.sql import as_expression
-    from txlog.table.write import require_mode
+    from txlog.table.write_table import require_mode
 
     schema_mode: SchemaMode = "merge" if options.flag("mergeSchema") else None
     if options.flag("overwriteSchema"):

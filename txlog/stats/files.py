@@ -20,9 +20,9 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.rows import FragmentRows
 from txlog.schema.types import DataType, StructField, StructType
+from txlog.stats.file_bounds import bound_type, struct_bounds, struct_count
 from txlog.stats.json_bounds import json_bounds, json_counts
 from txlog.stats.partition import entries, logged_partition_values, parse_partition_values
-from txlog.stats.read import bound_type, struct_bounds, struct_count
 from txlog.stats.skip import ALL, EVERYTHING, Bounds, ColumnBounds, Known, merged
 
 

@@ -27,8 +27,7 @@ from txlog.arrow import arrow_array, numpy_array, pc, within
 from txlog.lazy import dataclass
 from txlog.schema.arrow import gathered
 from txlog.schema.types import DataType, PrimitiveType, StructType
-from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
-from txlog.stats.read import (
+from txlog.stats.file_bounds import (
     LAST_ODD_OFFSET_US,
     TRUNCATED_US,
     Reader,
@@ -40,6 +39,7 @@ from txlog.stats.read import (
     without_contradictions,
     without_cut,
 )
+from txlog.stats.json_scan import NAMES, Found, JsonScan, Mask
 from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.threads import cached_property
 

@@ -19,8 +19,8 @@ from txlog.errors import LogCorruptError
 from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import format_date, format_moment, parse_date, parse_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from txlog.stats.file_bounds import child_of
 from txlog.stats.partition import logged_partition_values, parse_partition_values
-from txlog.stats.read import child_of
 
 _UNCOUNTED = ("void", "variant")
 _UNBOUNDED = ("binary", "boolean", *_UNCOUNTED)

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from txlog.changes.change_plan import ChangeFile
 from txlog.changes.changes import feed_read_plan, possible_changes, require_feed
-from txlog.changes.plan import ChangeFile
 from txlog.effects import REAL, Effects
 from txlog.errors import InvalidInputError, NotFoundError, TxlogError
 from txlog.expressions.bind import bind
@@ -25,7 +25,6 @@ from txlog.snapshot.time_travel import version_from
 from txlog.stats.files import fragment_bounds
 from txlog.stats.skip import keep
 from txlog.store.base import Store
-from txlog.stream.files import ChangePolicy, as_fragments, require_one_policy
 from txlog.stream.offsets import (
     Limits,
     Step,
@@ -35,6 +34,7 @@ from txlog.stream.offsets import (
     parse_offset,
     unit_ranges,
 )
+from txlog.stream.version_files import ChangePolicy, as_fragments, require_one_policy
 from txlog.stream.versions import StreamVersions
 
 _LOOK_AGAIN_S = 10.0

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from txlog.actions.table import Metadata, Protocol
 from txlog.arrow import arrow_array
+from txlog.changes.change_plan import ChangeFile, changed_files
 from txlog.changes.changes import RemovedValues, require_enabled
 from txlog.changes.forms import Form, differences, faults_between, form_of, tightened
-from txlog.changes.plan import ChangeFile, changed_files
 from txlog.errors import (
     CommitConflictError,
     LogCorruptError,
@@ -26,8 +26,8 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import list_commits, load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.store.base import Store
-from txlog.stream.files import ChangePolicy, FileUnits, commit_units, snapshot_units
 from txlog.stream.offsets import StreamOffset
+from txlog.stream.version_files import ChangePolicy, FileUnits, commit_units, snapshot_units
 
 _KEPT_UNITS = 200_000
 _KEPT_VERSIONS = 4_000

@@ -13,7 +13,7 @@ from txlog.commit.operation import Operation
 from txlog.data_files.identity import marks_of, with_marks
 from txlog.data_files.incoming import SchemaMode, merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import AddedFiles, require_same_mapping, settled
+from txlog.data_files.write_plan import AddedFiles, require_same_mapping, settled
 from txlog.errors import InvalidInputError
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.protocol.mapping import unmapped, with_schema

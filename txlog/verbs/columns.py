@@ -24,8 +24,8 @@ from txlog.data_files.column_values import ColumnValues, column_values, require_
 from txlog.data_files.constraints import constraints_of
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.incoming import merged_schema
-from txlog.data_files.plan import require_same_mapping, settled
 from txlog.data_files.write import discard_files
+from txlog.data_files.write_plan import require_same_mapping, settled
 from txlog.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.fragments.fragment import Fragment

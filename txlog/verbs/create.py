@@ -22,8 +22,8 @@ from txlog.data_files.constraints import constraints_of
 from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_write
 from txlog.data_files.write import check_partitioning, discard_files, require_storable
+from txlog.data_files.write_plan import plan_write
 from txlog.effects import Effects
 from txlog.errors import (
     AlreadyExistsError,

@@ -18,7 +18,7 @@ from txlog.data_files.change_files import inserted_rows, write_rows_of
 from txlog.data_files.deletions import RowDeletes, delete_rows, discard_deletes, removes_of
 from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import AddedFiles, partitioned_by
+from txlog.data_files.write_plan import AddedFiles, partitioned_by
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression

@@ -21,8 +21,8 @@ from txlog.data_files.identity import (
     require_identities,
     with_marks,
 )
-from txlog.data_files.plan import settled
 from txlog.data_files.write import require_storable
+from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.sql import quote_name

@@ -43,8 +43,8 @@ from txlog.stats.collect import (
     leaf_types,
     stats_leaves,
 )
+from txlog.stats.file_bounds import bound_type, child_of, struct_count
 from txlog.stats.files import file_bounds, num_records, physical_path
-from txlog.stats.read import bound_type, child_of, struct_count
 from txlog.stats.skip import ColumnBounds
 from txlog.store.base import Store
 from txlog.verbs.compact import require_partition_columns

@@ -4,9 +4,9 @@ What txlog lacks is there too, and says so by name. Arguments are named as delta
 """
 
 from txlog.spark_ext.delta.builder import DeltaTableBuilder, IdentityGenerator
-from txlog.spark_ext.delta.merge import DeltaMergeBuilder
+from txlog.spark_ext.delta.delta_table import DeltaTable
+from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
-from txlog.spark_ext.delta.table import DeltaTable
 
 __all__ = [
     "DeltaMergeBuilder",

@@ -23,7 +23,7 @@ from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FragmentRows
 from txlog.scan.columns import ROW_ADDRESS, ROW_ID
 from txlog.scan.read_plan import ReadPlan
-from txlog.spark_ext.native.columns import (
+from txlog.spark_ext.native.parquet_columns import (
     ReadColumn,
     has_inner_floats,
     partition_name,

@@ -22,7 +22,7 @@ from txlog.fragments.fragment import Fragment
 from txlog.scan.deletions import load_deletions
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
-from txlog.spark_ext.native.columns import POSITION
+from txlog.spark_ext.native.parquet_columns import POSITION
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
 from txlog.store.base import Store
 from txlog.threads import Engine, cached_property

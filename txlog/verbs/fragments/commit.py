@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from txlog.commit import operation as commits
 from txlog.commit.context import Context
-from txlog.data_files.plan import AddedFiles
+from txlog.data_files.write_plan import AddedFiles
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
-from txlog.verbs.fragments.columns import CommitColumns
+from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.operations import Operation, require_operation
 from txlog.verbs.fragments.rewrites import CommitRewrites, Fit, new_files

@@ -26,7 +26,7 @@ from txlog.scan.files import live_sequence
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.fragments.base import Base, FragmentsOperation, read_by
+from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
 from txlog.verbs.fragments.operations import Operation
 from txlog.verbs.fragments.workers import deletions_of
 

@@ -17,7 +17,7 @@ from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_append, plan_write, require_still_fits
+from txlog.data_files.write_plan import plan_append, plan_write, require_still_fits
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
@@ -28,7 +28,7 @@ from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.create import NO_TABLE
-from txlog.verbs.fragments.base import Base, FragmentsOperation
+from txlog.verbs.fragments.base_version import Base, FragmentsOperation
 from txlog.verbs.fragments.operations import Operation
 from txlog.verbs.fragments.workers import require_distinct
 

@@ -22,7 +22,7 @@ from txlog.data_files.deletions import FileDeletes, adds_of, with_vector, write_
 from txlog.data_files.identity import identities
 from txlog.data_files.incoming import incoming, merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import plan_write
+from txlog.data_files.write_plan import plan_write
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression

@@ -14,7 +14,7 @@ from txlog.actions.columns import flat
 from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.evaluate import alike, evaluate
 from txlog.expressions.tree import And, Column, Expression
-from txlog.expressions.types import is_number
+from txlog.expressions.type_rules import is_number
 from txlog.lookup.keys import within
 from txlog.schema.arrow import arrow_type
 from txlog.verbs.merge.condition import Condition, Key, Sides, by_own_names

@@ -21,8 +21,8 @@ from txlog.commit.operation import Operation
 from txlog.data_files.identity import with_marks
 from txlog.data_files.incoming import merged_schema
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.plan import settled
 from txlog.data_files.row_changes import FileChange, RowChanges, change_rows
+from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import to_sql
 from txlog.expressions.tree import Expression

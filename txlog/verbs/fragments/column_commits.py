@@ -13,7 +13,7 @@ from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.incoming import merged_schema
-from txlog.data_files.plan import settled
+from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError, LogCorruptError
 from txlog.fragments.metadata import FragmentMetadata, column_fields
 from txlog.fragments.rows import fragment_rows
@@ -25,7 +25,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.files import physical_rows, require_same_partitions
 from txlog.verbs.append import require_free_names
 from txlog.verbs.columns import outdated_files, require_columns_apart
-from txlog.verbs.fragments.base import Base, FragmentsOperation, read_by
+from txlog.verbs.fragments.base_version import Base, FragmentsOperation, read_by
 from txlog.verbs.fragments.operations import Operation
 from txlog.verbs.fragments.workers import columns_digest
 

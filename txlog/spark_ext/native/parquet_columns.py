@@ -24,7 +24,7 @@ from txlog.schema.types import (
     type_name,
 )
 from txlog.spark_ext.native.places import FRAGMENT_COLUMN, Constant
-from txlog.spark_ext.types import spark_schema
+from txlog.spark_ext.spark_types import spark_schema
 
 # Spark's Parquet reader fills a column of this name with the position of each row in its file.
 # `_metadata.row_index` is the same column, but comes in a struct that is made for each row.

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.arrow import arrow_scalar, pc
-from txlog.changes.plan import CHANGE_COLUMNS, ChangeFile
+from txlog.changes.change_plan import CHANGE_COLUMNS, ChangeFile
 from txlog.errors import DataFileError
 from txlog.fragments.deletion_vector import alive_mask
 from txlog.scan.data_file import BATCH_ROWS, RowRange

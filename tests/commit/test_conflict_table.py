@@ -14,9 +14,9 @@ from txlog.actions.columns import empty_rows
 from txlog.actions.file import Add, DeletionVectorDescriptor, Remove
 from txlog.actions.ndjson import encode
 from txlog.actions.table import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
+from txlog.commit.conflict_table import TABLE
 from txlog.commit.intent import Intent, Kind, Reads
 from txlog.commit.judge import Verdict, judge, passes_blindly
-from txlog.commit.table import TABLE
 from txlog.commit.winner import Effect
 from txlog.expressions.bind import bind
 from txlog.expressions.sql import parse_sql

@@ -32,12 +32,12 @@ from txlog.schema.types import (
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.spark_ext.engine import format_known
-from txlog.spark_ext.native.columns import own_names
 from txlog.spark_ext.native.frame import Part, frame
+from txlog.spark_ext.native.parquet_columns import own_names
 from txlog.spark_ext.native.places import passed_over, volume_of
 from txlog.spark_ext.native.predicates import as_spark
 from txlog.spark_ext.native.vectors import Vectors, load_vectors, word_bytes
-from txlog.spark_ext.types import moment_text, read_schema
+from txlog.spark_ext.spark_types import moment_text, read_schema
 from txlog.store.base import Store, threads_for
 from txlog.store.open import open_store
 

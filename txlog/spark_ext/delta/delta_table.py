@@ -34,15 +34,15 @@ from txlog.spark_ext.delta.frames import (
     history_rows,
     restore_row,
 )
-from txlog.spark_ext.delta.merge import DeltaMergeBuilder
+from txlog.spark_ext.delta.merge_builder import DeltaMergeBuilder
 from txlog.spark_ext.delta.optimize import DeltaOptimizeBuilder
 from txlog.spark_ext.engine import SparkEngine
 from txlog.spark_ext.merge import SparkUpdate, table
 from txlog.spark_ext.native import read
-from txlog.spark_ext.types import frame_schema, moment_text
+from txlog.spark_ext.spark_types import frame_schema, moment_text
 from txlog.spark_ext.write_frame import require_batch
 from txlog.table.table import Table
-from txlog.table.write import convert_to_delta
+from txlog.table.write_table import convert_to_delta
 from txlog.verbs.delete import DeleteFound
 
 if TYPE_CHECKING:
