@@ -237,6 +237,29 @@ def test_microseconds_of_them_on_demand(tmp_path: Path) -> None:
         table.count(col("i") == np.datetime64(5, "ns"))
 
 
+def test_files_of_nanoseconds_become_a_table(tmp_path: Path, judge: Any) -> None:
+    pq.write_table(data(*VALUES), tmp_path / "a.parquet")
+    with pytest.raises(txlog.SchemaMismatchError, match=r"column a has nanoseconds in a.parquet"):
+        txlog.convert_to_delta(tmp_path)
+    assert not (tmp_path / "_delta_log").exists()
+    table = txlog.convert_to_delta(tmp_path, properties=NANOS)
+    assert table.to_arrow().equals(data(*VALUES))
+    assert judge(tmp_path).to_pyarrow_table().equals(data(*VALUES))
+    older = tmp_path / "int96"
+    older.mkdir()
+    rows = pa.table({"t": moments(BASE)})
+    pq.write_table(rows, older / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert txlog.convert_to_delta(older).schema.field("t").type == pa.timestamp("us")
+
+
+def test_workers_write_them(tmp_path: Path) -> None:
+    rows = data(*VALUES)
+    first = txlog.write_fragments(rows, tmp_path / "t", properties=NANOS)
+    table = txlog.Table.create(tmp_path / "t", rows.schema, properties=NANOS, fragments=first)
+    table.commit(txlog.Operation.Append(txlog.write_fragments(rows, table)))
+    assert table.to_arrow().equals(pa.concat_tables([rows, rows]))
+
+
 def test_the_command_line_prints_them_as_text() -> None:
     """Without pandas, Arrow makes no Python values of them."""
     from txlog.cli.output import as_rows

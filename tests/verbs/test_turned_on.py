@@ -124,6 +124,36 @@ def test_versions_are_asked_for_as_properties(tmp_path: Path) -> None:
         txlog.write(tmp_path / "b", DATA, properties={"delta.minReaderVersion": "9"})
 
 
+def test_a_table_is_clustered_from_its_first_version(tmp_path: Path) -> None:
+    rows = pa.table({"x y": [3, 1, 2], "s": pa.array([{"y": 1}] * 3)})
+    made = txlog.write(tmp_path / "t", rows, cluster_by=["`x y`", "s.y"])
+    empty = txlog.Table.create(tmp_path / "e", rows.schema, cluster_by="s.y")
+    assert (made.version, empty.version) == (0, 0)
+    assert {"clustering", "domainMetadata"} <= set(made.protocol.writer_features or ())
+    domain = made.snapshot.controls.domains["delta.clustering"]
+    names = [f.metadata["delta.columnMapping.physicalName"] for f in made.snapshot.schema.fields]
+    paths = orjson.loads(domain.configuration)["clusteringColumns"]
+    assert (paths[0], paths[1][0]) == ([names[0]], names[1])
+    assert made.history()[0]["operationParameters"]["clusterBy"] == '["`x y`","s.y"]'
+    assert made.optimize.cluster()
+    txlog.write(tmp_path / "t", rows, "append", cluster_by=["`x y`", "s.y"])
+    with pytest.raises(txlog.InvalidInputError, match="not clustered by"):
+        txlog.write(tmp_path / "t", rows, "append", cluster_by="s.y")
+    with pytest.raises(txlog.InvalidInputError, match="partitioned"):
+        txlog.write(tmp_path / "p", rows, partition_by="x y", cluster_by="s.y")
+    assert not (tmp_path / "p").exists()
+    replaced = txlog.Table.create(tmp_path / "t", rows.schema, mode="overwrite", cluster_by="s.y")
+    ends = [path[-1] for path in orjson.loads(domain_of(replaced))["clusteringColumns"]]
+    assert ends == [paths[1][1]]
+    bare = txlog.Table.create(tmp_path / "t", rows.schema, mode="overwrite")
+    assert bare.snapshot.controls.domains["delta.clustering"].removed
+    assert deltalake.DeltaTable(empty.uri).schema().fields
+
+
+def domain_of(table: txlog.Table) -> str:
+    return table.snapshot.controls.domains["delta.clustering"].configuration
+
+
 def test_a_table_is_clustered(tmp_path: Path) -> None:
     rows = pa.table({"x": [3, 1, 2], "s": pa.array([{"y": 1}] * 3), "b": [b"", b"", b""]})
     table = txlog.write(tmp_path, rows)

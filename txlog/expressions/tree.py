@@ -120,7 +120,14 @@ def _named_type(text: str) -> DataType:
     name, _, sizes = text.strip().rstrip(")").partition("(")
     if name.strip().upper() in ("DECIMAL", "NUMERIC") and re.fullmatch(r"\d*(,\s*\d+)?", sizes):
         precision, _, scale = sizes.partition(",")
-        return DecimalType(int(precision or 10), int(scale or 0))
+        digits, fraction = int(precision or 10), int(scale or 0)
+        if not 1 <= digits <= 38 or fraction > digits:
+            raise InvalidInputError(
+                argument="kind",
+                reason=f"{text!r} is not a decimal of at most 38 digits",
+                remedy="Give it 1 to 38 digits, and no more after the point than in all",
+            )
+        return DecimalType(digits, fraction)
     name = SQL_NAMES.get(name.strip().upper(), name.strip().lower())
     if sizes or name not in PRIMITIVES:
         raise InvalidInputError(

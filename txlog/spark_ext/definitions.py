@@ -69,6 +69,8 @@ class Definitions:
         while reader.token is not None:
             if reader.accepts("PARTITIONED", "BY"):
                 builder = builder.partitionedBy([split_name(one)[0] for one in reader.items()])
+            elif reader.accepts("CLUSTER", "BY"):
+                builder = builder.clusterBy(reader.items())
             elif reader.accepts("LOCATION"):
                 builder = builder.location(reader.taken("a path").value)
             elif reader.accepts("COMMENT"):
@@ -121,6 +123,8 @@ class Definitions:
             old = reader.name()
             reader.expect("TO")
             alter.rename_column(old, reader.taken("a name").value)
+        elif reader.accepts("CLUSTER", "BY"):
+            alter.cluster_by(*([] if reader.accepts("NONE") else reader.items()))
         elif reader.accepts("ALTER", "COLUMN") or reader.accepts("CHANGE", "COLUMN"):
             self._alter_column(alter)
         else:
@@ -149,8 +153,8 @@ class Definitions:
     def _unknown_change(self) -> InvalidInputError:
         error = self.reader.unexpected("a change that txlog makes")
         error.remedy = (
-            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, ADD, DROP, RENAME or ALTER "
-            "COLUMN; or use Table.alter"
+            "Write SET or UNSET TBLPROPERTIES, ADD or DROP CONSTRAINT, CLUSTER BY, or ADD, DROP, "
+            "RENAME or ALTER COLUMN; or use Table.alter"
         )
         return error
 

@@ -39,9 +39,9 @@ UNKNOWN_TO_STREAMS = (
 """Options of Delta's that txlog refuses."""
 
 _OF_WRITING = (
-    "partitionBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema",
-    "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata", "tableProperties",
-    "compression", "dataChange",
+    "partitionBy", "clusterBy", "replaceWhere", "partitionOverwriteMode", "mergeSchema",
+    "overwriteSchema", "maxRecordsPerFile", "txnAppId", "txnVersion", "userMetadata",
+    "tableProperties", "compression", "dataChange",
 )  # fmt: skip
 UNKNOWN_TO_WRITES = ("replaceUsing", "replaceOn", "targetAlias")
 """Options of delta-spark that txlog refuses: without them, other rows would be replaced."""
@@ -68,6 +68,7 @@ _SIZE = re.compile(rf"([0-9]+)(?:([{_UNITS[1:]}])b?|b)?")
 # Options of Spark for arguments of Python, and for what errors say of these.
 _OPTIONS = {
     "partition_by": "partitionBy",
+    "cluster_by": "clusterBy",
     "partition_mode": "partitionOverwriteMode",
     "properties": "tableProperties",
     "txn": "txnAppId",

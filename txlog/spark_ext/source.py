@@ -59,10 +59,11 @@ class TxlogDataSource(DataSource):
     - `readChangeFeed`: changes of rows in place of new rows.
     - `failOnDataLoss`: with `false`, go on where commits were cleaned up before they were read.
 
-    For writing: `partitionBy`, `replaceWhere`, `partitionOverwriteMode`, `mergeSchema`,
-    `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`, `userMetadata`,
-    `tableProperties` (a JSON object). For a stream: `txnAppId`. For both: `storageOptions` (a JSON
-    object), or `secretStorageOptions`, which Spark keeps out of plans without `register`.
+    For writing: `partitionBy`, `clusterBy`, `replaceWhere`, `partitionOverwriteMode`,
+    `mergeSchema`, `overwriteSchema`, `maxRecordsPerFile`, `txnAppId`, `txnVersion`,
+    `userMetadata`, `tableProperties` (a JSON object). For a stream: `txnAppId`. For both:
+    `storageOptions` (a JSON object), or `secretStorageOptions`, which Spark keeps out of plans
+    without `register`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -40,7 +40,7 @@ from txlog.store.base import Store
 from txlog.table.write_table import require_same
 from txlog.verbs.append import Append
 from txlog.verbs.checkpoint import checkpoint_if_due
-from txlog.verbs.create import already_exists, commit_new_table, existing, new_metadata
+from txlog.verbs.create import NewTable, already_exists, commit_new_table, existing, new_table
 from txlog.verbs.overwrite import Overwrite, require_kept, require_modes
 
 
@@ -99,18 +99,18 @@ def plan_target(
     data = frame_schema(schema)
     if table is None:
         require_storable(data)
-        metadata, final = new_metadata(
+        new = new_table(
             data,
             partition_by=request.partition_by or (),
             properties=request.properties,
-            name=None,
-            description=None,
+            cluster_by=request.cluster_by,
             effects=REAL,
         )
+        metadata, final = new.metadata, new.schema
     else:
         overwrites = request.mode == "overwrite"
         require_table_writable(table, removes_rows=overwrites)
-        require_same(table, request.partition_by, request.properties)
+        require_same(table, request.partition_by, request.properties, request.cluster_by or None)
         if overwrites:
             require_modes(table, request.where, request.partition_mode)
         final = settled(table, target_schema(table.schema, data, request.schema_mode))
@@ -244,8 +244,7 @@ def _made(context: Context, target: Target, adds: list[Add], txn: AnyAppVersion 
     """Make the table of the files."""
     made = commit_new_table(
         context,
-        target.metadata,
-        target.plan.schema,
+        NewTable(target.metadata, target.plan.schema, target.request.cluster_by),
         adds,
         txn=txn,
         user_metadata=target.request.user_metadata,

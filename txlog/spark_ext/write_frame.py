@@ -61,6 +61,7 @@ def write(
     *,
     mode: WriteMode = "append",
     partition_by: Sequence[str] | str | None = None,
+    cluster_by: Sequence[str] | str | None = None,
     where: str | Expression | None = None,
     partition_mode: PartitionMode | None = None,
     schema_mode: SchemaMode = None,
@@ -91,7 +92,7 @@ def write(
         `schema_mode="overwrite"`, what `spark.sql.sources.partitionOverwriteMode` says.
     schema_mode
         `merge` adds the columns that only the frame has; `overwrite` takes the frame's schema.
-    partition_by, properties
+    partition_by, cluster_by, properties
         For a table that is made; an existing one must already be so.
 
     Returns
@@ -129,6 +130,7 @@ def write(
     request = WriteRequest(
         mode=mode,
         partition_by=None if partition_by is None else as_names(partition_by),
+        cluster_by=as_names(cluster_by),
         where=as_expression(where),
         partition_mode=chosen,
         follows_session=partition_mode is None,

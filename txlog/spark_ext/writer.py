@@ -70,6 +70,7 @@ def write_request(options: Options, overwrite: bool) -> WriteRequest:
     request = WriteRequest(
         mode="overwrite" if overwrite else "append",
         partition_by=None if partition_by is None else tuple(partition_by),
+        cluster_by=tuple(options.names("clusterBy") or ()),
         where=as_expression(options.text("replaceWhere")),
         partition_mode=cast("PartitionMode", mode),
         follows_session=options.text("partitionOverwriteMode") is None,

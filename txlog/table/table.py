@@ -154,6 +154,7 @@ class Table(About, Reading, Lookups, Writing):
         properties: Mapping[str, str] | None = None,
         *,
         mode: Literal["error", "ignore", "overwrite"] = "error",
+        cluster_by: Sequence[str] | str = (),
         generated: Mapping[str, str] | None = None,
         identity: Mapping[str, Identity] | Sequence[str] | str | None = None,
         name: str | None = None,
@@ -172,6 +173,9 @@ class Table(About, Reading, Lookups, Writing):
             What to do if the table is there: raise an `error`, return it (`ignore`), or `overwrite`
             it: give it this schema, partitioning and properties, and take out all rows, in a new
             version.
+        cluster_by
+            Up to four columns that `optimize.cluster` sorts the rows by, as `alter.cluster_by`
+            says, instead of partitions.
         generated
             Columns whose values are computed from others, with SQL: `{"day": "CAST(at AS DATE)"}`.
             Data may leave them out; values that it has must be the computed ones.
@@ -211,6 +215,7 @@ class Table(About, Reading, Lookups, Writing):
         definition: dict[str, Any] = {
             "schema": with_identities(with_generated(declared, generated), identity),
             "partition_by": as_names(partition_by),
+            "cluster_by": as_names(cluster_by),
             "properties": properties,
             "name": name,
             "description": description,

@@ -16,6 +16,7 @@ from txlog.data_files.incoming import SchemaMode
 from txlog.data_files.options import WriterProperties, as_names, as_schema, write_options
 from txlog.errors import CommitConflictError, InvalidInputError
 from txlog.expressions.sql import Where, as_expression
+from txlog.expressions.tree import col
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.protocol.access import features_of
 from txlog.protocol.properties import split_features
@@ -41,6 +42,7 @@ def write(
     mode: WriteMode = "error",
     *,
     partition_by: Sequence[str] | str | None = None,
+    cluster_by: Sequence[str] | str | None = None,
     where: Where = None,
     partition_mode: PartitionMode = "static",
     schema_mode: SchemaMode = None,
@@ -64,7 +66,7 @@ def write(
     mode
         What to do if the table is there: `append` to it, `overwrite` its rows, raise an `error`,
         or `ignore` the call. A `txn` that is recorded already changes nothing in any mode.
-    partition_by, properties, name, description
+    partition_by, cluster_by, properties, name, description
         For a table that is made; an existing one must already be so. With `mode="overwrite"` and
         `schema_mode="overwrite"` it gets the partition columns.
     engine
@@ -83,6 +85,7 @@ def write(
             data,
             partition_by=as_names(partition_by),
             properties=properties or {},
+            cluster_by=as_names(cluster_by),
             name=name,
             description=description,
             options=write_options(target_file_bytes, max_rows_per_file, writer_properties),
@@ -111,7 +114,7 @@ def write(
     if mode == "error":
         raise already_exists(context.store)
     replaces = mode == "overwrite" and schema_mode == "overwrite"
-    require_same(snapshot, None if replaces else partition_by, properties or {})
+    require_same(snapshot, None if replaces else partition_by, properties or {}, cluster_by)
     shared: dict[str, Any] = {
         "schema_mode": schema_mode,
         "txn": txn,
@@ -159,7 +162,10 @@ def require_mode(
 
 
 def require_same(
-    snapshot: Snapshot, partition_by: Sequence[str] | str | None, properties: Mapping[str, str]
+    snapshot: Snapshot,
+    partition_by: Sequence[str] | str | None,
+    properties: Mapping[str, str],
+    cluster_by: Sequence[str] | str | None = None,
 ) -> None:
     """Refuse to write to a table that is other than what the caller would have made.
 
@@ -176,6 +182,17 @@ def require_same(
             f"not by {wanted}",
             remedy="Leave it out; only a new table can be partitioned",
         )
+    if cluster_by is not None:
+        from txlog.verbs.mapped_columns import clustering_columns, logical_path
+
+        columns = as_names(cluster_by)
+        held_columns = [logical_path(snapshot, path) for path in clustering_columns(snapshot)]
+        if held_columns != [col(name).path for name in columns]:
+            raise InvalidInputError(
+                argument="cluster_by",
+                reason=f"the table is not clustered by {', '.join(columns) or 'nothing'}",
+                remedy="Leave it out, or call alter.cluster_by",
+            )
     held = snapshot.metadata.configuration
     features, wanted_properties = split_features(properties)
     other = [name for name, value in wanted_properties.items() if held.get(name) != value]
@@ -230,7 +247,8 @@ def convert_to_delta(
     NotFoundError
         There is no Parquet file.
     SchemaMismatchError
-        A column has two types; both files are named. Nothing was committed.
+        A column has two types; both files are named. Or it has nanoseconds: list the feature
+        `timestampNanos` in `properties`. Nothing was committed.
     InvalidInputError
         The folders name other partition columns, or a value is not of the type.
     """

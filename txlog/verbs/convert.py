@@ -33,13 +33,23 @@ from txlog.errors import (
 )
 from txlog.log.paths import encode_path
 from txlog.parquet.file_footer import FileFooter, footer_bytes
+from txlog.protocol.properties import asks_for
 from txlog.schema.arrow import from_arrow
-from txlog.schema.types import DataType, PrimitiveType, StructField, StructType, type_name
+from txlog.schema.types import (
+    NANOS,
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    type_name,
+    types_in,
+)
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
-from txlog.verbs.create import already_exists, create_intent, existing, new_metadata
+from txlog.verbs.create import already_exists, existing, new_table
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
+_NANOS = frozenset(map(PrimitiveType, NANOS))
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -89,7 +99,8 @@ def convert(
     InvalidInputError
         Folders name other partition columns than are given, or each other.
     SchemaMismatchError
-        A column has two types; both files are named.
+        A column has two types; both files are named. Or it has nanoseconds, and the properties do
+        not list `timestampNanos`.
     DataFileError
         A file is not Parquet.
     """
@@ -107,11 +118,12 @@ def convert(
     files = found_files(context.store.list_tree(""), context.store.root, steps)
     partitions = _partition_columns(files, partition_by)
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
-    schema = _schema(files, [footer.schema for footer in footers], partitions)
-    metadata, schema = new_metadata(
+    nanos = asks_for("timestampNanos", properties)
+    schema = _schema(files, [footer.schema for footer in footers], partitions, nanos=nanos)
+    new = new_table(
         schema,
         partition_by=partitions.names(),
-        properties=properties or {},
+        properties=properties,
         name=name,
         description=description,
         effects=context.effects,
@@ -128,7 +140,7 @@ def convert(
         )
         for file, footer in zip(files, footers, strict=True)
     ]
-    intent = _converting(create_intent(metadata, schema, adds=adds), len(files), collect_stats)
+    intent = _converting(new.intent(adds), len(files), collect_stats)
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
     # Whatever comes of it, the files are the caller's: none is deleted.
     result = commit(context.store, None, intent, effects=context.effects)
@@ -275,14 +287,19 @@ def _footer(store: Store, info: ObjectInfo) -> FileFooter:
 
 
 def _schema(
-    files: Sequence[FoundFile], schemas: Sequence[pa.Schema], partitions: StructType
+    files: Sequence[FoundFile],
+    schemas: Sequence[pa.Schema],
+    partitions: StructType,
+    *,
+    nanos: bool,
 ) -> StructType:
     """Return the columns of all files, then those of the partitions.
 
     Raises
     ------
     SchemaMismatchError
-        A column has two types, or is a partition column too.
+        A column has two types, is a partition column too, or has nanoseconds that the table would
+        not hold.
     """
     columns: dict[str, tuple[StructField, str]] = {}
     seen: set[pa.Schema] = set()
@@ -291,7 +308,17 @@ def _schema(
         if plain in seen:
             continue
         seen.add(plain)
-        for field in from_arrow(arrow).fields:
+        for field in from_arrow(arrow, nanos=True).fields:
+            if not nanos and any(kind in _NANOS for kind in types_in(StructType((field,)))):
+                raise SchemaMismatchError(
+                    argument="data",
+                    path=file.info.name,
+                    field=field.name,
+                    reason=f"column {field.name} has nanoseconds in {file.info.name}, and a table "
+                    "without the feature timestampNanos would lose them",
+                    remedy='Pass properties={"delta.feature.timestampNanos": "supported"}, or '
+                    "write the files with microseconds. Nothing was committed",
+                )
             known, first = columns.setdefault(
                 field.name.lower(), (replace(field, nullable=True), file.info.name)
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from txlog.actions.file import Add
-from txlog.actions.table import Metadata, Protocol
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.commit.app_versions import (
     AnyAppVersion,
     is_recorded,
@@ -23,7 +25,7 @@ from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import check_partitioning, discard_files, require_storable
-from txlog.data_files.write_plan import plan_write
+from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.effects import Effects
 from txlog.errors import (
     AlreadyExistsError,
@@ -66,20 +68,72 @@ NO_TABLE = ""
 """The id by which fragments are written for a table that is still to be made."""
 
 
-FirstFiles: TypeAlias = Callable[[Metadata, StructType], list[Add]]
+@dataclass(frozen=True)
+class NewTable:
+    """A table that is still to be made.
+
+    The properties of `metadata` are as the caller gave them, with those that ask for features.
+    """
+
+    metadata: Metadata
+    schema: StructType
+    cluster_by: tuple[str, ...] = ()
+
+    @property
+    def domains(self) -> tuple[DomainMetadata, ...]:
+        """What says which columns it is clustered by; errors as for `clustering_domain`."""
+        if not self.cluster_by:
+            return ()
+        from txlog.verbs.features import clustering_domain
+
+        return (clustering_domain(self.metadata, self.schema, self.cluster_by, "cluster_by"),)
+
+    def plan(
+        self, options: WriteOptions | None = None, *, replaced: Expression | None = None
+    ) -> WritePlan:
+        """Return the plan to write rows as its first files; errors as for `plan_write`."""
+        mode = Properties(self.metadata.configuration).get(MAPPING_MODE)
+        return plan_write(
+            self.metadata,
+            self.schema,
+            options or WriteOptions(),
+            mapping_mode=mode,
+            protocol=None,
+            replaced=replaced,
+        )
+
+    def intent(self, adds: Sequence[Add] = ()) -> Intent:
+        """Return the intent of its version 0, without what `execute` adds to other intents."""
+        protocol, kept = _protocol(self)
+        metadata = self.metadata.model_copy(update={"configuration": kept})
+        return Intent(
+            operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+            read_version=-1,
+            kind="append",  # Never judged: if a table is there already, creating fails (CON-1).
+            protocol=protocol,
+            metadata=metadata,
+            adds=tuple(adds),
+            domains=self.domains,
+            parameters=_parameters(metadata, self.cluster_by),
+            metrics=write_metrics(adds) if adds else {},
+        )
+
+
+FirstFiles: TypeAlias = Callable[[NewTable], list[Add]]
 """Returns the files that a table begins with, if they were written for such a one."""
 
 
-def new_metadata(
+def new_table(
     schema: StructType,
     *,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
-    name: str | None,
-    description: str | None,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    cluster_by: Sequence[str] = (),
+    name: str | None = None,
+    description: str | None = None,
     effects: Effects,
-) -> tuple[Metadata, StructType]:
-    """Check the arguments for a new table, and return its metadata and its schema.
+) -> NewTable:
+    """Check the arguments for a new table, and return what it is to be.
 
     Columns are mapped if a property says so, or a name needs it and none says otherwise.
     The first delete that leaves a deletion vector enables them, unless the properties say
@@ -89,8 +143,9 @@ def new_metadata(
     Raises
     ------
     InvalidInputError
-        The schema, the partitioning or a property is wrong.
+        The schema, the partitioning, the clustering or a property is wrong.
     """
+    properties = properties or {}
     require_columns(schema)
     check_partitioning(schema, partition_by)
     require_storable(schema, partition_by)
@@ -115,16 +170,15 @@ def new_metadata(
         schema = mapped(unmapped(schema), metadata)
     metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
-    _protocol(
-        schema, configuration
-    )  # Raises, before files are written, if txlog cannot write such a table.
+    new = NewTable(metadata, schema, tuple(cluster_by))
+    new.intent()  # Raises, before files are written, if txlog cannot write such a table.
     try:
         constraints_of(metadata, schema)
     except UnsupportedFeatureError as error:
         raise InvalidInputError(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
-    return metadata, schema
+    return new
 
 
 def row_columns(effects: Effects) -> dict[str, str]:
@@ -155,30 +209,7 @@ def _require_not_recorded(properties: Mapping[str, str]) -> None:
         )
 
 
-def create_intent(
-    metadata: Metadata,
-    schema: StructType,
-    *,
-    adds: Sequence[Add] = (),
-) -> Intent:
-    """Return the intent of a table's version 0, without what `execute` adds to other intents."""
-    protocol, kept = _protocol(schema, metadata.configuration)
-    metadata = metadata.model_copy(update={"configuration": kept})
-    return Intent(
-        operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
-        read_version=-1,
-        kind="append",  # Never judged: if a table is there already, creating fails (CON-1).
-        protocol=protocol,
-        metadata=metadata,
-        adds=tuple(adds),
-        parameters=_parameters(metadata),
-        metrics=write_metrics(adds) if adds else {},
-    )
-
-
-def _protocol(
-    schema: StructType, configuration: Mapping[str, str | None]
-) -> tuple[Protocol, dict[str, str | None]]:
+def _protocol(new: NewTable) -> tuple[Protocol, dict[str, str | None]]:
     """Return the protocol of a new table, and the properties that it keeps.
 
     Raises
@@ -186,16 +217,20 @@ def _protocol(
     InvalidInputError
         txlog cannot write such a table.
     """
+    configuration = new.metadata.configuration
     features, kept = split_features(configuration)
+    if new.cluster_by:
+        features |= {"clustering"}
     least = asked_versions(configuration)
-    protocol = new_protocol(schema, Properties(kept))
+    protocol = new_protocol(new.schema, Properties(kept))
     protocol = with_features(protocol, features) if features else protocol
     return at_least(protocol, least), kept
 
 
-def _parameters(metadata: Metadata) -> dict[str, Any]:
+def _parameters(metadata: Metadata, cluster_by: Sequence[str]) -> dict[str, Any]:
     return {
         "partitionBy": metadata.partition_columns,
+        "clusterBy": list(cluster_by) or None,
         "properties": metadata.configuration,
         "description": metadata.description,
         "isManaged": "false",
@@ -208,6 +243,7 @@ def create(
     *,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    cluster_by: Sequence[str] = (),
     name: str | None = None,
     description: str | None = None,
     first: FirstFiles | None = None,
@@ -227,10 +263,11 @@ def create(
     """
     context.store.require_writable()
     require_app_version(txn)
-    metadata, schema = new_metadata(
+    new = new_table(
         schema,
         partition_by=partition_by,
-        properties=properties or {},
+        properties=properties,
+        cluster_by=cluster_by,
         name=name,
         description=description,
         effects=context.effects,
@@ -242,9 +279,8 @@ def create(
         raise already_exists(context.store)
     made = commit_new_table(
         context,
-        metadata,
-        schema,
-        [] if first is None else first(metadata, schema),
+        new,
+        [] if first is None else first(new),
         txn=txn,
         user_metadata=user_metadata,
         allow_existing=False,
@@ -254,12 +290,22 @@ def create(
     return made
 
 
+def table_of_rows(
+    data: Any, *, properties: Mapping[str, str] | None = None, effects: Effects, **more: Any
+) -> tuple[NewTable, pa.RecordBatchReader]:
+    """Return the table that data is to become, and its rows; the rest is as for `new_table`."""
+    rows = incoming(data, None, None, nanos=asks_for("timestampNanos", properties))
+    new = new_table(rows.schema, properties=properties, effects=effects, **more)
+    return new, rows.reader
+
+
 def write_new_table(
     context: Context,
     data: Any,
     *,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
+    cluster_by: Sequence[str] = (),
     name: str | None,
     description: str | None,
     options: WriteOptions,
@@ -282,22 +328,19 @@ def write_new_table(
     """
     require_app_version(txn)
     context.store.require_writable()
-    rows = incoming(data, None, None, nanos=asks_for("timestampNanos", properties))
-    metadata, schema = new_metadata(
-        rows.schema,
+    new, rows = table_of_rows(
+        data,
         partition_by=partition_by,
         properties=properties,
+        cluster_by=cluster_by,
         name=name,
         description=description,
         effects=context.effects,
     )
-    mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    plan = plan_write(metadata, schema, options, mapping_mode=mode, protocol=None, replaced=where)
-    adds = plan.write(context, rows.reader)
+    adds = new.plan(options, replaced=where).write(context, rows)
     return commit_new_table(
         context,
-        metadata,
-        schema,
+        new,
         adds,
         txn=txn,
         user_metadata=user_metadata,
@@ -307,8 +350,7 @@ def write_new_table(
 
 def commit_new_table(
     context: Context,
-    metadata: Metadata,
-    schema: StructType,
+    new: NewTable,
     adds: Sequence[Add],
     *,
     txn: AnyAppVersion | None,
@@ -326,7 +368,7 @@ def commit_new_table(
     ours = adds if owned else []
     with discarding(lambda: discard_files(context.store, ours)):
         require_user_metadata(user_metadata)
-        intent = stated(create_intent(metadata, schema, adds=adds))
+        intent = stated(new.intent(adds))
         intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
         result = commit(context.store, None, intent, effects=context.effects)
     if isinstance(result, Committed):

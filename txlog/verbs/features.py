@@ -11,7 +11,7 @@ import orjson
 from txlog.actions.columns import files_at
 from txlog.actions.file import Add
 from txlog.actions.stats_text import StatsText
-from txlog.actions.table import DomainMetadata, Protocol
+from txlog.actions.table import DomainMetadata, Metadata, Protocol
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.commit.operation import Operation
@@ -31,9 +31,12 @@ from txlog.protocol.access import (
     with_features,
 )
 from txlog.protocol.features import CLUSTERING, FEATURES
+from txlog.protocol.mapping import MAPPING_MODE
+from txlog.protocol.properties import Properties
 from txlog.scan.plan import plan_scan
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan, read_plan
+from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import has_bounds, stats_leaves
@@ -203,7 +206,7 @@ class ClusterBy(Operation):
 
     def __init__(self, context: Context, columns: Sequence[str]) -> None:
         super().__init__(context)
-        self._paths = [col(name).path for name in columns]
+        self._columns = columns
 
     def intent(self, base: Snapshot) -> Intent | None:
         """Return the domain with the columns; None if it says so already.
@@ -214,26 +217,9 @@ class ClusterBy(Operation):
             A column is not in the table, is there twice, or has no statistics; or they are more
             than four; or the table is partitioned.
         """
-        leaves = stats_leaves(base.schema, base.properties)
-        known = {tuple(name.lower() for name in path): path for path in leaves}
-        paths = [known.get(tuple(name.lower() for name in path), path) for path in self._paths]
-        for path in paths:
-            if path not in leaves or not has_bounds(leaves[path]):
-                raise _not_clustering(
-                    ".".join(path),
-                    "the table has no such column with bounds in its statistics",
-                    "Choose another, or list it in delta.dataSkippingStatsColumns",
-                )
-        if paths and base.partition_columns:
-            raise _not_clustering(None, "the table is partitioned", "Cluster unpartitioned tables")
-        if len(paths) > _MOST_CLUSTERING or len(set(paths)) < len(paths):
-            reason = f"up to {_MOST_CLUSTERING} different columns are expected"
-            raise _not_clustering(None, reason, "Leave some out")
-        names = [list(physical_path(base.schema, path, base.mapping_mode)) for path in paths]
         held = base.controls.domains.get(CLUSTERING)
-        text = {"clusteringColumns": names, "domainName": CLUSTERING}
-        domain = DomainMetadata(domain=CLUSTERING, configuration=orjson.dumps(text).decode())
-        if held == domain or (not names and (held is None or held.removed)):
+        domain = clustering_domain(base.metadata, base.schema, self._columns)
+        if held == domain or (not self._columns and (held is None or held.removed)):
             return None
         protocol = upgraded(base.protocol, ["clustering", "domainMetadata"])
         return Intent(
@@ -242,12 +228,53 @@ class ClusterBy(Operation):
             read_version=base.version,
             protocol=None if protocol == base.protocol else protocol,
             domains=(domain,),
-            parameters={"newClusteringColumns": ",".join(".".join(path) for path in paths)},
+            parameters={"newClusteringColumns": ",".join(self._columns)},
         )
 
 
-def _not_clustering(field: str | None, reason: str, remedy: str) -> InvalidInputError:
-    return InvalidInputError(argument="columns", field=field, reason=reason, remedy=remedy)
+def clustering_domain(
+    metadata: Metadata, schema: StructType, columns: Sequence[str], argument: str = "columns"
+) -> DomainMetadata:
+    """Return the domain that says which columns a table is clustered by.
+
+    Errors name the caller's argument.
+
+    Raises
+    ------
+    InvalidInputError
+        A column is not in the table, is there twice, or has no statistics; or they are more than
+        four; or the table is partitioned.
+    """
+    properties = Properties(metadata.configuration)
+    leaves = stats_leaves(schema, properties)
+    known = {tuple(name.lower() for name in path): path for path in leaves}
+    asked = [col(name).path for name in columns]
+    paths = [known.get(tuple(name.lower() for name in path), path) for path in asked]
+    for path in paths:
+        if path not in leaves or not has_bounds(leaves[path]):
+            raise _not_clustering(
+                argument,
+                ".".join(path),
+                "the table has no such column with bounds in its statistics",
+                "Choose another, or list it in delta.dataSkippingStatsColumns",
+            )
+    if paths and metadata.partition_columns:
+        raise _not_clustering(
+            argument, None, "the table is partitioned", "Cluster unpartitioned tables"
+        )
+    if len(paths) > _MOST_CLUSTERING or len(set(paths)) < len(paths):
+        reason = f"up to {_MOST_CLUSTERING} different columns are expected"
+        raise _not_clustering(argument, None, reason, "Leave some out")
+    mode = properties.get(MAPPING_MODE)
+    names = [list(physical_path(schema, path, mode)) for path in paths]
+    text = {"clusteringColumns": names, "domainName": CLUSTERING}
+    return DomainMetadata(domain=CLUSTERING, configuration=orjson.dumps(text).decode())
+
+
+def _not_clustering(
+    argument: str, field: str | None, reason: str, remedy: str
+) -> InvalidInputError:
+    return InvalidInputError(argument=argument, field=field, reason=reason, remedy=remedy)
 
 
 def _require_no_backlog(base: Snapshot, added: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from txlog.actions.table import DomainMetadata
+from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
@@ -22,7 +22,8 @@ from txlog.protocol.properties import Properties
 from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.create import create_intent, new_metadata
+from txlog.verbs.create import new_table
+from txlog.verbs.features import clustering_domain
 from txlog.verbs.restore import OF_THE_LOG
 
 
@@ -42,6 +43,7 @@ class ReplaceTable(Operation):
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
+        cluster_by: Sequence[str] = (),
         name: str | None = None,
         description: str | None = None,
         or_create: bool = False,
@@ -49,15 +51,17 @@ class ReplaceTable(Operation):
         """Take the definition; `or_create` names the operation as of a caller that would create."""
         super().__init__(context)
         self.name = "CREATE OR REPLACE TABLE" if or_create else "REPLACE TABLE"
-        fresh, self._schema = new_metadata(
+        self._new = new_table(
             schema,
             partition_by=partition_by,
-            properties=properties or {},
+            properties=properties,
+            cluster_by=cluster_by,
             name=name,
             description=description,
             effects=context.effects,
         )
-        self._created = create_intent(fresh, self._schema)
+        self._cluster_by = cluster_by
+        self._created = self._new.intent()
 
     def intent(self, base: Snapshot) -> Intent:
         """Return the metadata of a new table, and the removal of all files.
@@ -73,7 +77,7 @@ class ReplaceTable(Operation):
         current = base.metadata.configuration
         of_the_log = {key: current[key] for key in OF_THE_LOG if key in current}
         of_the_log |= highest_id(base.metadata, wanted)
-        schema = self._schema
+        schema = self._new.schema
         metadata = wanted.model_copy(
             update={
                 "id": base.metadata.id,
@@ -93,16 +97,19 @@ class ReplaceTable(Operation):
             removes=tuple(removes_of(rows, self.context.effects.now_ms())),
             protocol=protocol if protocol != base.protocol else None,
             metadata=metadata,
-            domains=_unclustered(base),
+            domains=self._clustering(base, metadata, schema),
             reads=Reads(everything=True),
             parameters=self._created.parameters,
             metrics={"numRemovedFiles": rows.num_rows},
         )
 
-
-def _unclustered(base: Snapshot) -> tuple[DomainMetadata, ...]:
-    """Return what ends a table's clustering: the new columns need not be those of the old."""
-    held = base.controls.domains.get(CLUSTERING)
-    if held is None or held.removed:
-        return ()
-    return (held.model_copy(update={"removed": True}),)
+    def _clustering(
+        self, base: Snapshot, metadata: Metadata, schema: StructType
+    ) -> tuple[DomainMetadata, ...]:
+        """Return the new clustering, or the end of the present one: its columns may be gone."""
+        if self._cluster_by:
+            return (clustering_domain(metadata, schema, self._cluster_by, "cluster_by"),)
+        held = base.controls.domains.get(CLUSTERING)
+        if held is None or held.removed:
+            return ()
+        return (held.model_copy(update={"removed": True}),)

@@ -200,22 +200,7 @@ class DeltaTableBuilder(Generic[Handle]):
             txlog cannot write such a table, or the folder of the schema is not on a local disk.
         """
         location = self._place()
-        if self._cluster_by and self._partition_by:
-            raise InvalidInputError(
-                argument="cols",
-                reason="a table is clustered or partitioned, not both",
-                remedy="Call clusterBy or partitionedBy",
-            )
-        names = {field.name.lower() for field in self._fields}
-        for column in self._cluster_by:
-            if column.split(".")[0].lower() not in names:
-                raise InvalidInputError(
-                    argument="cols", field=column, reason=f"the table has no column {column}"
-                )
-        known = self._how == "createIfNotExists" and Table.exists(location)
         made = self._made(location)
-        if self._cluster_by and not known:  # In a commit of its own.
-            made.alter.cluster_by(*self._cluster_by)
         if self._name is not None:
             register_table(self._spark, self._name, made.uri)
         return self._handle(self._spark, table(self._spark, location))
@@ -227,7 +212,12 @@ class DeltaTableBuilder(Generic[Handle]):
             except AlreadyExistsError:
                 if self._how == "create":
                     raise
-        table = Table(location)
+        try:
+            table = Table(location)
+        except NotFoundError as error:
+            if self._name is not None:  # Its folder is not what the caller wrote.
+                error.path = self._name
+            raise
         if self._how == "createIfNotExists":
             return table
         definition = self._definition()
@@ -246,6 +236,7 @@ class DeltaTableBuilder(Generic[Handle]):
         return {
             "schema": parse_schema(StructType(self._fields).json()),
             "partition_by": self._partition_by,
+            "cluster_by": self._cluster_by,
             "properties": self._properties,
         }
 

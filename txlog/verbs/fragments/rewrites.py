@@ -11,23 +11,19 @@ import pyarrow as pa
 
 from txlog.actions.columns import flat
 from txlog.actions.file import Add
-from txlog.actions.table import Metadata
 from txlog.arrow import arrow_array, pc
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent
 from txlog.data_files.deletions import removes_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.write_plan import plan_append, plan_write, require_still_fits
+from txlog.data_files.write_plan import plan_append, require_still_fits
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
 from txlog.log.paths import canonical_keys
-from txlog.protocol.mapping import MAPPING_MODE
-from txlog.protocol.properties import Properties
-from txlog.schema.types import StructType
 from txlog.snapshot.live_files import load_files
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
-from txlog.verbs.create import NO_TABLE
+from txlog.verbs.create import NO_TABLE, NewTable
 from txlog.verbs.fragments.base_version import Base, FragmentsOperation
 from txlog.verbs.fragments.operations import Operation
 from txlog.verbs.fragments.workers import require_distinct
@@ -132,9 +128,7 @@ def _first_digest(snapshot: Snapshot) -> str:
     return plan_append(snapshot, snapshot.schema, WriteOptions()).written_for(NO_TABLE)
 
 
-def first_files(
-    fragments: Sequence[FragmentMetadata], metadata: Metadata, schema: StructType
-) -> list[Add]:
+def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Add]:
     """Return the files of fragments for a table that is made of them.
 
     Raises
@@ -142,9 +136,7 @@ def first_files(
     InvalidInputError
         One is there twice, or was written for another table.
     """
-    mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    plan = plan_write(metadata, schema, WriteOptions(), mapping_mode=mode, protocol=None)
-    wanted = plan.written_for(NO_TABLE)
+    wanted = new.plan().written_for(NO_TABLE)
     adds = new_files(fragments)
     for held in fragments:
         if held.written_for != wanted:

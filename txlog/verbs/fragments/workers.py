@@ -28,8 +28,6 @@ from txlog.expressions.bind import columns_of
 from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.metadata import FragmentMetadata
-from txlog.protocol.mapping import MAPPING_MODE
-from txlog.protocol.properties import Properties
 from txlog.scan.deletions import load_deletions
 from txlog.scan.plan import plan_fragments
 from txlog.scan.read import FragmentReader, matching_positions
@@ -40,7 +38,7 @@ from txlog.schema.json import schema_json
 from txlog.schema.types import StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.columns import named_in_files, require_addable
-from txlog.verbs.create import NO_TABLE, new_metadata
+from txlog.verbs.create import NO_TABLE, table_of_rows
 
 
 def write_new_fragments(
@@ -56,7 +54,7 @@ def write_new_fragments(
         The table may not be written by txlog.
     """
     require_table_writable(snapshot, removes_rows=False)
-    taken = incoming(data, snapshot.schema, None)
+    taken = incoming(data, snapshot.schema, None, nanos=snapshot.supports("timestampNanos"))
     given = {name.lower() for name in taken.reader.schema.names}
     for name in identities(taken.schema):
         if name.lower() not in given:
@@ -98,19 +96,12 @@ def write_first_fragments(
         There can be no such table: its columns, partitioning or properties are wrong.
     """
     context.store.require_writable()
-    taken = incoming(data, None, None)
-    metadata, schema = new_metadata(
-        taken.schema,
-        partition_by=partition_by,
-        properties=properties,
-        name=None,
-        description=None,
-        effects=context.effects,
+    new, rows = table_of_rows(
+        data, partition_by=partition_by, properties=properties, effects=context.effects
     )
-    mode = Properties(metadata.configuration).get(MAPPING_MODE)
-    plan = plan_write(metadata, schema, options, mapping_mode=mode, protocol=None)
+    plan = new.plan(options)
     digest = plan.written_for(NO_TABLE)
-    return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, taken.reader)]
+    return [FragmentMetadata(None, (add,), -1, digest) for add in plan.write(context, rows)]
 
 
 def fragment_metadata(snapshot: Snapshot, fragment: Fragment, rows: Any) -> FragmentMetadata:
