@@ -95,8 +95,6 @@ def check_all(case: Case, folder: Path, cuts: list[Cut]) -> int:
 
 # What names the folder of the table in its log does not survive being copied.
 ELSEWHERE = {"forget a clone", "register a clone", "clone, shallow and registered"}
-# It commits nothing, and renames alone: after a cut it is called again, as its docstring says.
-RENAMES = {"put back"}
 
 
 @pytest.mark.spec("GUA-2", "GUA-5")
@@ -106,7 +104,7 @@ def test_no_append_is_lost_wherever_the_power_is_cut(tmp_path: Path, real_syncs:
 
 @pytest.mark.exhaustive
 @pytest.mark.spec("GUA-2", "GUA-5")
-@pytest.mark.parametrize("name", sorted(CASES.keys() - ELSEWHERE - RENAMES))
+@pytest.mark.parametrize("name", sorted(CASES.keys() - ELSEWHERE))
 def test_nothing_is_lost_wherever_the_power_is_cut(
     name: str, tmp_path: Path, real_syncs: None
 ) -> None:

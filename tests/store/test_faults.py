@@ -1,8 +1,10 @@
 """Whatever step of a local write fails: nothing or the whole file, and no temporary one."""
 
 import errno
+import itertools
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,51 @@ def test_bytes_and_names_are_synced_before_a_put_returns(tmp_path: Path) -> None
     assert steps[-1] == "sync_folder"
     assert steps.count("make_folder") == 2
     assert steps[: steps.index("create")].count("sync_folder") >= 2
+
+
+@pytest.mark.spec("GUA-2", "GUA-5")
+@pytest.mark.parametrize("after", [False, True])
+def test_a_move_that_a_crash_breaks_off_loses_no_file(after: bool, tmp_path: Path) -> None:
+    places = [("a", "new/a"), ("f/b", "new/b")]
+    for n in itertools.count(1):
+        root = tmp_path / f"t{n}"
+        for path, _ in places:
+            LocalStore(str(root)).write_new(path, path.encode())
+        disk = BrokenDisk(n, Crash(), after=after)
+        with suppress(Crash):
+            LocalStore(str(root), disk=disk).move(places)
+        for path, target in places:
+            held = [root / name for name in (path, target) if (root / name).exists()]
+            assert {name.read_bytes() for name in held} == {path.encode()}
+            assert disk.crashed or held == [root / target]
+        LocalStore(str(root)).move(places)
+        assert [info.name for info in LocalStore(str(root)).list_tree("")] == ["new/a", "new/b"]
+        if not disk.crashed:
+            break
+    assert disk.steps.index("sync_folder", disk.steps.index("link")) < disk.steps.index("unlink")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+def test_files_that_cannot_be_linked_are_renamed(code: int, tmp_path: Path) -> None:
+    steps = []
+
+    class NoLinks(Disk):
+        def link(self, source: str, target: str) -> None:
+            raise OSError(code, os.strerror(code))
+
+        def rename(self, source: str, target: str) -> None:
+            super().rename(source, target)
+            steps.append("rename")
+
+        def sync_folder(self, path: str) -> None:
+            steps.append(Path(path).name)
+
+    store = LocalStore(str(tmp_path / "t"), disk=NoLinks())
+    store.write_new("f/a", DATA)
+    steps.clear()
+    store.move([("f/a", "new/a"), ("f/missing", "new/missing")])
+    assert [info.name for info in store.list_tree("")] == ["new/a"]
+    assert steps[-3:] == ["rename", "new", "f"]
 
 
 def test_folders_found_are_synced_once(tmp_path: Path) -> None:

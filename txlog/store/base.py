@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from txlog.errors import (
@@ -244,6 +244,14 @@ class Store(Protocol):
         """
         ...
 
+    def move(self, places: Sequence[tuple[str, str]]) -> None:
+        """Move files to new places, durably; those that are not there are passed over.
+
+        A file is at its old place until it is durable at the new one, so a crash may leave it at
+        both. A new place must be free.
+        """
+        ...
+
     def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
         """Yield the files of a folder whose names are not below `name`, by name, ascending.
 
@@ -343,6 +351,13 @@ class BasicStore:
         workers = self.reads_at_once
         return map_ahead(self.read, paths, workers=workers, ahead=2 * workers)
 
+    def move(self: Store, places: Sequence[tuple[str, str]]) -> None:
+        """Move files by copying them."""
+        for path, target in places:
+            if is_there(self, path):
+                copy_file(self, path, self, target)
+                self.delete([path])
+
     def local_path(self, path: str) -> str | None:
         """Return None: the store is no local disk, or hides it."""
         return None
@@ -371,24 +386,6 @@ def copy_file(store: Store, path: str, home: Store, target: str) -> None:
     except OSError as error:
         raise StoreError(
             operation="copy", path=path, reason=f"the file cannot be copied: {error}"
-        ) from error
-
-
-def move_file(store: Store, path: str, target: str) -> None:
-    """Move a file of a store to a new place; one that is not there is passed over."""
-    here, there = store.local_path(path), store.local_path(target)
-    if here is None or there is None:
-        if is_there(store, path):
-            copy_file(store, path, store, target)
-            store.delete([path])
-        return
-    try:
-        os.makedirs(os.path.dirname(there), exist_ok=True)
-        with suppress(FileNotFoundError):
-            os.replace(here, there)
-    except OSError as error:
-        raise StoreError(
-            operation="move", path=path, reason=f"the file cannot be moved: {error}"
         ) from error
 
 

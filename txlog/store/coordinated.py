@@ -180,6 +180,10 @@ class CoordinatedStore(BasicStore):
         """Return the absolute path or URI of a file."""
         return self.inner.resolve(path)
 
+    def move(self, places: Sequence[tuple[str, str]]) -> None:
+        """Move files to new places, durably."""
+        self.inner.move(places)
+
     def local_path(self, path: str) -> str | None:
         """Return the path by which other libraries can open a file on a local disk; else None."""
         return self.inner.local_path(path)

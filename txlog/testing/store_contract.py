@@ -194,6 +194,18 @@ class StoreContract(ReadingContract):
         store.delete([])
         assert [info.name for info in store.list_tree("")] == ["f/c"]
 
+    def test_files_are_moved(self) -> None:
+        """Those that are there, also to folders that are not; a place that is taken stays."""
+        store = self.make_store()
+        store.write_new("a", b"of a")
+        store.write_new("f/b", b"of b")
+        store.move([("a", "new/folder/a"), ("missing", "new/missing"), ("f/b", "b")])
+        store.move([])
+        assert [info.name for info in store.list_tree("")] == ["b", "new/folder/a"]
+        assert [store.read("b"), store.read("new/folder/a")] == [b"of b", b"of a"]
+        raised(TxlogError, lambda: store.move([("b", "new/folder/a")]))
+        assert [store.read("b"), store.read("new/folder/a")] == [b"of b", b"of a"]
+
     def test_deleting_stays_below_the_root(self) -> None:
         """Nothing goes if one path leads elsewhere."""
         store = self.make_store()

@@ -17,7 +17,7 @@ from txlog.fragments.deletion_file import DELETIONS_FOLDER
 from txlog.fragments.rows import FEATURE
 from txlog.lazy import compiled
 from txlog.snapshot.snapshot import Snapshot
-from txlog.store.base import ObjectInfo, Store, move_file
+from txlog.store.base import ObjectInfo, Store
 from txlog.threads import map_all
 
 DECISIONS = pa.schema(
@@ -128,16 +128,15 @@ def move_to_trash(context: Context, paths: Iterable[str]) -> None:
 
 
 def _moved(store: Store, folder: str, paths: list[str]) -> None:
-    for path in paths:
-        move_file(store, path, folder + path)
+    store.move([(path, folder + path) for path in paths])
 
 
 def put_back(context: Context) -> pa.Table:
     """Move the files in a table's trash to where they were; return them as `DECISIONS`.
 
     A file whose place is taken stays in the trash, unless there is only a part of it: a move by
-    copying was broken off. Of several copies the largest goes back. The moves are not synced: after
-    a power cut some files may be in the trash again, and a second call moves them.
+    copying was broken off. Of several copies the largest goes back. After a crash, a second call
+    moves the rest.
     """
     store = context.store
     store.require_writable()
@@ -178,8 +177,7 @@ def _size_of(store: Store, path: str) -> int | None:
 
 
 def _restored(store: Store, names: list[str]) -> None:
-    for name in names:
-        move_file(store, f"{TRASH}/{name}", name.partition("/")[2])
+    store.move([(f"{TRASH}/{name}", name.partition("/")[2]) for name in names])
 
 
 def empty_trash(context: Context) -> int:

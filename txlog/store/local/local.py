@@ -38,7 +38,7 @@ from txlog.store.local.disk import (
     list_names,
 )
 from txlog.store.local.new_files import BUFFER_BYTES, NewFiles, Sink
-from txlog.store.local.put import Staging, forget, temporary, write_whole
+from txlog.store.local.put import Staging, forget, link_or_rename, temporary, write_whole
 from txlog.threads import map_ahead
 
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -231,6 +231,27 @@ class LocalStore(BasicStore):
                 forget(self.disk, fresh)
                 raise
             self.disk.sync_folder(folder)
+
+    def move(self, places: Sequence[tuple[str, str]]) -> None:
+        """Give files second names, and remove the first ones when the others are on the disk.
+
+        Where that cannot be (another user's files, no hard links) they are renamed.
+        """
+        linked, new, old = [], dict[str, str](), dict[str, str]()
+        for path, place in places:
+            source, target = self.resolve(path), self.resolve(place)
+            folder = os.path.dirname(target)
+            with os_errors("move", path, self.root), contextlib.suppress(FileNotFoundError):
+                self._folders.ensure(folder)
+                if link_or_rename(self.disk, source, target):
+                    linked.append(path)
+                else:
+                    old[os.path.dirname(source)] = path
+                new[folder] = path
+        for folder, path in (*new.items(), *old.items()):
+            with os_errors("move", path, self.root):
+                self.disk.sync_folder(folder)
+        self.delete(linked)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files below the root; those that are not there are passed over."""

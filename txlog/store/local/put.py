@@ -174,6 +174,24 @@ def _link(disk: Disk, temporary: str, target: str, path: str) -> bool:
     return True
 
 
+def link_or_rename(disk: Disk, source: str, target: str) -> bool:
+    """Give a file a second name, or where that cannot be another one; return whether it has both.
+
+    Raises `OSError`.
+    """
+    try:
+        disk.link(source, target)
+    except FileExistsError:
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            raise  # Else a move was broken off.
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        disk.rename(source, target)
+        return False
+    return True
+
+
 def _sync_created(disk: Disk, folder: str, path: str) -> None:
     try:
         disk.sync_folder(folder)
