@@ -134,7 +134,7 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
 
 
 OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
-          "fragments", "lazy", "log", "parquet.file_footer", "protocol", "reconcile",
+          "fragments", "lazy", "log", "observe", "parquet.file_footer", "protocol", "reconcile",
           "schema", "snapshot", "store", "table", "threads", "version"}  # fmt: skip
 READS = OPENED | {"expressions", "scan", "stats", "variant"}
 WRITES = READS | {"commit", "data_files", "verbs"}
@@ -169,14 +169,14 @@ PACKAGES = {f"txlog.{folder.parent.name}" for folder in HOME.glob("*/__init__.py
 def test_opening_a_table_loads_little_else(table: txlog.Table, work: str) -> None:
     heavy = {"pydantic", "pyarrow.compute", "pyarrow.parquet", "pyarrow.dataset", "fsspec",
              "sqlglot", "pyroaring", "polars", "asyncio", "concurrent.futures", "random",
-             "urllib.parse", "difflib", "hashlib", "numpy.typing", "txlog.store.memory",
-             "txlog.store.remote"}  # fmt: skip
+             "urllib.parse", "difflib", "hashlib", "logging", "opentelemetry", "numpy.typing",
+             "txlog.store.memory", "txlog.store.remote"}  # fmt: skip
     assert sorted(heavy & loaded_for(table, work)) == []
 
 
 @pytest.mark.parametrize("work", ["to_arrow", "append", "delete"])
 def test_reading_and_writing_load_little_else(table: txlog.Table, work: str) -> None:
-    heavy = {"pydantic", "pyarrow.dataset", "fsspec", "polars", "asyncio"}
+    heavy = {"pydantic", "pyarrow.dataset", "fsspec", "polars", "asyncio", "opentelemetry"}
     assert sorted(heavy & loaded_for(table, work)) == []
 
 

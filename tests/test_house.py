@@ -21,7 +21,7 @@ ORDER = (
     "lazy", "errors", "effects", "version", "threads", "arrow", "schema", "variant",
     "actions", "log",
     "protocol", "expressions", "fragments", "parquet", "stats", "reconcile",
-    "store", "checkpoint", "snapshot",
+    "store", "observe", "checkpoint", "snapshot",
     "scan", "lookup", "changes", "stream", "commit", "data_files",
     "verbs", "report", "table", "spark_ext",
     "loader", "datasets", "serve", "ui",
@@ -36,6 +36,8 @@ ONLY_IN = {
     "time": {"effects"},
     "random": {"effects"},
     "uuid": {"effects"},
+    "logging": {"observe", "cli"},
+    "opentelemetry": {"observe"},
     "rich": {"cli"},
     "typer": {"cli"},
     "polars": {"scan", "table"},  # Tables only name its types.

@@ -31,6 +31,7 @@ BRINGS = {
     "azure": ("adlfs",),
     "images": ("PIL",),
     "report": ("jinja2", "vl_convert"),
+    "otel": ("opentelemetry",),
 }
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}
 
@@ -149,6 +150,17 @@ def test_commit_coordinators(extra: str, coordinator: str, tmp_path: Path) -> No
     elif not has(extra):
         with pytest.raises(txlog.UnsupportedFeatureError, match=rf"pyspark-txlog\[{extra}\]"):
             txlog.write(tmp_path / "t", pa.table({"n": [1]}), storage_options=options)
+
+
+def test_spans_without_a_sdk(table: txlog.Table) -> None:
+    if not has("otel"):
+        pytest.skip("the API of OpenTelemetry is not there")
+    code = (
+        "from opentelemetry import metrics, trace; import txlog; "
+        f"table = txlog.Table({table.uri!r}); table.delete('n = 1'); print(table.count())"
+    )
+    done = run("-W", "error", "-c", code)
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 def test_images(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from txlog.errors import (
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.tree import Expression
 from txlog.log.paths import canonical_keys
+from txlog.observe import reading
 from txlog.protocol.access import is_active
 from txlog.protocol.properties import Properties
 from txlog.scan.data_file import BATCH_ROWS
@@ -171,6 +172,7 @@ class Changes(ArrowStream):
         for file in self.files:
             yield from read_changes(self.store, self.plan, file, batch_rows=batch_size)
 
+    @reading("CHANGES")
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table."""
         parts = self.engine.map(partial(_read_all, self.store, self.plan), self.files)

@@ -27,6 +27,7 @@ from txlog.expressions.tree import Expression
 from txlog.fragments.fragment import Fragment
 from txlog.fragments.rows import FEATURE
 from txlog.log.paths import canonical_keys
+from txlog.observe import reading
 from txlog.reconcile.files import file_keys, overlay, text_hashes
 from txlog.scan.columns import ROW_ID, row_tracking
 from txlog.scan.data_file import BATCH_ROWS
@@ -89,6 +90,7 @@ class Diff(ArrowStream):
                 if batch.num_rows:
                     yield batch.select(names)
 
+    @reading("DIFF")
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
@@ -100,11 +102,8 @@ class Diff(ArrowStream):
         """
         found = dict.fromkeys(("insert", "delete", "update"), 0)
         if len({file.change_type for file in self.files}) < 2:
-            for file, rows in zip(
-                self.files,
-                self.engine.map(partial(_count, self.store, self.plan), self.files),
-                strict=True,
-            ):
+            counts = self.engine.map(partial(_count, self.store, self.plan), self.files)
+            for file, rows in zip(self.files, counts, strict=True):
                 found[str(file.change_type)] += rows
             return found
         for batch in self.to_batches():

@@ -105,6 +105,22 @@ class Intent:
         """All versions of applications that it records."""
         return self.query_txns if self.txn is None else (self.txn, *self.query_txns)
 
+    def facts(self) -> dict[str, Any]:
+        """Return what events tell of it: numbers, and no values of rows."""
+        adds = [add for add in self.adds if add.path not in self.row_deletes]
+        rows = [add.num_records for add in adds]
+        told = self.metrics.get
+        return {
+            "kind": self.kind,
+            "read_version": self.read_version,
+            "added_files": len(adds),
+            "added_bytes": sum(add.size for add in adds),
+            "added_rows": None if None in rows else sum(row or 0 for row in rows),
+            "removed_files": len(self.removes) - len(self.row_deletes),
+            "deleted_rows": told("numDeletedRows", told("numTargetRowsDeleted")),
+            "updated_rows": told("numUpdatedRows", told("numTargetRowsUpdated")),
+        }
+
 
 @dataclass(frozen=True)
 class RowIds:

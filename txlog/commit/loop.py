@@ -27,6 +27,7 @@ from txlog.fragments.ids import ID_APP, ROW_TRACKING_DOMAIN, gives_row_ids, high
 from txlog.lazy import dataclass
 from txlog.log.names import LogFile, commit_name, log_path
 from txlog.log.segment import Segment
+from txlog.observe import note, observed
 from txlog.protocol.access import (
     STAMPED_SINCE,
     features_of,
@@ -310,8 +311,13 @@ def commit(
         An answer was lost and the commit cannot be read back: its data files must be kept.
     """
     store.require_writable()
-    with store.attempts() as put:
-        return _commit(store, put, base, intent, effects, deadline_s, rebase)
+    with observed(intent.operation, store.root, within=True), store.attempts() as put:
+        note("planned", intent.facts)
+        result = _commit(store, put, base, intent, effects, deadline_s, rebase)
+        if isinstance(result, Committed):
+            version = result.snapshot.version
+            note("committed", lambda: {"version": version, **result.intent.facts()})
+        return result
 
 
 def _commit(
@@ -343,6 +349,7 @@ def _commit(
             if rebased is not None:
                 intent, verdict = rebased, None
         if verdict is not None and verdict.outcome == "fail":
+            note("conflict", {"version": at, "rule": verdict.rule})
             raise refusal(verdict, at)
         if verdict is not None:
             return Redo(snapshot, verdict, at)
@@ -355,6 +362,7 @@ def _commit(
                 remedy="Write less often, or in larger batches, and try again",
             )
         wait_after(tried, effects)
+        note("retried", {"read_version": snapshot.version})
 
 
 def _changed_features(

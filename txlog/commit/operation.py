@@ -42,6 +42,7 @@ from txlog.errors import (
     warn_committed,
 )
 from txlog.lazy import dataclass
+from txlog.observe import note, observed
 from txlog.protocol.access import require_writable
 from txlog.snapshot.commits import Commit
 from txlog.snapshot.load import refresh
@@ -164,7 +165,8 @@ def execute(
     OutcomeUnknownError
         The store's answer was lost. Files that were written stay.
     """
-    with discarding(operation.discard):
+    with observed(operation.name, snapshot.root) as seen, discarding(operation.discard):
+        seen.note("started", {"read_version": snapshot.version})
         if txn is not None:
             require_app_version(txn)
         require_user_metadata(user_metadata)
@@ -173,6 +175,9 @@ def execute(
         if result is None:
             attempts = _Attempts(operation, txn, user_metadata)
             result = attempts.until_done(operation.base(snapshot))
+        if isinstance(result, Done):
+            reason = "recorded already" if result.outcome.skipped else "nothing to change"
+            seen.note("skipped", {"reason": reason})
     if isinstance(result, Done):
         operation.discard()
         return result
@@ -216,6 +221,7 @@ class _Attempts:
             result = self._committed(base, intent)
             if not isinstance(result, Redo):
                 return result
+            note("conflict", {"version": result.version, "rule": result.verdict.rule})
             if recorded := skip_recorded(result.snapshot, self.txn, operation.name):
                 return recorded
             if not operation.may_redo:
@@ -226,6 +232,7 @@ class _Attempts:
             require_table_writable(base, removes_rows=operation.removes_rows)
             conflicts += 1
             wait_after(conflicts, effects)
+            note("retried", {"read_version": base.version})
             if effects.monotonic_s() - started > operation.deadline_s:
                 raise RetriesExhaustedError(
                     version=result.version,

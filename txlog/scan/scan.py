@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import chain, pairwise
@@ -14,6 +14,7 @@ from txlog.errors import UnsupportedFeatureError, not_installed, require_whole
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
+from txlog.observe import note, observed_batches, reading
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.files import uris_of
 from txlog.scan.plan import Explanation, ScanPlan
@@ -71,6 +72,11 @@ def _read_ahead(
 
 def _bytes_of(fragment: Fragment) -> int:
     return sum(file.size for file in fragment.files)
+
+
+def _facts(fragments: Sequence[Fragment]) -> dict[str, int]:
+    """Return what is told of the fragments that a scan reads."""
+    return {"files": len(fragments), "bytes": sum(map(_bytes_of, fragments))}
 
 
 def count_live(store: Store, plan: ReadPlan, fragment: Fragment) -> int:
@@ -142,6 +148,11 @@ class Scan(ArrowStream):
         far away the next fragments are read ahead, as far as a bounded number of bytes.
         """
         require_whole("batch_size", batch_size, 1)
+        return observed_batches(
+            "SCAN", self.store.root, self._batches(batch_size), lambda: _facts(self.plan.to_read)
+        )
+
+    def _batches(self, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
         if is_far(self.store):
             read = partial(_read_ahead, self.store, self.plan.reading, batch_size)
             for batches in map_many(self.store, read, self.plan.to_read, size=_bytes_of):
@@ -152,9 +163,11 @@ class Scan(ArrowStream):
                 self.store, self.plan.reading, fragment, batch_rows=batch_size, threads=True
             )
 
+    @reading("SCAN")
     def to_arrow(self) -> pa.Table:
         """Return the rows as one table, ordered by fragment and position."""
         fragments = list(self.plan.to_read)
+        note("planned", partial(_facts, fragments))
         single = len(fragments) == 1
         # Of small files near by, one call of a thread for each would take longer than reading it.
         near = isinstance(self.engine, Threads) and not is_far(self.store)
@@ -166,6 +179,7 @@ class Scan(ArrowStream):
             [batch for batches in parts for batch in batches], schema=self.schema
         )
 
+    @reading("SCAN")
     def to_polars(self) -> pl.DataFrame:
         """Return the rows as a polars frame: those of `to_arrow`, in the same order.
 
@@ -203,6 +217,7 @@ class Scan(ArrowStream):
             ) from error
         return self.to_arrow().to_pandas()
 
+    @reading("SCAN")
     def head(self, num_rows: int = 5) -> pa.Table:
         """Return the first rows, or all if there are fewer, ordered by fragment and position.
 
@@ -224,6 +239,7 @@ class Scan(ArrowStream):
             found = list(first_rows(self.to_batches(), num_rows))  # The log counted too many.
         return pa.Table.from_batches(found, schema=self.schema)
 
+    @reading("SCAN")
     def slice(self, offset: int = 0, length: int | None = None) -> pa.Table:
         """Return the rows from an offset on, ordered by fragment and position.
 
@@ -268,6 +284,7 @@ class Scan(ArrowStream):
         """Return the number of rows, by the name that pylance gives this."""
         return self.count()
 
+    @reading("SCAN")
     def count(self) -> int:
         """Return the number of rows, from the log alone where it knows."""
         total, unknown = self.plan.count()

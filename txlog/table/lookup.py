@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from txlog.observe import reading
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class Lookups(Handle):
     """The part of `Table` that finds rows by key."""
 
+    @reading("LOOKUP")
     def lookup(
         self,
         keys: Any,
@@ -69,6 +71,7 @@ class Lookups(Handle):
 
         return pc.greater(self.lookup_counts(keys, on=on), 0)
 
+    @reading("LOOKUP")
     def lookup_counts(self, keys: Any, *, on: str | Sequence[str] | None = None) -> pa.Int64Array:
         """Return how many rows each key has; arguments and errors as for `lookup`."""
         return self._lookup(self._open, on).counts(keys)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from txlog.errors import require_whole
+from txlog.observe import reading
 from txlog.table.handle import Handle, OpenVersion, checked
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class Reading(Handle):
         """Return the number of rows, from the log alone where it knows."""
         return self.scan([], where).count()
 
+    @reading("TAKE")
     def take(self, indices: Sequence[int] | pa.Array, columns: list[str] | None = None) -> pa.Table:
         """Return rows by their offsets in the table, in the order given.
 
@@ -207,6 +209,7 @@ class Reading(Handle):
         plan = self._plan_all(self._open)(columns)
         return take_live(self._context.store, plan, indices, self._context.engine)
 
+    @reading("TAKE")
     def take_rows(
         self,
         addresses: Sequence[int] | pa.Array | None = None,

@@ -15,6 +15,7 @@ from txlog.errors import (
     LogCorruptError,
     UnsupportedFeatureError,
 )
+from txlog.observe import observed
 from txlog.snapshot.time_travel import snapshot_at
 from txlog.store.base import threads_for
 from txlog.store.open import open_store
@@ -95,9 +96,11 @@ class Table(About, Reading, Lookups, Writing):
     ) -> None:
         store = open_store(uri, storage_options)
         context = Context(store, engine=engine or threads_for(store))
-        snapshot = snapshot_at(
-            context.store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
-        )
+        with observed("OPEN", store.root, "open") as seen:
+            snapshot = snapshot_at(
+                store, version, timestamp, out_of_range=out_of_range, catalog=catalog_commits
+            )
+            seen.note("opened", {"version": snapshot.version})
         self._context = context
         self._outcome: Outcome | None = None
         self._index_cache = None if index_cache is None else os.fspath(index_cache)

@@ -51,6 +51,7 @@ from txlog.lazy import dataclass
 from txlog.log.catalog import CatalogCommits
 from txlog.log.names import LogFile, log_path
 from txlog.log.paths import canonical_keys
+from txlog.observe import observed
 from txlog.protocol.access import features_of
 from txlog.reconcile.files import FileState, left_of, newer_of, overlay, reconcile_files
 from txlog.schema.types import StructType
@@ -74,6 +75,12 @@ def checkpoint(context: Context, snapshot: Snapshot) -> None:
     UnsupportedFeatureError
         The store or the table cannot be written by txlog.
     """
+    with observed("CHECKPOINT", snapshot.root, "maintenance") as seen:
+        _checkpoint(context, snapshot)
+        seen.note("checkpointed", {"version": snapshot.version})
+
+
+def _checkpoint(context: Context, snapshot: Snapshot) -> None:
     require_checkpointable(context.store, snapshot)
     kept = _kept_actions(snapshot, context.effects.now_ms())
     txn_retention_ms = snapshot.properties.get("delta.setTransactionRetentionDuration")

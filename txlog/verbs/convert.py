@@ -32,6 +32,7 @@ from txlog.errors import (
     TxlogError,
 )
 from txlog.log.paths import encode_path
+from txlog.observe import creating
 from txlog.parquet.file_footer import FileFooter, footer_bytes
 from txlog.protocol.properties import asks_for
 from txlog.schema.arrow import from_arrow
@@ -64,6 +65,7 @@ class FoundFile:
     partition: tuple[tuple[str, str | None], ...]
 
 
+@creating("CONVERT")
 def convert(
     context: Context,
     *,

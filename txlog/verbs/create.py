@@ -35,6 +35,7 @@ from txlog.errors import (
 )
 from txlog.expressions.tree import Expression
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from txlog.observe import creating
 from txlog.protocol.access import (
     DELETION_VECTORS,
     VECTORS_ON_USE,
@@ -237,6 +238,7 @@ def _parameters(metadata: Metadata, cluster_by: Sequence[str]) -> dict[str, Any]
     }
 
 
+@creating("CREATE TABLE")
 def create(
     context: Context,
     schema: StructType,
@@ -299,6 +301,7 @@ def table_of_rows(
     return new, rows.reader
 
 
+@creating("CREATE TABLE AS SELECT")
 def write_new_table(
     context: Context,
     data: Any,

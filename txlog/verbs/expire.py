@@ -29,6 +29,7 @@ from txlog.errors import (
 from txlog.log.names import LOG_FOLDER, LogFile, log_path, parse_name
 from txlog.log.paths import decode_path
 from txlog.log.segment import choose_segment, complete_checkpoints
+from txlog.observe import removing
 from txlog.protocol.access import PROTECTED, require_readable
 from txlog.snapshot.commits import read_commit
 from txlog.snapshot.load import list_log, load_snapshot, refresh
@@ -43,6 +44,7 @@ _SIDECARS = log_path("_sidecars")
 _ORDER = ("commit", "checksum", "compaction", "checkpoint")  # Commits go before checkpoints.
 
 
+@removing("EXPIRE")
 def expire(context: Context, snapshot: Snapshot, *, hours: float | None, dry_run: bool) -> pa.Table:
     """Decide which files of the log go, and delete them unless it is a dry run.
 

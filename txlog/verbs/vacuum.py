@@ -34,6 +34,7 @@ from txlog.log.paths import canonical_keys, encode_path
 from txlog.lookup.segments import FOLDER as INDEX_FOLDER
 from txlog.lookup.segments import SUFFIX as SEGMENT_SUFFIX
 from txlog.lookup.segments import read_paths
+from txlog.observe import removing
 from txlog.protocol.properties import index_definitions
 from txlog.reconcile.files import FileState
 from txlog.scan.deletions import vector_path
@@ -91,6 +92,7 @@ class Vacuumed:
     snapshot: Snapshot
 
 
+@removing("VACUUM")
 def vacuum(
     context: Context,
     snapshot: Snapshot,
