@@ -1,14 +1,23 @@
 """What a type of data sets must do: read sources, count, and build training sets.
 
-A type has two schemas: what the table keeps (ingestion), and what training sets hold.
+A type has two schemas: what the table keeps (ingestion), and what training sets hold. Rules:
+spec/datasets.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+
+from txlog.datasets.limits import Limits
+from txlog.datasets.sources import Source
+from txlog.errors import InvalidInputError
+
+Result = TypeVar("Result")
+Convert = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class Statistics(Protocol):
@@ -20,6 +29,80 @@ class Statistics(Protocol):
 
     def result(self) -> dict[str, int]:
         """Return the counts by their names, such as `numExamples`."""
+        ...
+
+
+class ObjectFiles(Protocol):
+    """Where contents go that are too large for a row: files named by the SHA-256 of their bytes."""
+
+    def put(self, content: bytes) -> str:
+        """Return the path of a file with a content, relative to the catalog's root.
+
+        It is written if it is not there.
+        """
+        ...
+
+    def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
+        """Do the same of a content that comes in chunks; its digest is asked for at their end."""
+        ...
+
+
+class Rows(Protocol):
+    """The rows of the commits that a training set is made of, in order."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The ingestion columns."""
+        ...
+
+    def map(
+        self,
+        function: Callable[[Iterator[pa.RecordBatch]], Result],
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[Result]:
+        """Yield what a function makes of each run of consecutive rows, in their order.
+
+        It runs on the table's engine, perhaps in other processes: function and results pickle.
+        """
+        ...
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in this process."""
+        ...
+
+    def open_object(self, uri: str) -> Any:
+        """Return the content that a row's `uri` means, as a file to be used in a `with`."""
+        ...
+
+
+class Parts(Protocol):
+    """Where the parts of a training set are written."""
+
+    @property
+    def form(self) -> str:
+        """`parquet` or `csv`."""
+        ...
+
+    def write(
+        self, name: str, rows: Rows, convert: Convert, columns: Sequence[str] | None = None
+    ) -> int:
+        """Write what is made of each batch of rows as one part, and return how many rows it has.
+
+        As `parquet` it is a Delta table `name`, whose data files are the parts; as `csv` one file
+        `name.csv` without a header. It runs on the table's engine: `convert` pickles.
+        """
+        ...
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Write a small table as one part: `name.parquet`, or `name.csv`."""
+        ...
+
+    def open_file(self, name: str, rows: int | None = None) -> AbstractContextManager[Any]:
+        """Return a part that is a file of any kind, to be written in a `with`."""
+        ...
+
+    def refer(self, name: str, uri: str, size: int, sha256: str) -> None:
+        """Make a file that is there already, relative to the catalog's root, a part."""
         ...
 
 
@@ -55,15 +138,23 @@ class DatasetType(Protocol):
         """What each part of a training set holds; None: the ingestion columns, or bytes."""
         ...
 
-    def read(self, source: Any, limits: Any, files: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a source in the ingestion schema."""
+    def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a source in the ingestion schema.
+
+        Raises
+        ------
+        SchemaMismatchError
+            Something does not fit; the file, row and column are named.
+        InvalidInputError
+            The source exceeds a limit, or is not of a kind that the type reads.
+        """
         ...
 
     def statistics(self) -> Statistics:
         """Return the counts of a commit without rows, to be added to."""
         ...
 
-    def build(self, rows: Any, out: Any, options: Mapping[str, str]) -> dict[str, int]:
+    def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
         """Make the parts of a training set from the picked rows, and return its statistics."""
         ...
 
@@ -71,3 +162,23 @@ class DatasetType(Protocol):
 def type_key(kind: DatasetType) -> str:
     """Return the name and version of a type as commits and hashes have it: `text-intent/1`."""
     return f"{kind.name.lower().replace('_', '-')}/{kind.version}"
+
+
+def require_options(options: Mapping[str, str], known: Mapping[str, Sequence[str]]) -> None:
+    """Refuse options of a training set that its type does not know.
+
+    Parameters
+    ----------
+    known
+        The values that each option takes.
+    """
+    for name, value in options.items():
+        if value not in known.get(name, ()):
+            values = " or ".join(known.get(name, ()))
+            raise InvalidInputError(
+                argument="options",
+                field=name,
+                reason=f"{value!r} is not {values}"
+                if values
+                else f"the type has no option {name!r}, it has {', '.join(known) or 'none'}",
+            )

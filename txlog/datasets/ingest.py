@@ -1,0 +1,201 @@
+"""From raw data to the rows of a commit: any source, by the type of a data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.data_files.incoming import as_reader
+from txlog.datasets.limits import Limits
+from txlog.datasets.sources import Source, Sources, refused
+from txlog.datasets.types.base import DatasetType
+from txlog.datasets.values import Input
+from txlog.effects import REAL
+from txlog.errors import NotFoundError, TxlogError, os_errors
+from txlog.lazy import compiled, dataclass
+from txlog.store.base import PATHS, Store, is_there, without_secrets
+from txlog.store.local.disk import disk_of
+from txlog.table.table import Table
+
+_VERSIONED = compiled(r"(.+)@v(\d+)")
+_LOG = "_delta_log/"
+FILES = "files"
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """The rows of a commit to come. They are read once; an error means that there is no commit."""
+
+    schema: pa.Schema  # The ingestion columns.
+    batches: Iterator[pa.RecordBatch]
+    inputs: Callable[[], tuple[Input, ...]]  # Called when all rows are read.
+
+    @property
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches as a stream of Arrow."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches)
+
+
+def ingest(
+    kind: DatasetType,
+    source: Any,
+    *,
+    sources: Sources,
+    limits: Limits,
+    store: Store,
+) -> Ingested:
+    """Return the rows that a type makes of a source.
+
+    Parameters
+    ----------
+    source
+        A path or URI of a file, folder or prefix; of a table, with `@v3` for a version of it; a
+        `Table`; a Spark frame; or any Arrow data.
+    store
+        Of the catalog's root: large contents go to `files/` below it.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Something does not fit the type; file, row and column are named. It may come while the
+        batches are read.
+    InvalidInputError
+        The source is outside of `sources`, or exceeds a limit.
+    NotFoundError
+        There is no such source.
+    """
+    opened = _opened(kind, source, sources, limits)
+    batches = kind.read(opened, limits, StoredObjects(store))
+    schema = kind.ingestion
+    if schema is None:
+        if opened.data is not None:
+            schema = opened.data.schema
+        else:
+            first = next(batches, None)
+            if first is None:
+                raise refused(f"{opened.name} has no rows")
+            schema = first.schema
+            batches = chain([first], batches)
+    return Ingested(schema, batches, opened.inputs)
+
+
+def _opened(kind: DatasetType, source: Any, sources: Sources, limits: Limits) -> Source:
+    """Return what a source is, from what a caller gave."""
+    if isinstance(source, Table):
+        return _of_table(source, without_secrets(source.uri))
+    if isinstance(source, str | os.PathLike):
+        return _of_path(kind, os.fspath(source), sources, limits)
+    if type(source).__module__.startswith("pyspark."):
+        source = of_frame(source)
+    return Source("", "the data", data=as_reader(source, "source"))
+
+
+def _of_path(kind: DatasetType, text: str, sources: Sources, limits: Limits) -> Source:
+    if getattr(kind, "as_files", False):
+        return sources.open(text, limits)
+    versioned = _VERSIONED.fullmatch(text.rstrip("/"))
+    if versioned:
+        return _table_at(versioned[1], int(versioned[2]), sources)
+    found = sources.open(text, limits)
+    if found.is_folder and any(file.name.startswith(_LOG) for file in found.files):
+        return _table_at(text, None, sources)
+    return found
+
+
+def _table_at(text: str, version: int | None, sources: Sources) -> Source:
+    root, path, shown = sources.locate(text)
+    options = dict(sources.storage_options or {})
+    if sources.allowed is not None:  # A log may name files anywhere.
+        options[PATHS] = "inside"
+    table = Table(f"{root}/{path}" if path else root, version, storage_options=options)
+    return _of_table(table, shown)
+
+
+def _of_table(table: Table, shown: str) -> Source:
+    """Return the rows of a table at a version, in its order."""
+    return Source(
+        shown,
+        shown.rstrip("/").rpartition("/")[2],
+        data=as_reader(table.scan(), "source"),
+        given=Input(shown, role="table", version=table.version),
+    )
+
+
+def of_frame(frame: Any) -> Any:
+    """Return the rows of a Spark frame as Arrow batches, partition by partition."""
+    raise NotImplementedError
+
+
+class StoredObjects:
+    """Contents in `files/` of a catalog: each is there once, whole, and never changes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, content: bytes) -> str:
+        """Return the path of a file with a content; it is written if it is not there."""
+        path = object_path(sha256(content).hexdigest())
+        if not is_there(self._store, path):
+            self._store.put_if_absent(path, content)
+        return path
+
+    def put_chunks(self, chunks: Iterator[bytes], digest: Callable[[], str]) -> str:
+        """Do the same of a content that comes in chunks; its digest is asked for at their end.
+
+        A reader sees the whole file, or none: it gets its name when it is whole.
+        """
+        staged = f"{FILES}/.staged/{REAL.uuid()}"
+        try:
+            with self._store.open_output(staged) as sink:
+                for chunk in chunks:
+                    sink.write(chunk)
+            path = object_path(digest())
+            if is_there(self._store, path):
+                return path
+            self._settle(staged, path)
+        finally:
+            with suppress(TxlogError):
+                self._store.delete([staged])
+        return path
+
+    def _settle(self, staged: str, path: str) -> None:
+        here, there = self._store.local_path(staged), self._store.local_path(path)
+        if here is None or there is None:  # An object store shows an object when it is whole.
+            with self._store.open_input(staged) as old, self._store.open_output(path) as new:
+                while data := old.read(8 << 20):
+                    new.write(data)
+            return
+        folder = Path(there).parent
+        disk = disk_of(self._store.options)
+        with os_errors("create", path, self._store.root):
+            folder.mkdir(parents=True, exist_ok=True)
+            disk.rename(here, there)
+            disk.sync_folder(str(folder))
+            disk.sync_folder(str(folder.parent))
+
+
+def object_path(digest: str) -> str:
+    """Return where a content of a SHA-256 lies, relative to the catalog's root."""
+    return f"{FILES}/{digest[:2]}/{digest}"
+
+
+def require_object(store: Store, uri: str) -> Any:
+    """Return the content that a row names, opened for reading.
+
+    Raises
+    ------
+    NotFoundError
+        It is gone: somebody removed what a commit refers to.
+    """
+    try:
+        return store.open_input(uri)
+    except NotFoundError as error:
+        error.reason = "a content that a row refers to is gone"
+        raise

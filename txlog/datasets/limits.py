@@ -1,0 +1,152 @@
+"""How much of anything a data set takes: what exceeds a limit is refused before it is unpacked."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from txlog.errors import InvalidInputError, InvalidTypeError, require_whole
+
+_MiB = 1 << 20
+_GiB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a source may hold at most. Each limit can be raised: `Limits(field_bytes=8 << 20)`."""
+
+    files: int = 1_000_000  # Files of a folder, or members of a zip.
+    file_bytes: int = 64 * _GiB  # Of one file.
+    total_bytes: int = 1024 * _GiB  # Of all files of a source, unpacked.
+    zip_ratio: int = 200  # Unpacked to packed bytes of a member that is larger than 1 MiB.
+    field_bytes: int = _MiB  # Of one field of a CSV.
+    fields: int = 1000  # Of one row of a CSV.
+    image_bytes: int = 64 * _MiB  # Of one image, encoded.
+    pixels: int = 1 << 26  # Of one image.
+    row_bytes: int = 8 * _MiB  # A larger content becomes a file of its own, beside the rows.
+    name_bytes: int = 255  # Of a label, and of one step of a file's name.
+    path_bytes: int = 1024  # Of a file's name with its folders.
+    tags: int = 100  # Of one commit.
+    tag_bytes: int = 1024  # Of the value of a tag.
+    message_bytes: int = 65_536  # Of the message of a commit, and of a description.
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            require_whole(field.name, getattr(self, field.name), 1)
+
+    def require_name(self, argument: str, name: object) -> str:
+        """Return the name of a data set, label or file, unless it cannot be one.
+
+        A name is a step of a path: it has no `/`, `\\` or control character, is not `.` or `..`,
+        and neither begins nor ends with a space.
+
+        Raises
+        ------
+        InvalidInputError
+            It says what is wrong with the name.
+        """
+        if not isinstance(name, str):
+            raise InvalidTypeError(
+                argument=argument, reason=f"text was expected, not {type(name).__name__}"
+            )
+        wrong = fault_of_step(name, self.name_bytes)
+        if wrong is None and name != name.strip():
+            wrong = "begins or ends with a space"
+        if wrong:
+            raise InvalidInputError(argument=argument, reason=f"the name {name[:100]!r} {wrong}")
+        return name
+
+    def require_text(self, argument: str, text: object) -> str:
+        """Return a message or description, unless it is too long or no text."""
+        if not isinstance(text, str):
+            raise InvalidTypeError(
+                argument=argument, reason=f"text was expected, not {type(text).__name__}"
+            )
+        size = _size(argument, text)
+        if size > self.message_bytes:
+            raise InvalidInputError(
+                argument=argument, reason=f"it has {size} bytes, {self.message_bytes} are allowed"
+            )
+        return text
+
+    def require_tags(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """Return tags, unless they are too many, or a name or value cannot be one.
+
+        Raises
+        ------
+        InvalidInputError
+            It names the tag.
+        """
+        if not isinstance(tags, Mapping):
+            raise InvalidTypeError(
+                argument="tags",
+                reason=f"names with values were expected, not {type(tags).__name__}",
+                remedy='Write tags={"category": "test set"}',
+            )
+        if len(tags) > self.tags:
+            raise InvalidInputError(
+                argument="tags", reason=f"{len(tags)} tags were given, {self.tags} are allowed"
+            )
+        for name, value in tags.items():
+            self.require_name("tags", name)
+            if not isinstance(value, str):
+                raise InvalidTypeError(
+                    argument="tags",
+                    field=name,
+                    reason=f"text was expected, not {type(value).__name__}",
+                )
+            if _size("tags", value) > self.tag_bytes:
+                raise InvalidInputError(
+                    argument="tags",
+                    field=name,
+                    reason=f"the value has {_size('tags', value)} bytes, "
+                    f"{self.tag_bytes} are allowed",
+                )
+        return dict(tags)
+
+
+def fault_of_step(name: str, most_bytes: int) -> str | None:
+    """Return what is wrong with one step of a path, as the rest of a sentence; None if nothing."""
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "means a folder"
+    if "/" in name or "\\" in name:
+        return "has a slash"
+    if "\0" in name:
+        return "has a NUL character"
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        return "has a control character, or half of one"
+    size = len(name.encode())
+    if size > most_bytes:
+        return f"has {size} bytes, {most_bytes} are allowed"
+    return None
+
+
+def fault_of_path(path: str, limits: Limits) -> str | None:
+    """Return what is wrong with the relative path of a file; None if nothing."""
+    if path.startswith("/"):
+        return "is absolute"
+    if len(path) > limits.path_bytes or len(path.encode(errors="replace")) > limits.path_bytes:
+        return f"has more than {limits.path_bytes} bytes"
+    for step in path.split("/"):
+        if step in (".", ".."):
+            return "leads out of its folder"
+        if len(step) == 2 and step[1] == ":":
+            return "names a drive"
+        if wrong := fault_of_step(step, limits.name_bytes):
+            return wrong
+    return None
+
+
+def _size(argument: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            argument=argument, reason=f"it has characters that are no Unicode text: {error.reason}"
+        ) from error
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,362 @@
+"""Where rows come from: files, folders and prefixes of an allow-list, tables, and Arrow data."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from txlog.datasets.limits import Limits, fault_of_path
+from txlog.datasets.values import Input
+from txlog.errors import InvalidInputError, NotFoundError, os_errors
+from txlog.store.base import Store, file_path, is_file_uri, scheme_of, without_secrets
+from txlog.store.open import open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CHUNK_BYTES = 4 << 20
+_SPOOLED_BYTES = 16 << 20  # Of a file that must be read at any place, in memory; else on the disk.
+_WEB = ("http", "https", "ftp")  # A server can redirect to any other, also to one inside.
+_FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FOLDER_FLAGS = _FILE_FLAGS | getattr(os, "O_DIRECTORY", 0)
+_LINK = "a symbolic link is not followed"
+
+
+class SourceFile:
+    """One file of a source, read from its start to its end.
+
+    `sha256` is that of its bytes, once all of them were read.
+    """
+
+    def __init__(self, name: str, size: int, uri: str, opened: Callable[[], Any]) -> None:
+        self.name = name  # Below the source, with `/` between its steps.
+        self.size = size  # Bytes.
+        self.uri = uri  # For messages.
+        self.sha256: str | None = None
+        self._opened = opened
+
+    def chunks(self, most_bytes: int = _CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the bytes in order, in chunks of at most so many."""
+        digest = sha256()
+        with ExitStack() as stack:
+            with os_errors("open", self.uri):
+                file = stack.enter_context(self._opened())
+            while True:
+                with os_errors("read", self.uri):
+                    chunk = file.read(most_bytes)
+                if not chunk:
+                    break
+                digest.update(chunk)
+                yield chunk
+        self.sha256 = digest.hexdigest()
+
+    def content(self) -> bytes:
+        """Return all bytes."""
+        return b"".join(self.chunks())
+
+    @contextmanager
+    def seekable(self) -> Iterator[Any]:
+        """Yield a copy of the file that can be read at any place, and that nobody else changes."""
+        from tempfile import SpooledTemporaryFile
+
+        with SpooledTemporaryFile(_SPOOLED_BYTES) as copy:
+            for chunk in self.chunks():
+                with os_errors("write", "a temporary file"):
+                    copy.write(chunk)
+            copy.seek(0)
+            yield copy
+
+
+@dataclass
+class Source:
+    """What a commit is made from: files, or Arrow data."""
+
+    uri: str  # For messages and lineage; empty for data that has no place.
+    name: str  # The last step of the URI.
+    files: list[SourceFile] = field(default_factory=list)  # Ascending by name.
+    is_folder: bool = False
+    data: pa.RecordBatchReader | None = None
+    given: Input | None = None  # Of a table at a version.
+
+    def inputs(self) -> tuple[Input, ...]:
+        """Return what lineage says of the source, once it was read.
+
+        The digest of a file is the SHA-256 of its bytes; that of a folder the SHA-256 of lines as
+        `sha256sum` prints them, a file each: digest, two spaces, name.
+        """
+        if self.given is not None:
+            return (self.given,)
+        if self.data is not None:
+            return ()
+        if not self.is_folder:
+            return (Input(self.uri, digest=self.files[0].sha256),)
+        lines = sha256()
+        for file in self.files:
+            if file.sha256 is not None:  # None: such as Thumbs.db, which nobody read.
+                lines.update(f"{file.sha256}  {file.name}\n".encode())
+        return (Input(self.uri, digest=lines.hexdigest()),)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which places sources may be read from.
+
+    Parameters
+    ----------
+    allowed
+        Names with the folders or prefixes that they mean: `{"incoming": "s3://raw/in"}`. Then a
+        source is `incoming/001.csv`, or a path or URI below one of the places; anything else is
+        refused. None: any path and URI that this process may read.
+    storage_options
+        As for `Table`, for all of them.
+
+    No symbolic link is followed, but in the place itself and, without a list, in a source's own
+    path. Web addresses are refused: a server may redirect to any other.
+    """
+
+    allowed: Mapping[str, str | os.PathLike[str]] | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def open(self, source: str | os.PathLike[str], limits: Limits) -> Source:
+        """Return the source at a path or URI: a file, or a folder or prefix with all below it.
+
+        Raises
+        ------
+        InvalidInputError
+            It is outside of the list, leads over a symbolic link, or has more or larger files than
+            the limits allow.
+        NotFoundError
+            There is nothing.
+        """
+        root, path, shown = self.locate(source)
+        found = (
+            _local_files(root, path, limits)
+            if scheme_of(root) in (None, "file")
+            else _remote_files(open_store(root, self.storage_options), path, limits)
+        )
+        files, is_folder = found
+        if not files:
+            raise NotFoundError(path=shown, reason="there is no such file, and no file below it")
+        _require_sizes(files, shown, limits)
+        for file in files:
+            file.uri = f"{shown}/{file.name}" if is_folder else shown
+        name = shown.rstrip("/").rpartition("/")[2]
+        return Source(shown, name, files, is_folder)
+
+    def locate(self, source: str | os.PathLike[str]) -> tuple[str, str, str]:
+        """Return the place that a source is in, its path there, and how messages call it.
+
+        A source in a named place is called by that name, so that messages do not tell where it is.
+        """
+        text = os.fspath(source)
+        if "\0" in text:
+            raise refused("it has a NUL character")
+        if not text.strip("/"):
+            raise refused(f"{text!r} names nothing")
+        if scheme_of(text) in _WEB:
+            raise refused(
+                f"{without_secrets(text)!r} is a web address",
+                "Download it, or use an object store's own address, such as s3://",
+            )
+        if self.allowed is None:
+            return _anywhere(text)
+        name, _, path = text.partition("/")
+        if name in self.allowed:
+            root, shown = os.fspath(self.allowed[name]), text.rstrip("/")
+        else:
+            found = next(
+                (
+                    (alias, place)
+                    for alias, place in self._places()
+                    if _plain(text).startswith(f"{place}/")
+                ),
+                None,
+            )
+            if found is None:
+                raise refused(
+                    f"{without_secrets(text)!r} is in none of the allowed places",
+                    f"Begin it with one of {', '.join(sorted(self.allowed)) or '(there is none)'}",
+                )
+            alias, root = found
+            path = _plain(text)[len(root) + 1 :]
+            shown = f"{alias}/{path}".rstrip("/")
+        path = path.rstrip("/")
+        if not path:
+            raise refused(f"{text!r} is a whole place, not a source in it")
+        if wrong := fault_of_path(path, Limits()):
+            raise refused(f"the path {path[:200]!r} {wrong}")
+        return (file_path(root, decode=True) if is_file_uri(root) else root), path, shown
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        for alias, place in (self.allowed or {}).items():
+            yield alias, _plain(os.fspath(place))
+
+
+def refused(reason: str, remedy: str = "") -> InvalidInputError:
+    """Return the error of a source that is not taken."""
+    return InvalidInputError(argument="source", reason=reason, remedy=remedy)
+
+
+def _plain(place: str) -> str:
+    """Return a place without a slash at its end; a `file:` URI as a path."""
+    path = file_path(place, decode=True) if is_file_uri(place) else place
+    return path.rstrip("/") if path.strip("/") else path
+
+
+def _anywhere(text: str) -> tuple[str, str, str]:
+    """Return where a source is that may be anywhere; links in its own path are followed."""
+    if scheme_of(text) not in (None, "file"):
+        place, _, path = text.rstrip("/").rpartition("/")
+        if not path or place.endswith(("/", ":")):  # A whole bucket.
+            return text.rstrip("/"), "", without_secrets(text.rstrip("/"))
+        return place, path, without_secrets(text.rstrip("/"))
+    plain = Path(file_path(text, decode=True) if is_file_uri(text) else text).expanduser()
+    try:
+        real = plain.resolve()
+    except (OSError, RuntimeError) as error:
+        raise refused(f"{text!r} leads nowhere: {error}") from error
+    return str(real.parent), real.name, str(plain.absolute())
+
+
+def _require_sizes(files: list[SourceFile], shown: str, limits: Limits) -> None:
+    if len(files) > limits.files:
+        raise refused(f"{shown} has {len(files)} files, {limits.files} are allowed")
+    for file in files:
+        if file.size > limits.file_bytes:
+            raise refused(
+                f"{file.name} has {file.size} bytes, {limits.file_bytes} are allowed",
+                "Raise Limits(file_bytes=…), or cut it",
+            )
+    total = sum(file.size for file in files)
+    if total > limits.total_bytes:
+        raise refused(f"{shown} has {total} bytes, {limits.total_bytes} are allowed")
+
+
+# Object stores ---------------------------------------------------------------------------------
+
+
+def _remote_files(store: Store, path: str, limits: Limits) -> tuple[list[SourceFile], bool]:
+    if path:
+        try:
+            info = store.info(path)
+            return [_remote_file(store, path, info.name, info.size)], False
+        except NotFoundError:
+            pass
+    files: list[SourceFile] = []
+    for info in store.list_tree(path):
+        if info.name.endswith("/") or not info.name:  # What consoles make to show an empty folder.
+            continue
+        if wrong := fault_of_path(info.name, limits):
+            raise refused(f"the name {info.name[:200]!r} below {path!r} {wrong}")
+        if len(files) >= limits.files:
+            raise refused(f"{path!r} has more than {limits.files} files")
+        below = f"{path}/{info.name}" if path else info.name
+        files.append(_remote_file(store, below, info.name, info.size))
+    return files, True
+
+
+def _remote_file(store: Store, path: str, name: str, size: int) -> SourceFile:
+    return SourceFile(name, size, path, partial(store.open_input, path))
+
+
+# The local disk --------------------------------------------------------------------------------
+
+
+def _local_files(root: str, path: str, limits: Limits) -> tuple[list[SourceFile], bool]:
+    """Return the files at a path below a folder; a link, or what is no file, is refused."""
+    root = str(Path(root).expanduser().absolute())
+    with os_errors("open", path):
+        descriptor = _open_below(root, path, _FILE_FLAGS)
+        try:
+            found = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        name = path.rpartition("/")[2]
+        return [SourceFile(name, found.st_size, path, partial(_opened, root, path))], False
+    if not stat.S_ISDIR(found.st_mode):
+        raise refused(f"{path!r} is neither a file nor a folder")
+    files: list[SourceFile] = []
+    with os_errors("list", path):
+        for name, size in _walk(f"{root}/{path}", "", limits):
+            if len(files) >= limits.files:
+                raise refused(f"{path!r} has more than {limits.files} files")
+            below = f"{path}/{name}"
+            files.append(SourceFile(name, size, below, partial(_opened, root, below)))
+    files.sort(key=lambda file: file.name)
+    return files, True
+
+
+def _walk(folder: str, above: str, limits: Limits) -> Iterator[tuple[str, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = above + entry.name
+            if entry.is_symlink():
+                raise refused(f"{name!r} is a symbolic link", "Put the file itself there")
+            if wrong := fault_of_path(name, limits):
+                raise refused(f"the name {name[:200]!r} {wrong}")
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, f"{name}/", limits)
+            elif entry.is_file(follow_symlinks=False):
+                yield name, entry.stat(follow_symlinks=False).st_size
+            else:
+                raise refused(f"{name!r} is neither a file nor a folder")
+
+
+def _opened(root: str, path: str) -> Any:
+    """Return a file below a folder, opened for reading."""
+    descriptor = _open_below(root, path, _FILE_FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise refused(f"{path!r} is no file")
+        return os.fdopen(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _open_below(root: str, path: str, flags: int) -> int:
+    """Return the descriptor of a path below a folder; no step of it may be a symbolic link.
+
+    Each step is opened in the folder that was opened before, so nobody can put a link there
+    meanwhile.
+    """
+    if os.open not in os.supports_dir_fd:
+        return _open_plainly(root, path, flags)
+    folder = os.open(root, _FOLDER_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
+    try:
+        *steps, last = path.split("/")
+        for step in steps:
+            below = _open_step(step, _FOLDER_FLAGS, folder, path)
+            os.close(folder)
+            folder = below
+        return _open_step(last, flags, folder, path)
+    finally:
+        os.close(folder)
+
+
+def _open_step(step: str, flags: int, folder: int, path: str) -> int:
+    try:
+        return os.open(step, flags, dir_fd=folder)
+    except OSError:
+        found = os.stat(step, dir_fd=folder, follow_symlinks=False)  # Or it is not there.
+        if stat.S_ISLNK(found.st_mode):
+            raise refused(f"{step!r} in {path!r}: {_LINK}", "Put the file itself there") from None
+        raise
+
+
+def _open_plainly(root: str, path: str, flags: int) -> int:
+    """Do what `_open_below` does where no folder can be opened."""
+    place = Path(root)
+    for step in path.split("/"):
+        place /= step
+        if place.is_symlink():
+            raise refused(f"{step!r} in {path!r}: {_LINK}", "Put the file itself there")
+    return os.open(place, flags | getattr(os, "O_BINARY", 0))

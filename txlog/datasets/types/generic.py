@@ -1,0 +1,184 @@
+"""GENERIC: files of any kind, kept and given back as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+
+import pyarrow as pa
+
+from txlog.arrow import pc, table_of_rows
+from txlog.datasets.limits import Limits, fault_of_path
+from txlog.datasets.sources import Source, SourceFile
+from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
+from txlog.datasets.types.text_intent import column_of
+from txlog.errors import InvalidInputError, SchemaMismatchError
+
+_BATCH_ROWS, _BATCH_BYTES = 1024, 32 << 20
+_PARTS = 10_000  # Files of a set that can be parts of their own.
+
+
+class Generic:
+    """Files under their names: one, or all files of a folder or prefix.
+
+    It also takes Arrow data with the columns `name` and `content`. In the form `parquet` a training
+    set is a table of them; in the form `csv` each file is a part, with the same bytes under the
+    same name. Where commits have different files of one name, the option `names` decides:
+    `unique`, the default, refuses to choose, `last` takes that of the last commit.
+    """
+
+    name = "GENERIC"
+    version = 1
+    aliases: tuple[str, ...] = ()
+    as_files = True  # A folder with a table in it is a folder.
+    ingestion = pa.schema(
+        [
+            pa.field("name", pa.string(), nullable=False),
+            ("content", pa.binary()),
+            ("uri", pa.string()),
+            pa.field("sha256", pa.string(), nullable=False),
+            pa.field("size", pa.int64(), nullable=False),
+        ]
+    )
+    training: Mapping[str, pa.Schema | None] = {"files": ingestion}
+
+    def read(self, source: Source, limits: Limits, files: ObjectFiles) -> Iterator[pa.RecordBatch]:
+        """Yield files, by name."""
+        rows = (
+            _of_data(source, limits, files)
+            if source.data is not None
+            else (_of_file(file, limits, files) for file in source.files)
+        )
+        batch, size = [], 0
+        for row in rows:
+            batch.append(row)
+            size += len(row["content"] or b"")  # type: ignore[arg-type]
+            if len(batch) == _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield _batch(batch)
+                batch, size = [], 0
+        if batch:
+            yield _batch(batch)
+
+    def statistics(self) -> FileCounts:
+        """Return the counts of a commit without rows."""
+        return FileCounts()
+
+    def build(self, rows: Rows, out: Parts, options: Mapping[str, str]) -> dict[str, int]:
+        """Write the files as a table, or each as a part."""
+        require_options(options, {"names": ("unique", "last")})
+        chosen = _chosen(rows, options.get("names", "unique"))
+        if out.form == "csv":
+            _write_files(rows, out, chosen)
+        else:
+            out.write("files", rows, _as_it_is)
+        sizes = sum(size for _, size in chosen.values())
+        return {"numFiles": len(chosen), "numBytes": sizes}
+
+
+class FileCounts:
+    """How many files a commit has, and how many bytes they have together."""
+
+    def __init__(self) -> None:
+        self._files = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take further rows."""
+        self._files += batch.num_rows
+        self._bytes += pc.sum(batch["size"]).as_py() or 0
+
+    def result(self) -> dict[str, int]:
+        """Return `numFiles` and `numBytes`."""
+        return {"numFiles": self._files, "numBytes": self._bytes}
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _batch(rows: list[dict[str, object]]) -> pa.RecordBatch:
+    (batch,) = table_of_rows(rows, Generic.ingestion).combine_chunks().to_batches()
+    return batch
+
+
+# In --------------------------------------------------------------------------------------------
+
+
+def _of_file(file: SourceFile, limits: Limits, files: ObjectFiles) -> dict[str, object]:
+    """Return the row of a file; a large one is copied, chunk by chunk."""
+    content = uri = None
+    if file.size <= limits.row_bytes:
+        content = file.content()
+    else:
+        uri = files.put_chunks(file.chunks(), lambda: str(file.sha256))
+    return {
+        "name": file.name,
+        "content": content,
+        "uri": uri,
+        "sha256": file.sha256,
+        "size": file.size if content is None else len(content),
+    }
+
+
+def _of_data(source: Source, limits: Limits, files: ObjectFiles) -> Iterator[dict[str, object]]:
+    assert source.data is not None
+    first = 1
+    for batch in source.data:
+        names = column_of(batch, "name", pa.string(), first).to_pylist()
+        contents = column_of(batch, "content", pa.large_binary(), first)
+        for row, name in enumerate(names):
+            wrong = fault_of_path(name, limits)
+            if wrong:
+                raise SchemaMismatchError(
+                    field="name",
+                    reason=f"row {first + row} of {source.name}: the name {name[:100]!r} {wrong}",
+                )
+            content = contents[row].as_buffer().to_pybytes()
+            is_large = len(content) > limits.row_bytes
+            yield {
+                "name": name,
+                "content": None if is_large else content,
+                "uri": files.put(content) if is_large else None,
+                "sha256": sha256(content).hexdigest(),
+                "size": len(content),
+            }
+        first += batch.num_rows
+
+
+# Out -------------------------------------------------------------------------------------------
+
+
+def _chosen(rows: Rows, names: str) -> dict[str, tuple[str, int]]:
+    """Return of each name the digest and size of the file that has it."""
+    chosen: dict[str, tuple[str, int]] = {}
+    for batch in rows.batches(["name", "sha256", "size"]):
+        for name, digest, size in zip(*(column.to_pylist() for column in batch), strict=True):
+            if names == "unique" and chosen.get(name, (digest,))[0] != digest:
+                raise InvalidInputError(
+                    argument="options",
+                    field="names",
+                    reason=f"commits have different files of the name {name!r}",
+                    remedy='Pick other commits by tags, or take the last by {"names": "last"}',
+                )
+            chosen[name] = (digest, size)
+    return chosen
+
+
+def _write_files(rows: Rows, out: Parts, chosen: dict[str, tuple[str, int]]) -> None:
+    if len(chosen) > _PARTS:
+        raise InvalidInputError(
+            argument="form",
+            reason=f"{len(chosen)} files cannot be parts of their own, {_PARTS} can",
+            remedy='Prepare the set with form="parquet": then they are the rows of a table',
+        )
+    left = dict(chosen)
+    for batch in rows.batches():
+        columns = (batch[name].to_pylist() for name in ("name", "uri", "sha256"))
+        for content, name, uri, digest in zip(batch["content"], *columns, strict=True):
+            if left.get(name, ("",))[0] != digest:
+                continue  # Another commit's file has the name, or it is written already.
+            _, size = left.pop(name)
+            if uri is not None:
+                out.refer(name, uri, size, digest)
+            else:
+                with out.open_file(name) as sink:
+                    sink.write(content.as_buffer())
