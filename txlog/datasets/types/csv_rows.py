@@ -20,7 +20,7 @@ from txlog.errors import SchemaMismatchError, UnsupportedFeatureError
 
 _QUOTE, _COMMA, _LF, _CR, _SPACE, _TAB = b'",\n\r \t'
 _ROW_FIELDS = 16  # A row may have as many bytes as so many of the largest fields.
-_ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+_MARK, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 Places = NDArray[np.int64]
 
@@ -56,21 +56,14 @@ def read_csv(chunks: Iterator[bytes], name: str, limits: Limits) -> Iterator[Csv
         is no UTF-8, or has a NUL. File, row, column and line are named.
     """
     row, line, rest = 1, 1, b""
-    is_first = True
-    for chunk in chunks:
-        if is_first:
-            is_first = False
-            for mark, encoding in _ENCODINGS:
-                if chunk.startswith(mark):
-                    raise _unfit(name, f"it is {encoding}, UTF-8 was expected", "Convert it")
-            chunk = chunk.removeprefix(b"\xef\xbb\xbf")
+    for chunk in _without_mark(chunks, name):
         block = _Block(rest + chunk, name, row, line, limits)
         rows = block.rows()
         rest = block.rest()
         if rows is not None:
             yield rows
             row += len(rows.starts) - 1
-            line += block.lines()
+        line += block.lines()
     if rest:
         last = _Block(rest + b"\n", name, row, line, limits)
         if last.is_open:  # Closed here, to see whether something before is wrong.
@@ -80,6 +73,19 @@ def read_csv(chunks: Iterator[bytes], name: str, limits: Limits) -> Iterator[Csv
             raise closed.error(len(found.fields) - 1, "a quote is not closed")
         if (rows := last.rows()) is not None:
             yield rows
+
+
+def _without_mark(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Yield chunks without a byte order mark of UTF-8; one of UTF-16 is refused."""
+    start = b""
+    for chunk in chunks:
+        start += chunk
+        if len(start) >= len(_MARK):
+            break
+    if start.startswith(_UTF16):
+        raise _unfit(name, "it is UTF-16, UTF-8 was expected", "Convert the file to UTF-8")
+    yield start.removeprefix(_MARK)
+    yield from chunks
 
 
 class _Block:
