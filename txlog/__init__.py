@@ -11,7 +11,7 @@ Write a table, change it, and read it back, at its latest version or an older on
     rows = table.scan(columns=["carrier"], where=txlog.col("delay") > 5).to_arrow()
     before = txlog.Table("flights", version=0).to_arrow()
 
-A name is imported when it is asked for: whoever only reads does not wait for what writes.
+Each name is imported at its first use, so a process that only reads does not import writers.
 """
 
 from __future__ import annotations

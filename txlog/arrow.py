@@ -1,4 +1,4 @@
-"""pyarrow, without what it loads unasked: pandas, `pyarrow.compute`, `pyarrow.parquet`. Pure.
+"""pyarrow without the imports that are slow: pandas, `pyarrow.compute`, `pyarrow.parquet`. Pure.
 
 `pa.array` and `pa.scalar` import pandas when they get Python or NumPy values, to see whether these
 are a Series. That takes a quarter of a second and 40 MB. So do the functions of `pyarrow.compute`
@@ -43,7 +43,7 @@ class _Module:
         if name.startswith("__"):  # Python asks for some of these, to inspect the object.
             raise AttributeError(name)
         value = getattr(import_module(self._name), name)
-        setattr(self, name, value)  # Found without this function from now on.
+        setattr(self, name, value)  # From now on Python finds it without this function.
         return value
 
 
@@ -60,9 +60,9 @@ class _Compute(_Module):
 
 
 def _with_scalars(function: Callable[..., Any], arity: Any) -> Callable[..., Any]:
-    """Return a function of `pyarrow.compute` that makes its values scalars itself.
+    """Return a function of `pyarrow.compute` that converts its Python values to scalars first.
 
-    What follows its values are options, and stays as it is.
+    The arguments after the values are options and are passed on unchanged.
     """
     values = None if arity is Ellipsis else arity
 
@@ -85,9 +85,10 @@ def _fill_null(values: Any, fill_value: Any) -> Any:
 
 pc: Any = _Compute("pyarrow.compute")
 pq: Any = _Module("pyarrow.parquet")
-ds: Any = _Module("pyarrow.dataset")  # It imports pandas, whatever one does.
+ds: Any = _Module("pyarrow.dataset")  # It always imports pandas.
 
-_CODES = {  # Of numbers: the code of `array.array`, and what Python values have to be.
+# For numbers: the type code of `array.array`, and the Python type that values must have.
+_CODES = {
     pa.int8(): ("b", int),
     pa.int16(): ("h", int),
     pa.int32(): ("i", int),
@@ -116,14 +117,14 @@ def arrow_array(
 ) -> pa.Array:
     """Return Python or NumPy values as an Arrow array of a type, as `pa.array(values, kind)` does.
 
-    pandas is not imported for NumPy numbers, nor for Python numbers, truth values, texts, bytes,
-    dates, datetimes and decimals, None among them, and structs, lists and maps of these. All other
-    values are handed to `pa.array`, which raises its own errors.
+    pandas is not imported for NumPy numbers, nor for Python numbers, booleans, strings, bytes,
+    dates, datetimes, decimals and None, nor for structs, lists and maps of these. All other values
+    go to `pa.array`, which raises its own errors.
 
     Parameters
     ----------
     mask
-        With a NumPy array only: where it is true, the value is null.
+        Only for a NumPy array: a value is null where the mask is true.
     """
     if isinstance(values, np.ndarray):
         return _of_numpy(values, kind, mask)
@@ -156,13 +157,13 @@ def table_of_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Ta
 
 
 def within(numbers: pa.Array, least: int, most: int) -> pa.Array:
-    """Return numbers with a null in place of each that is below or above a bound."""
+    """Return numbers, with null in place of each number outside of the bounds."""
     fits = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
     return pc.if_else(fits, numbers, None)
 
 
 def numpy_array(values: pa.Array) -> Any:
-    """Return numbers or truth values as a NumPy array, as `values.to_numpy` does."""
+    """Return numbers or booleans as a NumPy array, as `values.to_numpy` does."""
     kind = values.type
     plain = pa.types.is_integer(kind) or kind in _CODES or pa.types.is_boolean(kind)
     if values.null_count or not plain:
@@ -178,7 +179,7 @@ def numpy_array(values: pa.Array) -> Any:
 
 
 def rows_among(rows: Any, places: NDArray[np.int64]) -> Any:
-    """Return the rows of a batch or table at ascending places; those of a range without a copy."""
+    """Return the rows of a batch or table at ascending positions; a range is not copied."""
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return rows.slice(int(places[0]), len(places))
     return rows.take(arrow_array(places))
@@ -205,7 +206,7 @@ def _of_numpy(values: Any, kind: pa.DataType | None, mask: Any) -> pa.Array:
 
 
 def _of_items(items: Items, kind: pa.DataType) -> pa.Array | None:
-    """Return Python values as an array, or None if some are not just of the type's own kind."""
+    """Return Python values as an array, or None if a value's Python type does not fit `kind`."""
     if pa.types.is_null(kind):
         return pa.nulls(len(items)) if items.count(None) == len(items) else None
     if kind in _CODES:
@@ -237,11 +238,11 @@ def _days(dates: Items) -> Any:
 
 
 def _microseconds(zone: str | None) -> Callable[[Items], Any]:
-    """Return a function from datetimes to microseconds since the epoch; without zone means UTC."""
+    """Return a function from datetimes to microseconds since the epoch; no zone means UTC."""
 
     def made(moments: Items) -> Any:
         if zone is None and any(moment.tzinfo is not None for moment in moments):
-            raise OverflowError("pyarrow knows what this means")
+            raise OverflowError("only pyarrow can convert this value")
         known = (m if m.tzinfo else m.replace(tzinfo=UTC) for m in moments)
         return array("q", [(moment - _EPOCH_MOMENT) // _MICROSECOND for moment in known])
 
@@ -249,7 +250,7 @@ def _microseconds(zone: str | None) -> Callable[[Items], Any]:
 
 
 def _unscaled(kind: pa.DataType) -> Callable[[Items], Any]:
-    """Return a function from decimals to their bytes; it raises if one does not fit the type."""
+    """Return a function from decimals to bytes, which raises if a decimal does not fit the type."""
     most = 10**kind.precision
     exact = Context(prec=80, traps=[Inexact])
 
@@ -269,7 +270,7 @@ def _unscaled(kind: pa.DataType) -> Callable[[Items], Any]:
 
 
 def _valid(items: Items) -> Any:
-    """Return which items are there as a bitmap, or None if all are."""
+    """Return the validity bitmap of items, or None if no item is null."""
     if None not in items:
         return None
     return pa.py_buffer(_bits([item is not None for item in items]))
@@ -280,7 +281,7 @@ def _are(items: Items, kinds: set[type]) -> bool:
 
 
 def _fixed(items: Items, kind: pa.DataType, own: type, absent: Any, data: Any) -> pa.Array | None:
-    """Return values of one width each; `data` makes what can be their buffer."""
+    """Return an array of fixed-width values; `data` makes their buffer."""
     if not _are(items, {own, _ABSENT}):
         return None
     valid = _valid(items)
@@ -300,7 +301,7 @@ def _texts(items: Items, kind: pa.DataType) -> pa.Array | None:
 
 
 def _offsets(sizes: Iterable[int]) -> pa.Buffer:
-    """Return where each item begins, and the last one ends."""
+    """Return the start of each item and the end of the last one."""
     return pa.py_buffer(array("i", accumulate(sizes, initial=0)))
 
 
@@ -355,9 +356,9 @@ Places: TypeAlias = "NDArray[np.int32]"
 
 @dataclass(frozen=True)
 class TextBytes:
-    """The bytes of texts, and the places where each text begins and ends.
+    """The bytes of strings, and the offsets where each string begins and ends.
 
-    Some bytes may belong to no text.
+    Some bytes may belong to no string.
     """
 
     held: Bytes
@@ -366,7 +367,7 @@ class TextBytes:
 
     @property
     def used(self) -> Bytes:
-        """The bytes from the first text to the last one."""
+        """The bytes from the first string to the last one."""
         return self.held[self.starts[0] : self.ends[-1]] if len(self.starts) else self.held[:0]
 
 
@@ -382,10 +383,10 @@ def text_bytes(texts: pa.Array) -> TextBytes:
 
 
 def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
-    """Return a view with one item for each byte: the bytes from there on, as a NumPy type.
+    """Return a view with one item for each byte: the bytes from there, read as a NumPy type.
 
-    It has at least one item; missing bytes are zeros. Sixteen bytes (`<c16`) are fetched as fast as
-    eight.
+    It has at least one item; missing bytes are zeros. Reading sixteen bytes (`<c16`) is as fast as
+    reading eight.
     """
     width = np.dtype(kind).itemsize
     if len(characters) < width:
@@ -393,16 +394,16 @@ def words_of(characters: Bytes, kind: str = "<u8") -> NDArray[Any]:
     return np.ndarray((len(characters) - width + 1,), np.dtype(kind), characters.data, strides=(1,))
 
 
-_BLOCK = 1 << 19  # What stays in the processor's cache.
+_BLOCK = 1 << 19  # This much stays in the processor's cache.
 
 
 def places_of(characters: Bytes, *wanted: int) -> NDArray[np.int64]:
-    """Return the places of rare bytes of one or several values, in ascending order."""
+    """Return the positions of bytes that have one of some rare values, ascending."""
     whole = len(characters) // WORD_BYTES * WORD_BYTES
     places = []
     for start in range(0, whole, _BLOCK):
         is_it = _is_one_of(characters[start : min(start + _BLOCK, whole)], wanted)
-        # Eight bytes at once: in most words, there is none.
+        # Test eight bytes at once: most words have no such byte.
         words = np.flatnonzero(is_it.view(np.uint64) != 0)
         lanes = np.flatnonzero(is_it.reshape(-1, WORD_BYTES)[words])
         places.append(words[lanes >> 3] * WORD_BYTES + (lanes & 7) + start)
@@ -417,7 +418,7 @@ def _is_one_of(characters: Bytes, wanted: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 def without_views(rows: pa.Table) -> pa.Table:
-    """Return rows without views of texts and bytes as columns: Arrow takes no rows of such."""
+    """Return rows with view columns cast to plain ones: Arrow cannot take rows of views."""
     kinds = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     for place, field in enumerate(rows.schema):
         if field.type in kinds:
@@ -426,13 +427,13 @@ def without_views(rows: pa.Table) -> pa.Table:
     return rows
 
 
-_FEW = 64  # Rows: Python is done with their values before `pyarrow.compute` is imported.
+_FEW = 64  # Up to this many rows, Python is faster than the import of `pyarrow.compute`.
 
 
 def few_values(column: Any) -> list[Any] | None:
-    """Return the values of a short column, days and moments as numbers; None of any other column.
+    """Return a short column as plain values, dates and timestamps as numbers; else None.
 
-    They compare as Arrow's: the order of Python's texts is that of their UTF-8 bytes.
+    They compare as Arrow values do: Python strings have the order of their UTF-8 bytes.
 
     Parameters
     ----------
@@ -459,5 +460,5 @@ def few_values(column: Any) -> list[Any] | None:
     plain = [chunk if kind == chunk.type else chunk.view(kind) for chunk in chunks]
     try:
         return [value for chunk in plain for value in chunk.to_pylist()]
-    except UnicodeDecodeError:  # Some bytes are no text.
+    except UnicodeDecodeError:  # Some bytes are not UTF-8.
         return None

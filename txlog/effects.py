@@ -1,4 +1,4 @@
-"""Clock, ids, randomness and sleep: the only way to the outside world besides the store."""
+"""Clock, ids, randomness and sleep. Only these and the store reach outside the process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txlog.lazy import dataclass
 
 @dataclass(frozen=True)
 class Effects:
-    """The real world. Tests subclass it to make time and chance repeat."""
+    """The real clock and randomness. Tests subclass it to make both repeatable."""
 
     def now_ms(self) -> int:
         """Return milliseconds since the epoch, UTC."""

@@ -29,7 +29,7 @@ class TxlogError(Exception):
     """
 
     code: ClassVar[str] = "txlog"
-    summary: ClassVar[str] = "txlog failed"  # Said if no reason is given.
+    summary: ClassVar[str] = "txlog failed"  # The message if no reason is given.
     retry: ClassVar[Retry] = "never"
 
     reason: str = ""  # What is wrong, in one clause.
@@ -49,7 +49,7 @@ class TxlogError(Exception):
         names = [field.name for field in fields(self) if field.name not in _PROSE]
         path = getattr(self, "path", None)
         if self.table is not None and path is not None and path.startswith(self.table):
-            names.remove("table")  # The path says it.
+            names.remove("table")  # The path names the table already.
         return names
 
     def __reduce__(self) -> tuple[Callable[..., TxlogError], tuple[Any, ...]]:
@@ -62,7 +62,7 @@ def _restore(kind: type[TxlogError], state: dict[str, Any]) -> TxlogError:
 
 
 class naming_table:  # noqa: N801  # Used as a function, like `contextlib.suppress`.
-    """Have every error of ours that leaves a `with` name the table, unless it names one."""
+    """Add the table's name to each `TxlogError` that leaves the `with` block, unless it has one."""
 
     __slots__ = ("root",)
 
@@ -79,7 +79,7 @@ class naming_table:  # noqa: N801  # Used as a function, like `contextlib.suppre
 
 @dataclass(eq=False, kw_only=True)
 class NotFoundError(TxlogError, FileNotFoundError):
-    """There is no table, or no such version of it."""
+    """The table, or the version of it, does not exist."""
 
     code = "not-found"
     summary = "not found"
@@ -117,7 +117,7 @@ class InvalidTypeError(InvalidInputError, TypeError):
 
 
 def require_whole(argument: str, value: object, least: int = 0) -> None:
-    """Raise unless an argument is a whole number that is not below the least one."""
+    """Raise unless an argument is an integer of at least `least`."""
     if type(value) is not int or value < least:
         kind = InvalidInputError if type(value) is int else InvalidTypeError
         raise kind(
@@ -137,7 +137,7 @@ class SchemaMismatchError(InvalidInputError):
 
 @dataclass(eq=False, kw_only=True)
 class UnsupportedFeatureError(TxlogError):
-    """The table (or the call) needs something that txlog does not implement; nothing was done."""
+    """The table or the call needs a feature that txlog does not implement; nothing was changed."""
 
     code = "unsupported-feature"
     summary = "unsupported feature"
@@ -150,7 +150,7 @@ class UnsupportedFeatureError(TxlogError):
 def not_installed(
     extra: str, feature: str, reason: str, path: str | None = None
 ) -> UnsupportedFeatureError:
-    """Return the error of a feature whose packages come with an extra that is not installed."""
+    """Return the error for a feature that needs an extra which is not installed."""
     return UnsupportedFeatureError(
         features=(feature,),
         path=path,
@@ -183,7 +183,7 @@ class RetriesExhaustedError(CommitConflictError):
 
 @dataclass(eq=False, kw_only=True)
 class OutcomeUnknownError(TxlogError):
-    """The store lost the answer of a commit, and it could not be read back."""
+    """The store's answer to a commit was lost, and the commit could not be read back."""
 
     code = "outcome-unknown"
     summary = "it is unknown whether the commit landed"
@@ -192,7 +192,7 @@ class OutcomeUnknownError(TxlogError):
     path: str
     version: int | None = None
     txn_id: str | None = None
-    # True: the file is there and is ours; only whether it survives a crash is unknown.
+    # True: this commit's file exists; it is only unknown whether it survives a crash.
     visible: bool | None = None
 
 
@@ -212,7 +212,7 @@ class StoreError(TxlogError):
 class EngineError(TxlogError):
     """The engine (a cluster) could not run the work, or lost its workers; nothing was committed.
 
-    Files that the work left are referred to by no version.
+    No version refers to the files that the work left.
     """
 
     code = "engine"
@@ -257,7 +257,7 @@ class InternalError(TxlogError):
     """A bug of txlog itself."""
 
     code = "internal"
-    summary = "txlog broke a rule of its own"
+    summary = "txlog broke one of its own rules"
 
 
 class TxlogWarning(UserWarning):
@@ -265,7 +265,7 @@ class TxlogWarning(UserWarning):
 
 
 def warn_committed(message: str, *, stacklevel: int) -> None:
-    """Warn of what failed after a commit landed.
+    """Warn of a failure after a commit landed.
 
     Where warnings are errors (`-W error`) the message goes to stderr: an error would be taken for
     that of a failed commit, and a retry would double the rows.
@@ -278,15 +278,15 @@ def warn_committed(message: str, *, stacklevel: int) -> None:
 
 _FULL = "Free some space and try again"
 _PERMISSION = "Check the owner and mode of the file and of the folders above it"
-_DEFAULT = "Try again; if it stays so, look into the disk"
+_DEFAULT = "Try again. If the error stays, check the disk"
 
-_MAKES = ("create", "replace")  # What is missing then is the folder, and it cannot be made.
+_MAKES = ("create", "replace")  # In this case the folder is missing, and it cannot be made.
 
 REMEDIES = {
-    errno.ENOENT: "No folder can be made there. Check the path",
+    errno.ENOENT: "The folder cannot be made there. Check the path",
     errno.ENOSPC: f"The disk is full. {_FULL}",
     errno.EDQUOT: f"The quota is used up. {_FULL}",
-    errno.EFBIG: "The file system takes no file of this size",
+    errno.EFBIG: "The file system does not accept a file of this size",
     errno.EACCES: f"Permission is missing. {_PERMISSION}",
     errno.EPERM: f"The operation is not permitted. {_PERMISSION}",
     errno.EROFS: "The file system is mounted read-only. Mount it for writing",
@@ -298,13 +298,13 @@ REMEDIES = {
     errno.EXDEV: "Put a folder where the link is, or make the table where the link leads",
     errno.EMFILE: "The process has too many open files. Raise `ulimit -n`, or open fewer",
     errno.ENFILE: "The machine has too many open files. Raise its limit",
-    errno.EIO: "The disk itself failed. Look into it before trusting what was written",
+    errno.EIO: "The disk itself failed. Check the disk before you trust what was written",
     errno.ESTALE: "A network file system lost the file. Mount it again",
 }
 
 
 def store_error(error: OSError, operation: str, path: str, table: str | None = None) -> TxlogError:
-    """Return our error for one of the operating system: `NotFoundError` or `StoreError`."""
+    """Return the `NotFoundError` or `StoreError` for an error of the operating system."""
     if isinstance(error, FileNotFoundError) and operation not in _MAKES:
         return NotFoundError(path=path, reason="there is no such file", table=table)
     return StoreError(
@@ -316,15 +316,15 @@ def store_error(error: OSError, operation: str, path: str, table: str | None = N
     )
 
 
-class os_errors:  # noqa: N801  # Used as a function: a class of its own costs a file less.
-    """Raise what the operating system raises in a `with` as an error of ours.
+class os_errors:  # noqa: N801 # Used as a function.
+    """Turn errors of the operating system in the `with` block into a `TxlogError`.
 
     Raises
     ------
     NotFoundError
-        There is no such file.
+        The file does not exist.
     InvalidInputError
-        The path cannot be one: it has a NUL, or characters that have no bytes.
+        The text cannot be a path: it has a NUL, or characters that UTF-8 cannot encode.
     StoreError
         Anything else; its remedy is chosen by the errno.
     """
@@ -340,7 +340,8 @@ class os_errors:  # noqa: N801  # Used as a function: a class of its own costs a
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, TxlogError):  # Some of ours are OSErrors too.
+        # Some classes of txlog are OSErrors too.
+        if error is None or isinstance(error, TxlogError):
             return
         if isinstance(error, OSError):
             raise store_error(error, self.operation, self.path, self.table) from error

@@ -1,4 +1,4 @@
-"""What a module defines and a process may never use, made at its first use: dataclasses, patterns.
+"""Dataclasses and regular expressions that are built at their first use.
 
 A dataclass costs a quarter of a millisecond and a pattern a fifth, and a process that opens a table
 imports a hundred of them. Use both names as those of `dataclasses` and `re`.
@@ -21,16 +21,17 @@ else:
 
     _BUILDING = RLock()  # A class may be asked for the first time by two threads at once.
     _PENDING = {}  # The options of each class that is not built yet.
-    if hasattr(os, "register_at_fork"):  # A child inherits no class that is half built.
+    # A forked child must not inherit a class that is half built.
+    if hasattr(os, "register_at_fork"):
         release = _BUILDING.release
         os.register_at_fork(
             before=_BUILDING.acquire, after_in_parent=release, after_in_child=release
         )
 
     def dataclass(cls=None, /, **options):
-        """Make a class a dataclass when the first of its values is made, or unpickled.
+        """Turn a class into a dataclass when its first instance is created or unpickled.
 
-        Its values are those of `dataclasses.dataclass`. `dataclasses.fields`
+        The instances are the same as with `dataclasses.dataclass`. `dataclasses.fields`
         needs a value, not the class.
         """
         if cls is None:
@@ -43,7 +44,7 @@ else:
         return cls
 
     class _Signature:
-        """What `inspect.signature`, and so `help`, says of a class: `__new__` does not tell it."""
+        """The signature of a class for `inspect.signature` and `help`; `__new__` has none."""
 
         def __get__(self, value, cls):
             import inspect
@@ -57,7 +58,8 @@ else:
             for owner in reversed(cls.__mro__):
                 if owner in _PENDING:
                     dataclasses.dataclass(**_PENDING[owner])(owner)
-                    # Deleting ours would leave an `object.__new__` that takes no arguments.
+                    # If this one were deleted, `object.__new__` would remain, which takes no
+                    # arguments.
                     new = _new_error if issubclass(owner, BaseException) else _new
                     owner.__new__ = staticmethod(new)
                     del _PENDING[owner]

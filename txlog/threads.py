@@ -1,6 +1,6 @@
-"""Work on many items: calls in a bounded number of threads, and the door to other engines.
+"""Calls for many items in a bounded number of threads, and the interface of other engines.
 
-Also properties that survive threads and forks. Rules of engines: spec/engine.md.
+Also a cached property that is safe with threads and forks. Rules of engines: spec/engine.md.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class cached_property(Generic[Value]):  # noqa: N801  # The name that everybody knows.
-    """A property that is found when it is first asked for, and kept in the object's `__dict__`.
+class cached_property(Generic[Value]):  # noqa: N801 # As in `functools`.
+    """A property that is computed at its first use and kept in the object's `__dict__`.
 
-    Before Python 3.12, `functools.cached_property` holds a lock, one for all objects of a class,
-    while a value is found. A process that is forked meanwhile inherits the lock as it is, and
-    nobody there ever releases it. This one has no lock: two threads may both find the value, with
-    the same result.
+    Before Python 3.12, `functools.cached_property` holds one lock for all objects of a class while
+    it computes a value. A process that is forked at that time inherits the locked lock, and nothing
+    releases it there. This class has no lock: two threads may both compute the value, with the same
+    result.
     """
 
     def __init__(self, find: Callable[[Any], Value]) -> None:
@@ -47,10 +47,10 @@ class cached_property(Generic[Value]):  # noqa: N801  # The name that everybody 
     def __get__(
         self, instance: object | None, owner: type | None = None
     ) -> cached_property[Value] | Value:
-        """Return the value; an error is not kept."""
+        """Return the value. An error is not cached."""
         if instance is None:
             return self
-        # Not a data descriptor: from now on Python finds the value without coming here.
+        # This is not a data descriptor, so Python now finds the value without this method.
         value = instance.__dict__[self._name] = self._find(instance)
         return value
 
@@ -62,13 +62,13 @@ Result = TypeVar("Result")
 class Workers:
     """A bounded number of threads, to be used in a `with`.
 
-    Threads start as they are needed. At the end of the `with` calls that have not begun are
-    dropped, those that run are awaited, and the threads are gone.
+    Threads start when they are needed. The end of the `with` block drops the calls that have not
+    begun, waits for those that run, and ends the threads.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._pool: ThreadPoolExecutor | None = None  # Made for the first call.
+        self._pool: ThreadPoolExecutor | None = None  # Created for the first call.
         self._process = os.getpid()
 
     def __enter__(self) -> Workers:
@@ -80,11 +80,11 @@ class Workers:
 
     @property
     def is_here(self) -> bool:
-        """Whether the threads are of this process, and not of the one that it was forked from."""
+        """Whether the threads belong to this process, not to the one that it was forked from."""
         return os.getpid() == self._process
 
     def start(self, function: Callable[[Item], Result], item: Item) -> Call[Result]:
-        """Have a thread call a function; if no thread can be started, whoever asks calls it."""
+        """Call a function in a thread. If no thread can be started, `Call.result` calls it."""
         call = Call(self, partial(function, item))
         if self.is_here:
             from concurrent.futures import ThreadPoolExecutor
@@ -93,14 +93,14 @@ class Workers:
                 self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="txlog")
             try:
                 self._pool.submit(call.run)
-            except RuntimeError:  # The interpreter is about to end, or no thread can be had.
+            except RuntimeError:  # The interpreter is shutting down, or no thread can be started.
                 return call
             call.is_started = True
         return call
 
 
 class Call(Generic[Result]):
-    """A call that a thread makes, or whoever asks for its result."""
+    """A function call that a pool's thread runs, or the caller of `result` if it comes first."""
 
     def __init__(self, workers: Workers, function: Callable[[], Result]) -> None:
         from concurrent.futures import Future
@@ -109,10 +109,11 @@ class Call(Generic[Result]):
         self._workers = workers
         self._function = function
         self._future: Future[Result] = Future()
-        self._claim = Lock()  # A thread may have taken a call of which the pool says it has not.
+        # A thread may have taken a call although the pool reports that none has.
+        self._claim = Lock()
 
     def run(self) -> None:
-        """Make the call, unless somebody else does."""
+        """Run the call, unless another thread does."""
         if not self._claim.acquire(blocking=False):
             return
         try:
@@ -122,7 +123,7 @@ class Call(Generic[Result]):
 
     def result(self) -> Result:
         """Return what the function returns, or raise what it raises."""
-        if not self._workers.is_here:  # In a forked process no thread would ever do it.
+        if not self._workers.is_here:  # In a forked process no thread would ever run it.
             return self._function()
         if not self.is_started:
             self.run()
@@ -138,18 +139,18 @@ def map_ahead(
     size: Callable[[Item], int] | None = None,
     ahead_size: int = 0,
 ) -> Generator[Result, None, None]:
-    """Yield `function(item)` for each item, in order; an error is raised when its turn comes.
+    """Yield `function(item)` for each item, in order. An error is raised in its item's place.
 
-    It must be closed, or read to its end: until then its threads live.
+    Close the generator or read it to its end: until then its threads stay alive.
 
     Parameters
     ----------
     workers
-        How many calls run at a time.
+        How many calls run at the same time.
     ahead
-        How many calls may have begun, or be done, beside the one whose result is wanted.
+        How many calls may be running or finished ahead of the one that is yielded next.
     size, ahead_size
-        How large a result is, and how large together those may be that wait for their turn.
+        The size of one result, and the greatest total size of the results that wait.
     """
     with Workers(workers) as threads:
         waiting: deque[tuple[Call[Result], int]] = deque()
@@ -173,11 +174,11 @@ def map_ahead(
 def prefetch(
     batches: Generator[Item, Any, Any],
 ) -> Generator[Item, None, None]:
-    """Yield what a generator yields: a thread gets the next item while the caller uses this one.
+    """Yield a generator's items, and get the next item in a thread while the caller uses this one.
 
-    It is for items whose making leaves the interpreter free, as decoding Parquet does. The
-    generator runs in that thread; its errors are raised when the item's turn comes. It is closed
-    when this is, once the item that it is at is done: whoever may stop early must close this.
+    This helps where making an item releases the interpreter lock, as decoding Parquet does. The
+    source generator runs in the thread; its error is raised in its item's place. Closing this
+    generator closes the source after its current item. A caller that may stop early must close it.
     """
     end = object()
     following = map_ahead(lambda _: next(batches, end), repeat(None), workers=1, ahead=1)
@@ -194,9 +195,9 @@ def prefetch(
 class Engine(Protocol):
     """Runs one function over many items.
 
-    Functions and items are values that pickle: they may go to other processes. An engine whose
-    workers are such processes has an attribute `in_process` that is False. It may run an item more
-    than once, if a worker is lost; of each item one result is handed out.
+    Functions and items must pickle, because they may go to other processes. An engine whose workers
+    are other processes has an attribute `in_process` that is False. It may run an item again if a
+    worker is lost, but it yields one result for each item.
     """
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
@@ -206,7 +207,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Threads:
-    """An engine of threads on this machine, a bounded number of items ahead of the consumer."""
+    """An engine of threads in this process. It works a bounded number of items ahead."""
 
     workers: int = 0  # 0: one for each CPU.
 
@@ -222,7 +223,7 @@ class Threads:
 
 
 def is_in_process(engine: Engine) -> bool:
-    """Return whether an engine's work is done in this process, and sees its memory."""
+    """Return whether an engine works in this process and so shares its memory."""
     return bool(getattr(engine, "in_process", True))
 
 
@@ -233,10 +234,10 @@ def map_all(
     *,
     undo: Callable[[list[Result]], object],
 ) -> list[Result]:
-    """Return `function(item)` for each item, in order, or nothing of any.
+    """Return `function(item)` for each item, in order; undo all results if one call fails.
 
-    If one fails, those that run already are awaited, `undo` gets all results that there are, and
-    the first error is raised.
+    If one fails, wait for the calls that run already, pass all results to `undo`, and raise the
+    first error.
     """
     results: list[Result] = []
     failure: Exception | None = None
@@ -255,7 +256,7 @@ def map_all(
 
 
 def _caught(function: Callable[[Item], Result], item: Item) -> Result | Exception:
-    """Return an error as a value: others still run, and what they leave must be known."""
+    """Return the error of a call as a value, because the results of the others are still needed."""
     try:
         return function(item)
     except Exception as error:

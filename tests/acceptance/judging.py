@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[type[txlog.TxlogError], str]] = {
     "FAIL commit 12 missing": (txlog.LogCorruptError, "00000000000000000012.json"),
     "FAIL unknown reader feature catalogOwned": (txlog.UnsupportedFeatureError, "catalogOwned"),
     "FAIL (or hide) column: recorded type change": (
-        txlog.UnsupportedFeatureError, "type changes are not among those of the protocol",
+        txlog.UnsupportedFeatureError, "type changes that the protocol does not allow",
     ),
     "FAIL ReplayError: no commits and no checkpoints": (
         txlog.NotFoundError, "neither commits nor checkpoints|no Delta table here",
@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[type[txlog.TxlogError], str]] = {
     "FAIL synthetic: 19-character DV id": (
         txlog.BadDeletionVectorError, "does not end in a UUID in Z85",
     ),
-    "malformed JSON: stray 'x'": (txlog.LogCorruptError, "not a whole JSON object.*line=1"),
+    "malformed JSON: stray 'x'": (txlog.LogCorruptError, "a complete JSON object.*line=1"),
     "not a table": (txlog.NotFoundError, "neither commits nor checkpoints"),
     "test hook file names": (txlog.BadDeletionVectorError, "deletion_vector_"),
 }  # fmt: skip

@@ -116,8 +116,8 @@ def test_twenty_thousand_partition_columns(tmp_path: Path) -> None:
 
 LINES: dict[str, tuple[str, str]] = {
     "5,000 digits": ('{"add":{"path":"f","size":' + "9" * 5000 + "}}", "digits"),
-    "a path twice": ('{"add":{"path":"g","path":"f"}}', "'path' is there twice"),
-    "an action twice": ('{"txn":{"appId":"a","version":1},"txn":{}}', "'txn' is there twice"),
+    "a path twice": ('{"add":{"path":"g","path":"f"}}', "'path' occurs twice"),
+    "an action twice": ('{"txn":{"appId":"a","version":1},"txn":{}}', "'txn' occurs twice"),
     "half of a pair of UTF-16": (
         '{"remove":{"path":"\\ud800","dataChange":true,"deletionTimestamp":1}}',
         "surrogates|unicode",

@@ -115,7 +115,9 @@ def test_what_cannot_be_made_is_an_error() -> None:
     ids=["usual", "checkpoint-alone", "late-commits"],
 )
 def test_a_version_that_was_cleaned_up_is_not_damage(left: list[str]) -> None:
-    with pytest.raises(NotFoundError, match=r"still makes up is 5: .*older ones were cleaned up"):
+    with pytest.raises(
+        NotFoundError, match=r"can reconstruct is 5: .*older versions were cleaned up"
+    ):
         choose_segment(files(*left), version=4)
 
 

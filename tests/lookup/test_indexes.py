@@ -148,7 +148,7 @@ def test_an_index_is_a_property(tmp_path: Path) -> None:
                   '{"format":1,"columns":["k"],"bits":33}'):  # fmt: skip
         with pytest.raises(txlog.InvalidInputError, match=r"txlog\.index\.x"):
             table.alter.set_properties({"txlog.index.x": value})
-    with pytest.raises(txlog.InvalidInputError, match="an index has a name of"):
+    with pytest.raises(txlog.InvalidInputError, match="the name of an index has"):
         table.create_index("k", name="Über")
 
 

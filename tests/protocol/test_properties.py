@@ -83,7 +83,7 @@ def test_all_faults_are_in_one_error() -> None:
     text = str(caught.value)
     assert "delta.appendOnly='perhaps'" in text
     assert "delta.enableSuchThings: no such property" in text
-    assert "delta.checkpointInterval: the value must be text, not int" in text
+    assert "delta.checkpointInterval: the value must be a string, not int" in text
     assert "mine" not in text
 
 

@@ -265,5 +265,7 @@ def test_partitions_of_column_files(tmp_path: Path) -> None:
     text = (tmp_path / "_delta_log" / f"{0:020d}.json").read_text()
     partitioned = text.replace('"partitionColumns": []', '"partitionColumns": ["z"]')
     (tmp_path / "_delta_log" / f"{0:020d}.json").write_text(partitioned)
-    with pytest.raises(txlog.LogCorruptError, match=r"its z is 1\.0, that of the primary file 2"):
+    with pytest.raises(
+        txlog.LogCorruptError, match=r"its z is 1\.0, but that of the primary file is 2"
+    ):
         txlog.Table(tmp_path).to_arrow()

@@ -128,7 +128,7 @@ def test_a_type_that_is_not_known_is_no_damage(name: str) -> None:
         parse_schema(nested(f'"{name}"'))
     assert caught.value.features == (f"type {name}",)
     assert caught.value.field == "a.b.element"
-    assert f"column a.b.element is of type {name}," in str(caught.value)
+    assert f"column a.b.element has the type {name}," in str(caught.value)
 
 
 @pytest.mark.parametrize(

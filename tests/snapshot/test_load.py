@@ -192,7 +192,7 @@ def test_a_version_out_of_range(make: Make, log: Path) -> None:
     table.maintenance.checkpoint()
     for version in range(2):
         (log / commit(version)).unlink()
-    with pytest.raises(NotFoundError, match="still makes up is 2") as caught:
+    with pytest.raises(NotFoundError, match="can reconstruct is 2") as caught:
         txlog.Table(table.uri, version=1)
     assert caught.value.path == table.uri
 

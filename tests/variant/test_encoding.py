@@ -402,11 +402,11 @@ def test_a_small_input_cannot_make_a_large_value() -> None:
     [
         (b"", b"\0", "metadata is empty"),
         (b"\x02\0\0", b"\0", "version 2"),
-        (b"\xc1\0\0", b"\0", "within its size"),
+        (b"\xc1\0\0", b"\0", "inside its size"),
         (b"\x01\x05\0", b"\0", "too short for 5 names"),
-        (b"\x01\x01\x00\x03ke", b"\0", "ends within its 1 names"),
-        (b"\x01\x02\x00\x05\x03key", b"\0", "name 0 .* out of place"),
-        (b"\x01\x02\x02\x01\x03key", b"\0", "name 0 .* out of place"),
+        (b"\x01\x01\x00\x03ke", b"\0", "ends inside its 1 names"),
+        (b"\x01\x02\x00\x05\x03key", b"\0", "name 0 .* invalid offset"),
+        (b"\x01\x02\x02\x01\x03key", b"\0", "name 0 .* invalid offset"),
         (b"\x01\x01\x00\x01\xff", b"\0", "UTF-8"),
         (NO_NAMES, b"", "empty"),
         (NO_NAMES, bytes([21 << 2]), "type 21 is unknown"),
@@ -423,8 +423,8 @@ def test_a_small_input_cannot_make_a_large_value() -> None:
         (NO_NAMES, b"\x03\x01\x00\x02\x00", "ends at 6, after 5"),
         (NO_NAMES, b"\x03\x01\x07\x01\x00", "behind its container"),
         (NO_NAMES, b"\x02\x01\x00\x00\x01\x00", "field id 0 is not among 0 names"),
-        (b"\x01\x01\x00\x01a", b"\x02\x02\x00\x00\x00\x01\x02\0\0", "two fields 'a'"),
-        (b"\x01\x02\x00\x01\x02aa", b"\x02\x02\x00\x01\x00\x01\x02\0\0", "two fields 'a'"),
+        (b"\x01\x01\x00\x01a", b"\x02\x02\x00\x00\x00\x01\x02\0\0", "two fields named 'a'"),
+        (b"\x01\x02\x00\x01\x02aa", b"\x02\x02\x00\x01\x00\x01\x02\0\0", "two fields named 'a'"),
     ],
 )
 def test_every_wrong_byte_is_named(metadata: bytes, value: bytes, reason: str) -> None:

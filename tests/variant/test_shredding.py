@@ -314,21 +314,21 @@ def row_of(kind: pa.DataType, **row: Any) -> pa.Array:
 @pytest.mark.parametrize(
     ("array", "reason"),
     [
-        (row_of(OBJECT, value=HAS_A, **AS_OBJECT), "row 0 has the field 'a' in value and"),
-        (row_of(OBJECT, value=b"\0", **AS_OBJECT), "row 0: a value beside .* no object"),
-        (row_of(OBJECT, value=b"", **AS_OBJECT), "row 0: a value beside .* no object"),
+        (row_of(OBJECT, value=HAS_A, **AS_OBJECT), "row 0 has the field 'a' both in value and"),
+        (row_of(OBJECT, value=b"\0", **AS_OBJECT), "row 0: a value next to .* not an object"),
+        (row_of(OBJECT, value=b"", **AS_OBJECT), "row 0: a value next to .* not an object"),
         (row_of(OBJECT, value=HAS_A[:5], **AS_OBJECT), "row 0: .* after 5"),
         (row_of(OBJECT, metadata=b"", **AS_OBJECT), "row 0: the metadata is empty"),
         (row_of(OBJECT, metadata=None, **AS_OBJECT), "metadata of a row is null"),
         (row_of(OBJECT, typed_value={"a": {"value": b"\0", "typed_value": 1}}), "row 0 has both"),
         (row_of(pa.int8(), value=b"\0", typed_value=1), "row 0 has both"),
-        (row_of(pa.uint8(), typed_value=1), "shredded as uint8"),
-        (row_of(pa.float16(), typed_value=1.0), "shredded as halffloat"),
-        (row_of(pa.binary(3), typed_value=b"123"), r"shredded as fixed_size_binary\[3\]"),
-        (row_of(pa.map_(pa.string(), pa.int8()), typed_value={}), "shredded as map"),
-        (row_of(pa.list_(pa.int8()), typed_value=[1]), "a int8 is no part"),
-        (row_of(pa.struct({"a": pa.int8()}), typed_value={"a": 1}), "a int8 is no part"),
-        (row_of(pa.struct({"a": pa.struct({"b": pa.int8()})})), "'b' is no part of a variant"),
+        (row_of(pa.uint8(), typed_value=1), "shredded to the type uint8"),
+        (row_of(pa.float16(), typed_value=1.0), "shredded to the type halffloat"),
+        (row_of(pa.binary(3), typed_value=b"123"), r"shredded to the type fixed_size_binary\[3\]"),
+        (row_of(pa.map_(pa.string(), pa.int8()), typed_value={}), "shredded to the type map"),
+        (row_of(pa.list_(pa.int8()), typed_value=[1]), "type int8 is not part"),
+        (row_of(pa.struct({"a": pa.int8()}), typed_value={"a": 1}), "type int8 is not part"),
+        (row_of(pa.struct({"a": pa.struct({"b": pa.int8()})})), "'b' is not part of a variant"),
         (row_of(pa.struct({"a": pa.struct([])})), "neither value nor typed_value"),
         (row_of(pa.decimal256(60, 0), typed_value=Decimal(10) ** 40), "38 digits"),
         (row_of(pa.time64("ns"), typed_value=time(1)), None),
@@ -342,13 +342,13 @@ def row_of(kind: pa.DataType, **row: Any) -> pa.Array:
                 ],
                 ["metadata", "typed_value"],
             ),
-            "two fields of one name",
+            "two fields with one name",
         ),
-        (pa.array([{"value": b"\0"}]), "no metadata"),
-        (pa.array([{"metadata": b"\0"}]), "no value"),
+        (pa.array([{"value": b"\0"}]), "no field metadata"),
+        (pa.array([{"metadata": b"\0"}]), "no field value"),
         (pa.array([{"metadata": "x", "value": b"\0"}]), "not binary"),
         (pa.array([{"metadata": b"", "value": b"\0", "untyped_value": 1}]), "'untyped_value' is"),
-        (pa.array([1]), "int64 is no part of a variant"),
+        (pa.array([1]), "int64 is not part of a variant"),
         (pa.array([{"metadata": None, "value": b"\0"}], TYPE), "metadata of a row is null"),
     ],
 )  # fmt: skip
@@ -359,7 +359,7 @@ def test_contradictions_are_errors(array: pa.Array, reason: str | None) -> None:
     with pytest.raises(DataFileError, match=reason) as caught:
         unshred(array, path="part-0.parquet", column="v")
     assert caught.value.path == "part-0.parquet"
-    assert "variant column v cannot be put together" in str(caught.value)
+    assert "variant column v cannot be rebuilt" in str(caught.value)
 
 
 @given(st.binary(max_size=12), st.binary(max_size=30), st.booleans())

@@ -312,7 +312,7 @@ def test_versions_are_raised(tmp_path: Path) -> None:
     everyone_reads(tmp_path)
     with pytest.raises(txlog.InvalidInputError, match="not lowered"):
         table.alter.upgrade_protocol(1, 2)
-    with pytest.raises(txlog.InvalidInputError, match="go with"):
+    with pytest.raises(txlog.InvalidInputError, match="not compatible with"):
         made(tmp_path / "b").alter.upgrade_protocol(3, 6)
 
 

@@ -174,7 +174,7 @@ def test_columns_without_values_need_no_feature(table: txlog.Table) -> None:
     theirs = deltalake.DeltaTable(table.uri).to_pyarrow_table().select(table.schema.names)
     assert sorted(map(repr, theirs.to_pylist())) == sorted(map(repr, table.to_arrow().to_pylist()))
     for columns, message in [
-        ({"x": pa.int64()}, "has a field x already"),
+        ({"x": pa.int64()}, "already has a field x"),
         ({"t.z": pa.int64()}, "not a struct"),
         ({"q.z": pa.int64()}, "no column q"),
         ([pa.field("must", pa.int64(), False)], "must be nullable"),

@@ -99,7 +99,7 @@ def test_ids_of_a_table_of_another_writer(tmp_path: Path) -> None:
 
 def test_properties_of_others_are_kept_with_a_warning(tmp_path: Path) -> None:
     given_ones = {"delta.autoOptimize.optimizeWrite": "true", "delta.zebra": "striped"}
-    with pytest.warns(txlog.TxlogWarning, match=r"does not act on delta\.auto.*, delta\.zebra"):
+    with pytest.warns(txlog.TxlogWarning, match=r"does not use delta\.auto.*, delta\.zebra"):
         table = txlog.write(tmp_path, DATA, properties=given_ones)
     assert given_ones.items() <= table.properties.items()
     with pytest.warns(txlog.TxlogWarning, match=r"did you mean delta\.checkpointInterval"):

@@ -1,10 +1,10 @@
 """What all action models share.
 
-An action is a frozen value. Nearly every body in a log is plain: each field is absent, or has just
-the type that its annotation names. Those are read here. Any other body goes to a Pydantic model
-with the same fields (`txlog.actions.model`), which converts it or says what is wrong with it; a
-property test holds the two equal. Pydantic is imported only then, as importing it and building
-its models takes longer than opening a table.
+An action is a frozen value. Nearly every body in a log is plain: each field is absent, or has
+exactly the type of its annotation. This module reads plain bodies. Any other body goes to a
+Pydantic model with the same fields (`txlog.actions.model`), which converts it or reports the error;
+a property test compares both readers. Pydantic is imported only then, because importing it and
+building its models takes longer than opening a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Long = int  # From -2**63 to 2**63 - 1.
 Integer = int  # From -2**31 to 2**31 - 1.
 Size = int  # From 0 to 2**63 - 1.
 ShortSize = int  # From 0 to 2**31 - 1.
-Texts = dict[str, str | None]  # Bare numbers and truth values are read as their JSON.
+Texts = dict[str, str | None]  # Bare numbers and booleans are read as their JSON text.
 
 
 class _Odd:
@@ -36,7 +36,7 @@ def _text(value: Any) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text has bytes in UTF-8: it holds no half of a pair of UTF-16."""
+    """Return whether UTF-8 can encode a text: it contains no lone UTF-16 surrogate."""
     if text.isascii():
         return True
     try:
@@ -101,14 +101,13 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(made,))
 class Action:
-    """A record of the log: immutable, camelCase on disk, its fields named as in the protocol.
+    """A record of the log: immutable, camelCase on disk, with the protocol's field names.
 
-    An absent field and a null one mean the same: both read as `None`, neither is written.
+    An absent field and a null field mean the same: both are read as `None`, neither is written.
     A null inside a map (a null partition value) is a value, and is written. Unknown fields are
     ignored. Types are strict: a number in quotes is not a number.
 
-    The methods are those that Pydantic's models have, and a field of a Pydantic model may be an
-    action.
+    The methods are those of Pydantic models, and a field of a Pydantic model may be an action.
     """
 
     fields: ClassVar[tuple[FieldSpec, ...]] = ()
@@ -129,14 +128,14 @@ class Action:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> Self:
-        """Return the action with these values, which are known to be sound."""
+        """Return the action with these values, which are not validated."""
         action = object.__new__(cls)
         action.__dict__.update(values)
         return action
 
     @classmethod
     def plain_values(cls, body: Any) -> dict[str, Any] | None:
-        """Return the values of all fields, or None of a body that is not plain."""
+        """Return the values of all fields, or None if the body is not plain."""
         if not isinstance(body, dict):
             return None
         values: dict[str, Any] = {}
@@ -165,19 +164,19 @@ class Action:
 
     @classmethod
     def checked_values(cls, body: Any) -> dict[str, Any]:
-        """Return the values of all fields by the Pydantic model, which raises if one is wrong."""
+        """Return the values of all fields, validated by the Pydantic model."""
         from txlog.actions.model import model_of
 
         return dict(vars(model_of(cls).model_validate(body)))
 
     @classmethod
     def model_validate(cls, body: Any) -> Self:
-        """Return the action of a JSON object, whose fields are named as on disk or as here.
+        """Return the action of a JSON object, with field names in camelCase or in snake_case.
 
         Raises
         ------
         ValueError
-            A field is missing or of a wrong type: Pydantic's `ValidationError`, which says which.
+            A field is missing or has a wrong type: Pydantic's `ValidationError`, which names it.
         """
         if type(body) is cls:
             return body
@@ -185,17 +184,17 @@ class Action:
 
     @classmethod
     def model_validate_json(cls, text: str | bytes) -> Self:
-        """Return the action of the text of a JSON object; errors as for `model_validate`."""
+        """Return the action of a JSON text; errors as for `model_validate`."""
         return cls.model_validate(orjson.loads(text))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """Return an action with other values of some fields, which are not checked."""
+        """Return a copy with other values of some fields. The values are not validated."""
         return self.of_values({**self.__dict__, **(update or {})})
 
     def model_dump(
         self, *, mode: str = "python", by_alias: bool = False, exclude_none: bool = False
     ) -> dict[str, Any]:
-        """Return the fields as a dictionary, inner actions too."""
+        """Return the fields, and those of inner actions, as dictionaries."""
         held = self.__dict__
         dumped = {
             field.alias if by_alias else field.name: held[field.name]
@@ -219,7 +218,7 @@ class Action:
         }
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise ValueError(f"{type(self).__name__} is frozen: take model_copy to change {name}")
+        raise ValueError(f"{type(self).__name__} is frozen: use model_copy to change {name}")
 
     def __delattr__(self, name: str) -> None:
         raise ValueError(f"{type(self).__name__} is frozen: {name} cannot be deleted")
@@ -247,7 +246,7 @@ _ATOMS = frozenset({str, int, bool})
 
 
 def _field(kind: type[Action], name: str, annotation: str) -> FieldSpec:
-    """Return a field by its annotation, which is text."""
+    """Return the field specification for an annotation, given as text."""
     text, or_default = _without_mark(annotation, "OR_DEFAULT")
     text, or_none = _without_mark(text, "OR_NONE")
     text, is_nullable = text.removesuffix(" | None"), text.endswith(" | None") or text == "Any"

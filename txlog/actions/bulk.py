@@ -7,10 +7,10 @@ reader turns them into columns on several cores, and no line becomes a Python ob
     {"add":{"path":"a","partitionValues":{"p":"1"},…}}       ← a row
     {"add":{"path":"b","partitionValues":{"p":null},…}}      ← a row
 
-Arrow wants to know the names of `partitionValues` and `tags` beforehand: the first and the last
-line tell them. It reads an absent name and a null as the same, so lines with a null are looked at
-once more. Whatever does not fit is not an error here: the answer is None, and the slower way
-(`ndjson.rows`, `columns.decode_rows`) reads the file, or says what is wrong with it.
+Arrow needs the names of `partitionValues` and `tags` in advance: they come from the first and the
+last line. Arrow does not distinguish an absent name from a null, so lines with a null are checked
+again. If anything does not fit, the result is None and not an error. Then the slower functions
+(`ndjson.rows`, `columns.decode_rows`) read the file or raise the error.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from txlog.actions.ndjson import rows
 from txlog.arrow import WORD_BYTES, arrow_array, arrow_scalar, numpy_array, pc, places_of, words_of
 from txlog.errors import LogCorruptError
 
-_BLOCK_BYTES = 1 << 20  # Of what one core reads at a time.
-_MOST_OTHERS = 64  # Lines of other actions; each parts the file actions into one more piece.
-_STARTS = (b'{"add"', b'{"remov')  # Of the first word of a line, without its spaces.
+_BLOCK_BYTES = 1 << 20  # The bytes that one core reads at a time.
+# The most lines of other actions; each of them splits the file actions into one more piece.
+_MOST_OTHERS = 64
+_STARTS = (b'{"add"', b'{"remov')  # The length of a line's first word, without its spaces.
 _MAPS = {"partitionValues": "partition_values", "tags": "tags"}
 
 Object = dict[str, Any]
@@ -52,14 +53,14 @@ def decode_large(data: bytes, *, version: int) -> tuple[pa.Table, list[Object]] 
     data
         The bytes of the file.
     version
-        That of the log file.
+        The version of the log file.
 
     Returns
     -------
-    None if the file is not plain enough, or wrong: `ndjson.rows` and `decode_rows` tell.
+    None if the file is not plain enough or is damaged: then use `ndjson.rows` and `decode_rows`.
     """
     try:
-        if b"\0" in data:  # To Arrow's reader, the end of the text.
+        if b"\0" in data:  # Arrow's reader takes this byte for the end of the text.
             return None
         if not data.isascii():
             data.decode()
@@ -86,12 +87,12 @@ def decode_large(data: bytes, *, version: int) -> tuple[pa.Table, list[Object]] 
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a log file that are not empty: where each begins and ends."""
+    """The start and end of each line of a log file that is not empty."""
 
     data: bytes
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    are_files: NDArray[np.bool_]  # Which begin as lines of file actions do.
+    are_files: NDArray[np.bool_]  # Which lines begin as file actions do.
 
     @classmethod
     def of(cls, data: bytes) -> _Lines:
@@ -115,15 +116,15 @@ class _Lines:
         return found[0]
 
     def others(self) -> list[Object]:
-        """Return the objects of all lines that are not file actions; not of more than is asked."""
+        """Return the objects of all lines that are not file actions. Raise if too many."""
         lines = np.flatnonzero(~self.are_files)[: _MOST_OTHERS + 1].tolist()
         rows = [self.object_at(line) for line in lines]
         if any("add" in row or "remove" in row for row in rows):
-            raise ValueError("a file action begins otherwise than the others")
+            raise ValueError("a file action does not begin like the others")
         return rows
 
     def samples(self) -> list[Object]:
-        """Return the first and the last object of either kind of file action."""
+        """Return the first and the last object of each kind of file action."""
         lines = np.flatnonzero(self.are_files)
         heads = words_of(np.frombuffer(self.data, np.uint8))[self.starts[lines]]
         rows: list[Object] = []
@@ -133,12 +134,12 @@ class _Lines:
         return rows
 
     def segments(self) -> Iterator[tuple[int, int]]:
-        """Yield the runs of lines that are file actions: the first, and the one after the last."""
+        """Yield the runs of file action lines: the first line, and the line after the last."""
         edges = np.flatnonzero(np.diff(np.concatenate([[False], self.are_files, [False]])))
         yield from zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
 
     def read(self, first: int, end: int, kinds: pa.Schema) -> pa.Table:
-        """Return the objects of a run of lines as columns, with what Arrow finds beside those."""
+        """Return the objects of a run of lines as columns, with those that Arrow adds."""
         import pyarrow.json as pj  # Only large commits need it.
 
         start, stop = int(self.starts[first]), int(self.ends[end - 1])
@@ -147,7 +148,7 @@ class _Lines:
             pa.BufferReader(pa.py_buffer(self.data).slice(start, stop - start)),
             pj.ReadOptions(block_size=max(_BLOCK_BYTES, longest + 2)),
             pj.ParseOptions(explicit_schema=kinds, unexpected_field_behavior="infer"),
-            # Texts grow while they are read; the C library moves pages, and copies nothing.
+            # Text buffers grow during reading; the C library moves their pages without a copy.
             memory_pool=pa.system_memory_pool(),
         )
         if table.num_rows != end - first:
@@ -160,9 +161,9 @@ def _begins_a_file(word: bytes) -> bool:
 
 
 def _struct_of(bodies: list[Object]) -> pa.StructType:
-    """Return the type of actions of which some are given: the fields of those, maps as structs.
+    """Return the Arrow type of sample actions: their fields, with maps as structs.
 
-    Any further field that Arrow knows costs time in each row.
+    Each further field would cost time in each row.
     """
     fields = []
     for name in dict.fromkeys(name for body in bodies for name in body):
@@ -210,7 +211,7 @@ def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Ta
         for place in places[np.flatnonzero(_has_null(structs))].tolist():
             body = lines.object_at(place)[kind]
             if tuple(body[name]) != tuple(field.name for field in structs.type):
-                raise ValueError("an absent name is not a null")
+                raise ValueError("a map with a null cannot be told from a map without the name")
     require_fields(columns)
     columns["data_change"] = pc.fill_null(columns["data_change"], True)
     vectors = fields.get("deletionVector", pa.chunked_array([pa.nulls(count, DELETION_VECTOR)]))
@@ -219,14 +220,14 @@ def _file_rows(table: pa.Table, kind: str, version: int, lines: _Lines) -> pa.Ta
 
 
 def _of_type(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as it is; raise if Arrow had to guess its type, and guessed another."""
+    """Return a column unchanged; raise if Arrow guessed another type for it."""
     if values.type != target:
-        raise TypeError("a field that the samples do not have")
+        raise TypeError("a line has a field that the samples do not have")
     return values
 
 
 def _has_null(structs: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return which structs have a null under one of their names."""
+    """Return which structs have a null field."""
     has_null = np.zeros(len(structs), np.bool_)
     valid = numpy_array(flat(structs.is_valid()))
     for child in structs.flatten():
@@ -236,9 +237,9 @@ def _has_null(structs: pa.ChunkedArray) -> NDArray[np.bool_]:
 
 
 def _maps(structs: pa.ChunkedArray) -> pa.Array:
-    """Return structs of texts as maps with the same names; a null struct is a null map."""
+    """Return structs of strings as maps with the same names; a null struct becomes a null map."""
     if any(field.type != pa.string() for field in structs.type):
-        raise TypeError("a name that the samples do not have")
+        raise TypeError("a map has a name that the samples do not have")
     valid = numpy_array(flat(structs.is_valid()))
     names = [field.name for field in structs.type]
     if not valid.any():
@@ -256,7 +257,7 @@ def _maps(structs: pa.ChunkedArray) -> pa.Array:
 
 
 def _vectors(structs: pa.ChunkedArray) -> tuple[Any, pa.ChunkedArray | pa.Array]:
-    """Return deletion vectors and their unique ids; each has what the protocol requires."""
+    """Return deletion vectors and their unique ids; raise if a required field is missing."""
     if structs.null_count == len(structs):
         return pa.nulls(len(structs), DELETION_VECTOR), pa.nulls(len(structs), pa.string())
     array = flat(structs)
@@ -273,7 +274,7 @@ def _vectors(structs: pa.ChunkedArray) -> tuple[Any, pa.ChunkedArray | pa.Array]
 
 
 def _part(vectors: pa.StructArray, field: pa.Field) -> pa.Array:
-    """Return a field of deletion vectors. Where the samples have none, Arrow guessed its type."""
+    """Return a field of deletion vectors, cast if Arrow guessed its type without samples."""
     if vectors.type.get_field_index(field.name) < 0:
         return pa.nulls(len(vectors), field.type)
     part = pc.struct_field(vectors, field.name)

@@ -1,8 +1,8 @@
 """The files of a table as Arrow columns, decoded straight from the log's JSON.
 
 A table may have millions of files, so they never become models: `FILE_ROWS` has one row for each
-`add` or `remove`, whichever log file it came from. The models in `file.py` describe the same
-fields, and a property test holds the two decodings equal.
+`add` or `remove` from any log file. The models in `file.py` describe the same fields, and a
+property test compares the two decoders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STRING_MAP = pa.map_(pa.string(), pa.string())
 
 FILE_ROWS = pa.schema(
     [
-        ("version", pa.int64()),  # Of the log file that the row came from.
+        ("version", pa.int64()),  # The version of the log file that the row came from.
         ("is_add", pa.bool_()),  # False for a `remove`.
         ("path", pa.string()),  # As in the log.
         ("deletion_vector", DELETION_VECTOR),
@@ -51,7 +51,7 @@ FILE_ROWS = pa.schema(
     ]
 )
 
-# Log field → column, for the fields that are taken as they are.
+# Log field → column, for the fields that need no conversion.
 FIELDS = {
     "path": "path",
     "size": "size",
@@ -73,8 +73,8 @@ UNREADABLE = (
     ValueError,
     OverflowError,
 )
-"""What a body of another shape than the protocol's can lead to."""
-_REQUIRED = {  # Of an `add`.
+"""The errors that a body with an unexpected shape can cause."""
+_REQUIRED = {  # The fields of an `add`.
     "partitionValues": "partition_values",
     "size": "size",
     "modificationTime": "modification_time",
@@ -137,9 +137,9 @@ def decode_rows(commits: Iterable[tuple[int, list[dict[str, Any]], str]]) -> pa.
 def _at_fault(
     commits: list[tuple[int, list[dict[str, Any]], str]], error: Exception
 ) -> LogCorruptError:
-    """Return the error of actions that cannot become columns, with file, line and field.
+    """Return the error for actions that cannot become columns; it names file, line and field.
 
-    The models know which field is wrong. Columns accept whatever the models accept.
+    The models find the wrong field. The columns accept everything that the models accept.
     """
     first: tuple[str | None, int | None] = (None, None)
     for _, rows, name in commits:
@@ -161,7 +161,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
     _require_fields(fields, is_add)
     count = len(bodies)
     changes = fields.get("dataChange", [None] * count)
-    if None in changes:  # Of a `remove`: its default is true.
+    if None in changes:  # For a `remove`, whose default is true.
         fields["dataChange"] = [True if change is None else change for change in changes]
     columns: dict[str, pa.Array] = {
         "version": arrow_array(versions, pa.int64()),
@@ -175,7 +175,7 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
             columns[column] = pa.nulls(count, kind)
             continue
         if pa.types.is_int64(kind) and not _INTEGERS.issuperset(map(type, fields[name])):
-            raise TypeError(f"{name} is no integer")
+            raise TypeError(f"{name} is not an integer")
         columns[column] = arrow_array(fields[name], kind)
     vectors = fields.get("deletionVector", [None])
     columns["deletion_vector"], columns["dv_id"] = (
@@ -185,8 +185,8 @@ def _columns(versions: list[int], is_add: list[bool], bodies: list[dict[str, Any
 
 
 def _by_name(bodies: list[dict[str, Any]]) -> dict[str, Sequence[Any]]:
-    """Return the values of each field that any object has; None for an object without it."""
-    if _are_alike(bodies):  # As those that one writer wrote.
+    """Return the values of each field that any object has; None for an object without the field."""
+    if _are_alike(bodies):  # Objects of one writer usually are.
         return dict(zip(bodies[0], zip(*map(dict.values, bodies), strict=True), strict=True))
     there = set().union(*bodies)
     return {name: [body.get(name) for body in bodies] for name in there}
@@ -198,9 +198,9 @@ def _are_alike(objects: Sequence[Any]) -> bool:
 
 
 def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
-    """Raise `KeyError` if an action lacks a field that it must have, `ValueError` as below.
+    """Raise `KeyError` if an action lacks a required field, `ValueError` if one is null.
 
-    `columns` are those of `FILE_ROWS`, by name.
+    `columns` are the columns of `FILE_ROWS`, by name.
     """
     require_sizes(columns, columns["is_add"])
     missing = columns["path"].null_count
@@ -215,9 +215,9 @@ def require_fields(columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
 def require_sizes(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], is_add: pa.Array | pa.ChunkedArray
 ) -> None:
-    """Raise `ValueError` if an `add` has a size below 0, or any action a vector with such numbers.
+    """Raise `ValueError` if an `add` or a deletion vector has a negative size.
 
-    `columns` are those of `FILE_ROWS` that are there, by name.
+    `columns` are the present columns of `FILE_ROWS`, by name.
     """
     sizes = []
     if "size" in columns:
@@ -232,7 +232,7 @@ def require_sizes(
 
 
 def _require_fields(fields: Mapping[str, Sequence[Any]], is_add: Sequence[bool]) -> None:
-    """Raise `KeyError` as `require_fields` does, but of bodies: without `pyarrow.compute`."""
+    """Check JSON bodies as `require_fields` does, without `pyarrow.compute`."""
     if None in fields["path"] or any(_is_missing(fields.get(name), is_add) for name in _REQUIRED):
         raise KeyError("a required field is null")
     sizes = fields.get("size", ())
@@ -241,7 +241,7 @@ def _require_fields(fields: Mapping[str, Sequence[Any]], is_add: Sequence[bool])
 
 
 def _is_missing(values: Sequence[Any] | None, is_add: Sequence[bool]) -> bool:
-    """Return whether an `add` lacks a field; None stands for a field that no action has."""
+    """Return whether an `add` lacks a field; `values` is None for a field that no action has."""
     if values is None:
         return any(is_add)
     return None in values and any(
@@ -254,11 +254,12 @@ def _no_vectors(count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _maps(values: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
-    """Return dictionaries of texts as an Arrow map array."""
+    """Return dictionaries of strings as an Arrow map array."""
     if None not in values and _are_alike(values):
         names: list[str] = list(values[0] or ())
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(len(names))
-        if len(names) * len(values) <= _FEW_KEYS:  # Not worth loading `pyarrow.compute`.
+        # Few rows do not justify importing `pyarrow.compute`.
+        if len(names) * len(values) <= _FEW_KEYS:
             keys = arrow_array(names * len(values), pa.string())
         else:
             every = np.tile(np.arange(len(names)), len(values))
@@ -294,7 +295,7 @@ def _vectors(values: Sequence[dict[str, Any] | None]) -> tuple[pa.Array, pa.Arra
         for name in ("sizeInBytes", "cardinality", "offset"):
             number = value.get(name)
             if type(number) not in (int, type(None)):
-                raise TypeError(f"{name} is no integer")
+                raise TypeError(f"{name} is not an integer")
             if name != "offset" and number is not None and number < 0:
                 raise ValueError(f"{name} is below 0")
     return arrow_array(values, DELETION_VECTOR), arrow_array(map(_unique_id, values), pa.string())
@@ -309,5 +310,5 @@ def _unique_id(value: dict[str, Any] | None) -> str | None:
 
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
-    """Return the live `FILE_ROWS` of paths; a path is live once, whatever its vector."""
+    """Return the live `FILE_ROWS` of paths; a path has at most one live row."""
     return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))

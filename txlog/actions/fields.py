@@ -1,4 +1,4 @@
-"""What the fields of actions are: their names in the log, and what an absent value stands for."""
+"""The fields of actions: their names in the log, and the defaults of absent values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OR_NONE = "A value of another type means that the field is absent."
 
 
 def texts_of(value: Any) -> Any:
-    """Return a map in which bare numbers and booleans, which some writers leave, are JSON texts."""
+    """Return a map in which bare numbers and booleans, which some writers write, are JSON texts."""
     if not isinstance(value, dict):
         return value
     return {
@@ -22,27 +22,27 @@ def texts_of(value: Any) -> Any:
 
 
 def _is_number(item: Any) -> bool:
-    """Return whether a JSON value is a boolean, or a number that has a JSON text."""
+    """Return whether a JSON value is a boolean or a finite number."""
     return isinstance(item, bool | float) or (isinstance(item, int) and -(2**63) <= item < 2**64)
 
 
 class Made(NamedTuple):
-    """The default of a field that is a new object each time."""
+    """A field's default that is created anew for each action."""
 
     default_factory: Callable[[], Any]
 
 
 def made(*, default_factory: Callable[[], Any]) -> Any:
-    """Return the default of a field that is a new object each time."""
+    """Return a default that is created anew for each action."""
     return Made(default_factory)
 
 
 class FieldSpec(NamedTuple):
-    """A field of an action: how its plain values are read, and what it is when absent."""
+    """A field of an action: the reader of its plain values, and its default."""
 
     name: str
     alias: str  # Its name on disk.
-    read: Callable[[Any], Any]  # Returns `ODD` of a value that is not plain.
+    read: Callable[[Any], Any]  # Returns `ODD` for a value that is not plain.
     is_nullable: bool
     or_default: bool
     or_none: bool

@@ -1,4 +1,4 @@
-"""Actions on files: `add`, `remove`, `cdc`, deletion vectors; and those of V2 checkpoints."""
+"""Actions on files: `add`, `remove`, `cdc`, deletion vectors, and the actions of V2 checkpoints."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from txlog.actions.stats_text import StatsText
 class DeletionVectorDescriptor(Action):
     """Where the deleted row positions of a data file are, and how many there are."""
 
-    storage_type: str  # `u` relative file, `p` absolute file, `i` inline.
+    storage_type: str  # `u`: relative file, `p`: absolute file, `i`: inline.
     path_or_inline_dv: str
     offset: Integer | None = None  # Bytes from the file's start to the vector's length word.
-    size_in_bytes: ShortSize  # Of the vector alone, without its length and checksum.
+    size_in_bytes: ShortSize  # The size of the vector alone, without its length word and checksum.
     cardinality: Size  # Rows deleted.
 
     @property
     def unique_id(self) -> str:
-        """The second half of a logical file's key; an offset of 0 differs from none."""
+        """The second part of a logical file's key; an offset of 0 differs from no offset."""
         suffix = "" if self.offset is None else f"@{self.offset}"
         return f"{self.storage_type}{self.path_or_inline_dv}{suffix}"
 
@@ -60,7 +60,7 @@ class Remove(Action):
 
 
 class Cdc(Action):
-    """A file of change data; no part of a snapshot."""
+    """A file of change data. It is not part of a snapshot."""
 
     path: str
     partition_values: Texts

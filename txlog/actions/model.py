@@ -1,6 +1,6 @@
-"""Pydantic models with the fields of actions: they read what is not plain, and say what is wrong.
+"""Pydantic models with the fields of actions. They read bodies that are not plain, or raise.
 
-Nothing imports this module before it needs one, as Pydantic is slow to import.
+This module is imported at the first use of a model, because Pydantic is slow to import.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODELS: dict[type[Any], type[BaseModel]] = {}
 
 
 def model_of(kind: type[Any]) -> type[BaseModel]:
-    """Return the Pydantic model that has the fields of an action, built once."""
+    """Return the Pydantic model with the fields of an action; it is built once."""
     if kind not in _MODELS:
         _MODELS[kind] = _built(kind)
     return _MODELS[kind]
@@ -79,7 +79,7 @@ def schema_of(kind: type[Any], handler: Any) -> core_schema.CoreSchema:
 
 
 class Record(BaseModel):
-    """A record that is no action of the log, with the same habits as an action."""
+    """A record with the methods of an action that is not an action of the log."""
 
     model_config = CONFIG
 

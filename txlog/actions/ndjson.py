@@ -1,4 +1,4 @@
-"""The text of a log file (NDJSON): one JSON object per line, one action per object; seals.
+"""The text of a log file (NDJSON): one JSON object per line, one action per object; and seals.
 
 A seal is a checksum of a file inside the file, which shows whether the file is damaged. Commits and
 checkpoints have one. Rules: spec/reconcile.md, REC-9. Pure.
@@ -57,25 +57,25 @@ def json_of(value: Any, *, option: int | None = None) -> bytes:
     Raises
     ------
     InvalidInputError
-        It holds half of a pair of UTF-16, which has no bytes in UTF-8, a number of more than 64
-        bits, or what is no JSON.
+        It contains a lone UTF-16 surrogate, which UTF-8 cannot encode, an integer of more than 64
+        bits, or a value that is not JSON.
     """
     try:
         return orjson.dumps(value, option=option)
     except TypeError as error:
         raise InvalidInputError(
-            reason=f"what is to be written to the log is no JSON: {error}",
-            remedy="Pass text of whole characters, and numbers of 64 bits",
+            reason=f"a value for the log cannot be written as JSON: {error}",
+            remedy="Pass text without lone surrogates, and integers of at most 64 bits",
         ) from error
 
 
 def decode(data: bytes, *, path: str) -> list[Action]:
-    """Return the actions of a log file in order; unknown actions are left out.
+    """Return the actions of a log file in order, without unknown actions.
 
     Raises
     ------
     LogCorruptError
-        A line is no JSON object, or a field is missing or of a wrong type. `path` names the
+        A line is not a JSON object, or a field is missing or has a wrong type. `path` names the
         file in the error.
     """
     return [
@@ -91,7 +91,7 @@ def decode_action(name: str, body: Any, *, path: str, line: int | None = None) -
     try:
         return ACTIONS[name].model_validate(body)
     except ValueError as error:
-        if not hasattr(error, "errors"):  # Pydantic's own error has it.
+        if not hasattr(error, "errors"):  # Only Pydantic's own error has this method.
             raise
         first = error.errors()[0]
         raise LogCorruptError(
@@ -104,17 +104,17 @@ def decode_action(name: str, body: Any, *, path: str, line: int | None = None) -
 
 
 def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
-    """Return a log file's JSON objects in order, not yet read as actions.
+    """Return a log file's JSON objects in order.
 
-    Objects that stretch over several lines, which some writers leave, are read as well.
+    Objects that span several lines, which some writers write, are read as well.
     """
     data = data.removeprefix(_BYTE_ORDER_MARK)
     text = data.strip()
     try:
-        # One call for all lines is far faster than one for each.
+        # One call for all lines is much faster than one call for each line.
         array = b"[" + text.replace(b"\n", b",") + b"]"
         objects = orjson.loads(array)
-        # Of a name that an object has twice, orjson keeps the last: then it is not what was read.
+        # If an object has a name twice, orjson keeps the last one, and the lengths differ.
         if (
             len(objects) == _lines(text)
             and _OBJECT.issuperset(map(type, objects))
@@ -127,7 +127,7 @@ def rows(data: bytes, *, path: str) -> list[dict[str, Any]]:
 
 
 def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
-    """Return the JSON objects of several log files; None if `rows` must read them one by one."""
+    """Return the JSON objects of several log files; None if they must be read one by one."""
     files: list[list[dict[str, Any]]] = []
     try:
         for data in texts:
@@ -142,21 +142,21 @@ def rows_of_all(texts: Iterable[bytes]) -> list[list[dict[str, Any]]] | None:
 
 
 def is_json_of(value: Any, text: bytes) -> bool:
-    """Return whether a text is just how a value is written: then no name is in an object twice."""
+    """Return whether a text is what orjson writes for a value, so no object has a name twice."""
     try:
         return orjson.dumps(value) == text
-    except TypeError:  # It nests deeper than can be written.
+    except TypeError:  # It is nested more deeply than orjson can write.
         return False
 
 
 def _lines(text: bytes) -> int:
     """Return the number of lines of a text."""
-    # In CPython 3.11, to leave bytes out takes a seventh of the time of counting them.
+    # In CPython 3.11, deleting bytes takes a seventh of the time of counting them.
     return len(text) - len(text.replace(b"\n", b"")) + 1
 
 
 def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a log file; an object may span lines, or share one."""
+    """Return the JSON objects of a log file; an object may span lines, or share a line."""
     objects: list[dict[str, Any]] = []
     decoder = JSONDecoder(object_pairs_hook=_named_once)
     position = 0
@@ -164,7 +164,7 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _torn(path, line, f"byte {error.start} is not UTF-8") from error
+        raise _torn(path, line, f"the file is not UTF-8 at byte {error.start}") from error
     while True:
         while position < len(text) and text[position].isspace():
             position += 1
@@ -174,19 +174,19 @@ def _rows_slowly(data: bytes, path: str) -> list[dict[str, Any]]:
         try:
             row, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            raise _torn(path, line, f"not a whole JSON object: {error}") from error
+            raise _torn(path, line, f"a complete JSON object was expected: {error}") from error
         if not isinstance(row, dict):
             raise _torn(path, line, f"a JSON object was expected, not {type(row).__name__}")
         objects.append(row)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of names and values; `ValueError` if a name is there twice."""
+    """Return the object of names and values; raise `ValueError` if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} is there twice in one object")
+        raise ValueError(f"the name {twice!r} occurs twice in one object")
     return found
 
 
@@ -199,7 +199,7 @@ def _torn(path: str, line: int, reason: str) -> LogCorruptError:
     )
 
 
-BLANK = "00000000"  # What a file must hold behind its mark where the seal is to be.
+BLANK = "00000000"  # The placeholder after the mark that the seal replaces.
 
 COMMIT_MARK = b'"txlogCrc32":"'  # In the `commitInfo` of a commit, which is its first line.
 FOOTER_MARK = b"txlog.crc32="  # In the footer of a checkpoint.
@@ -208,9 +208,9 @@ _BLANK = BLANK.encode()
 
 
 def sealed(data: bytes, mark: bytes) -> bytes:
-    """Return bytes with the blank behind a mark filled in: the CRC-32 of all, the blank included.
+    """Return bytes in which the CRC-32 of all, blank included, replaces the blank after a mark.
 
-    Bytes that do not have the blank are returned as they are.
+    Bytes without the blank are returned unchanged.
     """
     at = data.find(mark + _BLANK)
     if at < 0:
@@ -220,16 +220,16 @@ def sealed(data: bytes, mark: bytes) -> bytes:
 
 
 def seal_of(data: bytes, mark: bytes) -> str:
-    """Return the seal behind a mark that bytes certainly have."""
+    """Return the seal after a mark, which the bytes must contain."""
     start = data.index(mark) + len(mark)
     return data[start : start + len(_BLANK)].decode()
 
 
 def is_broken(data: bytes, mark: bytes, *, within: int | None = None) -> bool:
-    """Return whether bytes have a seal that does not fit them. False without a seal.
+    """Return whether bytes have a seal that does not match them; False if there is no seal.
 
-    `within` is how far from the start to look for it, in bytes. The mark may stand elsewhere too,
-    as part of a name: one seal that fits is enough.
+    `within` is how many bytes from the start are searched. The mark may also occur as part of a
+    name: one matching seal is enough.
     """
     end = len(data) if within is None else within
     found = False

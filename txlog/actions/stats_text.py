@@ -1,7 +1,7 @@
-"""Statistics of one file as the JSON text that its action carries: read, and changed. Pure.
+"""Read and change the statistics of one file: the JSON text in its action. Pure.
 
-All other modules go through this one, so that spaces, the order of keys and the spelling of numbers
-never decide what statistics mean. Whatever is missing or no JSON object is unknown, never an error.
+All other modules use this one, so that spaces, the order of keys and the spelling of numbers do not
+change the meaning. A value that is missing or invalid is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from txlog.lazy import dataclass
 from txlog.threads import cached_property
 
 SECTIONS = ("minValues", "maxValues", "nullCount")
-"""The objects in statistics; each has a value for each of some columns."""
-_LEAST, _MOST = -(2**63), 2**64 - 1  # What `orjson` writes as an integer.
+"""The objects in statistics that have values for columns."""
+_LEAST, _MOST = -(2**63), 2**64 - 1  # The integers that `orjson` writes.
 
 Path = tuple[str, ...]
 Document = dict[str, Any]
 
 
 class _Number(Decimal):
-    """A number of a JSON text, which is written again as it was."""
+    """A number of a JSON text, which is written with the same digits again."""
 
     text: str
 
@@ -36,7 +36,7 @@ class _Number(Decimal):
 
 
 def quick_document(text: str | None) -> Document:
-    """Return the object of a text, its numbers as `int` and `float`; empty if it is none."""
+    """Return a text's JSON object, with numbers as `int` and `float`; {} if it is not an object."""
     try:
         document = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -45,9 +45,9 @@ def quick_document(text: str | None) -> Document:
 
 
 def exact_document(text: str | None) -> Document | None:
-    """Return the object of a text, its numbers as `int` and `Decimal`; None if it is none.
+    """Return a text's JSON object, with numbers as `int` and `Decimal`; None if it is not one.
 
-    The constants that are no JSON, such as `NaN`, are texts.
+    Constants that are not JSON, such as `NaN`, become strings.
     """
     try:
         document = json.loads(
@@ -64,7 +64,7 @@ def _integer(text: str) -> int | Decimal:
 
 
 def stats_json(document: Document) -> str:
-    """Return the text of statistics. Decimals that were read from a text are as they were there."""
+    """Return the text of statistics. Decimals that were read from a text keep their digits."""
     return orjson.dumps(document, default=_as_written).decode()
 
 
@@ -91,48 +91,49 @@ def put(node: Document, path: Path, value: Any) -> None:
 
 
 MOST_ROWS = 2**40
-"""More rows than any file has. Sums of such counts fit 64 bits."""
+"""No file has more rows than this. Sums of such counts fit 64 bits."""
 
 
 def count_of(value: Any) -> int | None:
-    """Return a JSON value as a number of rows; None if it is no such number."""
+    """Return a JSON value as a number of rows; None if it is not a valid number of rows."""
     return value if type(value) is int and 0 <= value <= MOST_ROWS else None
 
 
 @dataclass(frozen=True)
 class StatsText:
-    """The statistics of one file. A value: a change returns another one.
+    """The statistics of one file. An immutable value: a change returns a new one.
 
-    `text` is None if the file has none. All other numbers stay as they are written.
+    `text` is None if the file has no statistics. Numbers that do not change keep their digits.
     """
 
     text: str | None = None
 
     @cached_property
     def document(self) -> Document:
-        """The object that the text is; empty if it is none."""
-        # Half of a pair of UTF-16 can be read, but not be written.
+        """The object of the text; empty if the text is not an object."""
+        # A lone UTF-16 surrogate can be read, but not written.
         is_odd = "\\ud" in (self.text or "").lower() and not quick_document(self.text)
         return {} if is_odd else exact_document(self.text) or {}
 
     @property
     def num_records(self) -> int | None:
-        """The rows of the file; None if the text does not say."""
+        """The number of rows of the file; None if the text does not state it."""
         return count_of(quick_document(self.text).get("numRecords"))
 
     def value(self, section: str, path: Path) -> Any:
-        """Return the entry of a column in one of `SECTIONS`, or None."""
+        """Return a column's entry in one of `SECTIONS`, or None."""
         return value_at(self.document.get(section), path)
 
     def with_num_records(self, rows: int) -> StatsText:
-        """Return the same with a number of rows."""
-        first = {"numRecords": rows}  # Where fast readers look first.
+        """Return the statistics with a number of rows."""
+        first = {"numRecords": rows}  # Fast readers look here first.
         return _of(first | self.document | first)
 
     def loosened(self, rows: int | None = None) -> StatsText:
-        """Return the same as of a file of which some rows are deleted: its bounds are not tight.
+        """Return the statistics of the file after a delete: the bounds are no longer tight.
 
-        `rows` is how many the file has, deleted ones included; it counts if the text does not say.
+        `rows` is the number of rows, including deleted ones; it is used if the text does not state
+        it.
         """
         known = self
         if rows is not None and self.num_records is None:
@@ -142,16 +143,16 @@ class StatsText:
     def with_columns(
         self, computed: StatsText, columns: Collection[Path], *, tight: bool
     ) -> StatsText:
-        """Return the same with the number of rows, and what is computed of some columns.
+        """Return the statistics with new values for the number of rows and for some columns.
 
         Parameters
         ----------
         computed
             Statistics of `columns` alone.
         tight
-            Whether no row has been deleted of those that `computed` is about.
+            Whether none of the rows that `computed` describes has been deleted.
         """
-        after = StatsText(self.text).document  # Another copy, to be changed.
+        after = StatsText(self.text).document  # A copy that may be changed.
         after["numRecords"] = computed.document["numRecords"]
         for section in SECTIONS:
             values = after[section] if isinstance(after.get(section), dict) else {}
@@ -171,7 +172,7 @@ def _of(document: Document) -> StatsText:
 
 
 def _drop(node: Document, path: Path) -> None:
-    """Take a value out, and objects that are empty without it."""
+    """Delete a value, and the objects that become empty."""
     if len(path) > 1 and isinstance(inner := node.get(path[0]), dict):
         _drop(inner, path[1:])
         if inner:

@@ -16,14 +16,14 @@ class Format(Action):
 
 
 class Metadata(Action):
-    """Schema, partitioning and properties; each one replaces the former wholly."""
+    """Schema, partitioning and properties. Each `metaData` replaces the one before completely."""
 
     id: str
     name: str | None = None
     description: str | None = None
     format: Annotated[Format, OR_DEFAULT] = made(default_factory=Format)
-    schema_string: str | None = None  # Required, but the oldest tables have none at first.
-    # Logical names.
+    # Logical names. Required, but the first versions of very old tables lack it.
+    schema_string: str | None = None
     partition_columns: Annotated[list[str], OR_DEFAULT] = made(default_factory=list)
     created_time: Long | None = None  # Milliseconds since the epoch, UTC.
     configuration: Annotated[Texts, OR_DEFAULT] = made(default_factory=dict)
@@ -39,7 +39,7 @@ class Protocol(Action):
 
 
 class Txn(Action):
-    """How far an application got. The latest one seen counts, even if its version is lower."""
+    """The progress of an application. The latest `txn` counts, even if its version is lower."""
 
     app_id: str
     version: Long
@@ -47,7 +47,7 @@ class Txn(Action):
 
 
 class DomainMetadata(Action):
-    """Configuration of a named domain; names that begin with `delta.` belong to the system."""
+    """Configuration of a named domain; names that begin with `delta.` are reserved for Delta."""
 
     domain: str
     configuration: str
@@ -55,9 +55,9 @@ class DomainMetadata(Action):
 
 
 class CommitInfo(Action):
-    """The action `commitInfo`: who committed what, and how; unknown fields are kept.
+    """Provenance of a commit: who committed what, and how. Unknown fields are kept.
 
-    The action is free in form, and decides nothing.
+    Its content is free, and no decision depends on it.
     """
 
     keeps_unknown: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class CommitInfo(Action):
     tags: Any = None
     txn_id: Annotated[str | None, OR_NONE] = None
     in_commit_timestamp: Annotated[Long | None, OR_NONE] = None
-    # Of the commit's bytes; `txlog.actions.ndjson` says how.
+    # The seal of the commit's bytes, see `txlog.actions.ndjson`.
     txlog_crc32: Annotated[str | None, OR_NONE] = None
 
     def to_json(self) -> dict[str, Any]:

@@ -418,8 +418,8 @@ def _require_typed(fields: Sequence[StructField], table: StructType, prefix: str
                 argument="data",
                 field=name,
                 reason=f"new column {name} holds only nulls, or lists or fields that do, so its "
-                "type is not known",
-                remedy="Cast it to the type that it is to have, or leave it out",
+                "type is unknown",
+                remedy="Cast it to the type that it should have, or omit it",
             )
         if known is not None and isinstance(field.type, StructType):
             assert isinstance(known.type, StructType)

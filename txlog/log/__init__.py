@@ -1,4 +1,4 @@
-"""Names of log files, and which of them make a version. Pure.
+"""Names of log files, and the files that make up a version. Pure.
 
 Rules: the Delta protocol, "Delta Log Entries", "Checkpoints" and "Log Compaction Files".
 """

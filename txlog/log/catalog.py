@@ -1,4 +1,4 @@
-"""What a catalog says of the commits of a table that it manages.
+"""A catalog's answer about the commits of a table that it manages.
 
 Rules: the Delta protocol, "Catalog-managed tables".
 """
@@ -25,18 +25,19 @@ class CatalogCommits:
     Parameters
     ----------
     latest_version
-        The last version that the catalog ratified: whatever is published above it is ignored.
+        The last version that the catalog ratified. Published commits above it are ignored.
     staged
-        Ratified commits that lie in `_delta_log/_staged_commits`, by their file names, such as
-        `00000000000000000007.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json`. They count in place of
-        published commits of the same versions. A staged file that is not named does not count.
+        The file names of ratified commits in `_delta_log/_staged_commits`, such as
+        `00000000000000000007.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json`. They replace published
+        commits of the same versions. Other staged files are ignored.
     inline
-        Ratified commits that the catalog keeps itself: version → the bytes of the commit.
+        Ratified commits that the catalog itself stores: version → the bytes of the commit.
 
     Raises
     ------
     InvalidInputError
-        A name is no staged commit's, a version is above the latest, or two commits share one.
+        A name is not that of a staged commit, a version is above the latest, or two commits have
+        the same version.
     """
 
     latest_version: int
@@ -45,16 +46,17 @@ class CatalogCommits:
 
     def __post_init__(self) -> None:
         if type(self.latest_version) is not int or self.latest_version < 0:
-            raise _bad("latest_version", f"{self.latest_version!r} is no version")
+            raise _bad("latest_version", f"{self.latest_version!r} is not a version")
         object.__setattr__(self, "staged", tuple(self.staged))
         versions = [*self.staged_versions(), *self.inline]
         for version in versions:
             if type(version) is not int or not 0 <= version <= self.latest_version:
                 raise _bad(
-                    "latest_version", f"a commit of version {version!r} is not among the ratified"
+                    "latest_version",
+                    f"a commit has version {version!r}, which is not a ratified version",
                 )
         if len(set(versions)) < len(versions):
-            raise _bad("staged", "two commits are of one version")
+            raise _bad("staged", "two commits have the same version")
 
     def staged_versions(self) -> dict[int, str]:
         """Return the staged commits: version → path, relative to the log's folder."""
@@ -62,7 +64,7 @@ class CatalogCommits:
         for name in self.staged:
             match = _STAGED.fullmatch(name) if isinstance(name, str) else None
             if match is None:
-                raise _bad("staged", f"{name!r} is no name of a staged commit")
+                raise _bad("staged", f"{name!r} is not the name of a staged commit")
             if int(match["version"]) in found:
                 raise _bad("staged", f"version {int(match['version'])} is named twice")
             found[int(match["version"])] = f"{STAGED_FOLDER}/{name}"
@@ -72,19 +74,19 @@ class CatalogCommits:
 def ratified(
     published: Iterable[LogFile], staged: Iterable[LogFile], catalog: CatalogCommits
 ) -> list[LogFile]:
-    """Return the log's files as the catalog would have them. Pure.
+    """Return the files of the log that the catalog's answer allows. Pure.
 
     Parameters
     ----------
     published
         What was listed in the log's folder.
     staged
-        The staged commits that the catalog names, as the store knows them.
+        The staged commits that the catalog names, as listed by the store.
 
     Raises
     ------
     LogCorruptError
-        They do not reach the latest version.
+        The commits do not reach the latest version.
     """
     own = {file.version: file for file in staged}
     for version, content in catalog.inline.items():
@@ -104,12 +106,12 @@ def ratified(
             version=catalog.latest_version,
             reason=f"the catalog ratified version {catalog.latest_version}, but its commit is "
             f"neither published nor among those that the catalog named; the log ends at {reached}",
-            remedy="Pass on all commits that the catalog named",
+            remedy="Pass all commits that the catalog named",
         )
     return found
 
 
 def _bad(argument: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        argument=argument, reason=reason, remedy="Pass on what the table's catalog answered"
+        argument=argument, reason=reason, remedy="Pass the answer of the table's catalog unchanged"
     )

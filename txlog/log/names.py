@@ -14,7 +14,7 @@ Kind = Literal["commit", "checkpoint", "compaction", "checksum"]
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 _BELOW = f"{LOG_FOLDER}/"
 _COMMIT_LENGTH = 25  # Of `00000000000000000007.json`.
-_LAST_VERSION = 2**63 - 1  # A greater number is no version.
+_LAST_VERSION = 2**63 - 1  # A greater number is not a version.
 _NAME = compiled(
     rf"""(?P<version>\d{{20}})\.(?:
         (?P<checksum>crc)
@@ -30,22 +30,22 @@ _NAME = compiled(
 
 
 class LogFile(NamedTuple):
-    """A file of the log, by what its name says. Its version is the name's, never the content's."""
+    """A file of the log, as its name describes it. The version is that of the name."""
 
     name: str
     kind: Kind
-    version: int  # Of a compaction, its first.
+    version: int  # For a compaction, the first version.
     size: int = 0  # Bytes.
     modified_ms: int = 0  # By the store's clock, milliseconds since the epoch.
-    end: int = 0  # Of a compaction, its last version.
-    part: int = 0  # Of a multi-part checkpoint, from 1; 0 for all others.
+    end: int = 0  # For a compaction, the last version.
+    part: int = 0  # For a multi-part checkpoint, from 1; 0 for all others.
     parts: int = 1
-    uuid: str | None = None  # A UUID-named checkpoint is of the V2 kind.
-    content: bytes | None = None  # Of a commit that is no file at all.
+    uuid: str | None = None  # A checkpoint with a UUID in its name is a V2 checkpoint.
+    content: bytes | None = None  # For a commit that is not a file.
 
     @property
     def last_version(self) -> int:
-        """The last version that it is about."""
+        """The last version that the file covers."""
         return self.end if self.end > self.version else self.version
 
     @property
@@ -55,8 +55,8 @@ class LogFile(NamedTuple):
 
 
 def parse_name(name: str, *, size: int = 0, modified_ms: int = 0) -> LogFile | None:
-    """Return what a name means, or None: everything else in the folder is ignored."""
-    if len(name) == _COMMIT_LENGTH and name[-5:] == ".json":  # Most are.
+    """Return the log file of a name, or None if the name is not that of a log file."""
+    if len(name) == _COMMIT_LENGTH and name[-5:] == ".json":  # Most names are commits.
         digits = name[:-5]
         if digits.isdigit() and digits.isascii() and (version := int(digits)) <= _LAST_VERSION:
             return LogFile(name, "commit", version, size, modified_ms)

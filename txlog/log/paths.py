@@ -1,4 +1,4 @@
-"""Paths in actions: URIs, decoded once, and the keys by which they are compared.
+"""Paths in actions: decode and encode their URIs, and the keys that compare them.
 
 Rules: the Delta protocol, "Add File and Remove File" (paths are URIs by RFC 2396).
 """
@@ -23,24 +23,24 @@ _WEB = compiled(r"https?:", re.IGNORECASE)
 _SPECIAL = r"%|^/|^[a-zA-Z][a-zA-Z0-9+.-]*:|//|(?:^|/)\.\.?(?:/|$)"
 _IS_SPECIAL = compiled(_SPECIAL)
 
-# A name in which nothing is encoded, and that is no step such as `..`, and the folder before it.
+# A folder, and a name without encoded characters that is not a step such as `..`.
 _FOLDER_AND_NAME = r"^(?P<folder>(?s:.*)/)(?P<name>[^/%.][^/%]*)$"
 
 _SLASH, _DOT = b"/."
-_FIRST = np.frombuffer(b"/.", np.uint8)  # What a step of a special path may begin with.
-_BLOCK = 1 << 16  # Of bytes, which stay near the processor.
+_FIRST = np.frombuffer(b"/.", np.uint8)  # The first characters of a step in a special path.
+_BLOCK = 1 << 16  # So many bytes stay in the processor's cache.
 
 
 def decode_path(path: str) -> str:
-    """Return a logged path as the store takes it: decoded, relative or absolute.
+    """Return a logged path in the store's form: decoded, relative or absolute.
 
-    `file:` URIs become plain absolute paths. Those of other schemes stay URIs, decoded too, but for
-    those of the web, whose encoding is part of them.
+    `file:` URIs become plain absolute paths. URIs of other schemes are decoded and stay URIs, but
+    http and https URIs keep their encoding.
 
     Raises
     ------
     LogCorruptError
-        A relative path climbs out of the table.
+        A relative path leads out of the table.
     """
     if path.startswith("/") or _LOCAL.match(path):
         return normpath(_unquoted(_LOCAL.sub("", path)))
@@ -50,12 +50,12 @@ def decode_path(path: str) -> str:
 
 
 def require_inside(path: str) -> str:
-    """Return a relative path, decoded already, if it does not climb out of the table.
+    """Return a decoded relative path; raise if it leads out of the table.
 
     Raises
     ------
     LogCorruptError
-        It does.
+        The path leads out of the table.
     """
     depth = 0
     for step in path.split("/"):
@@ -64,27 +64,28 @@ def require_inside(path: str) -> str:
             raise LogCorruptError(
                 path=path,
                 reason="a relative path in the log leads out of the table",
-                remedy="Only absolute paths may point outside; the writer of this log is at fault",
+                remedy="Only absolute paths may point outside. The writer of this log made an "
+                "error: restore a version before it",
             )
     return path
 
 
 def encode_path(path: str) -> str:
-    """Return a path relative to the table as the log holds it: percent-encoded."""
+    """Return a path relative to the table in the log's form: percent-encoded."""
     from urllib.parse import quote
 
     return quote(path, safe="/=:!$&'()*+,;@~-._")
 
 
 def canonical_key(path: str) -> str:
-    """Return the key of one path, as `canonical_keys` does."""
+    """Return the key of one path, see `canonical_keys`."""
     return _key(path) if _IS_SPECIAL.search(path) else path
 
 
 def canonical_keys(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    """Return for each logged path the text by which files are compared.
+    """Return for each logged path the key that identifies its file.
 
-    Two spellings of one file (`file:/x` and `/x`, `%20` and a space) have one key.
+    Two spellings of one file (`file:/x` and `/x`, `%20` and a space) have the same key.
     """
     if isinstance(paths, pa.ChunkedArray):
         return pa.chunked_array([_keys(part) for part in paths.chunks], pa.string())
@@ -101,7 +102,7 @@ def _keys(paths: pa.Array) -> pa.Array:
 
 
 def _are_plain(paths: pa.Array) -> bool:
-    """Return whether the bytes alone show that no path needs decoding."""
+    """Return whether the bytes show that no path needs decoding."""
     texts = text_bytes(paths)
     starts = texts.starts[texts.starts < texts.ends]
     if np.isin(texts.held[starts], _FIRST).any():
@@ -119,9 +120,9 @@ def _are_plain(paths: pa.Array) -> bool:
 
 
 def by_folder(paths: pa.Array, function: Callable[[str], str]) -> pa.Array:
-    """Apply a function to each path, by one call for all files of a folder.
+    """Apply a function to each path, with one call for all files of a folder.
 
-    The function must leave the name of a file as it is if nothing in the name is encoded.
+    The function must not change a file's name in which nothing is encoded.
     """
     parts = pc.extract_regex(paths, _FOLDER_AND_NAME)
     folders = pc.struct_field(parts, "folder").dictionary_encode()
@@ -139,7 +140,7 @@ def by_folder(paths: pa.Array, function: Callable[[str], str]) -> pa.Array:
 
 
 def encoded_paths(paths: pa.Array) -> pa.Array | None:
-    """Return for each logged path whether `decode_path` may change it; None if it changes none."""
+    """Return which logged paths `decode_path` may change; None if it changes none."""
     ends = pc.or_(pc.ends_with(paths, "/"), pc.equal(paths, ""))
     if _are_plain(paths) and not pc.any(ends).as_py():
         return None

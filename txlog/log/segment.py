@@ -1,4 +1,4 @@
-"""Which files of the log make a version."""
+"""Choose the files of the log that make up a version."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Segment:
     """
 
     version: int
-    checkpoint: tuple[LogFile, ...] = ()  # Several when it is a multi-part one.
+    checkpoint: tuple[LogFile, ...] = ()  # Several files for a multi-part checkpoint.
     deltas: tuple[LogFile, ...] = ()
 
     @property
@@ -30,26 +30,26 @@ class Segment:
 def choose_segment(
     files: Iterable[LogFile], *, version: int | None, unusable: Collection[str] = ()
 ) -> Segment:
-    """Choose the files that make `version`, or the latest version there is.
+    """Choose the files that make up `version`, or the latest version.
 
-    The newest complete checkpoint at or before the version is the base. A compaction stands for
-    commits that are missing: where they are there, they count, as some writers leave compactions
-    that do not say the same. Pure; the order of `files` has no meaning.
+    The newest complete checkpoint at or before the version is the base. A compaction replaces
+    commits only if they are missing, because the compactions of some writers differ from the
+    commits. Pure; the order of `files` has no meaning.
 
     Parameters
     ----------
     files
-        What was listed, of any kind.
+        All listed files of the log.
     version
         The version wanted, or None for the latest.
     unusable
-        Names of files to do without, because they are damaged. That a version exists, they show
-        none the less.
+        Names of damaged files, which must not be used. They still show that a version exists.
 
     Raises
     ------
     NotFoundError
-        There is no log, or the version is later than the latest or no longer reconstructable.
+        There is no log, or the version is later than the latest, or it can no longer be
+        reconstructed.
     LogCorruptError
         A commit is missing in between.
     """
@@ -83,8 +83,8 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, .
             whole = file.name if file.part == 0 else None
             groups[file.version, file.parts, whole][file.part] = file
     chosen: dict[int, tuple[LogFile, ...]] = {}
-    # Names sort a V2 checkpoint's UUID and a first part before the classic name: any will do,
-    # the choice only has to be the same every time.
+    # Any complete checkpoint will do, but the choice must be the same every time. By name, a V2
+    # checkpoint's UUID and a first part sort before the classic name.
     for (version, parts, _), found in sorted(groups.items(), key=lambda g: str(g[0])):
         if len(found) == parts and version not in chosen:
             chosen[version] = tuple(found[part] for part in sorted(found))
@@ -92,19 +92,19 @@ def complete_checkpoints(files: Iterable[LogFile]) -> dict[int, tuple[LogFile, .
 
 
 def rebuildable(files: Iterable[LogFile]) -> list[int]:
-    """Return the versions that can be made of files of a log, ascending. Pure."""
+    """Return the versions that can be reconstructed from a log's files, ascending. Pure."""
     held = list(files)
     bases = complete_checkpoints(held)
     if not any(file.kind in ("commit", "checkpoint") for file in held):
-        return []  # Compactions alone are no log.
-    steps: dict[int, list[int]] = defaultdict(list)  # By the version before.
+        return []  # Compactions alone do not make a log.
+    steps: dict[int, list[int]] = defaultdict(list)  # Deltas by the version before their first.
     for file in held:
         if file.kind in ("commit", "compaction"):
             steps[file.version - 1].append(file.last_version)
     found: set[int] = set()
     ordered = sorted({-1, *bases})
     for base, following in zip(ordered, [*ordered[1:], None], strict=True):
-        waiting = [base]  # Versions before the next checkpoint are made of this one.
+        waiting = [base]  # This checkpoint is the base of the versions before the next one.
         while waiting:
             at = waiting.pop()
             if at not in found and (following is None or at < following):
@@ -114,8 +114,7 @@ def rebuildable(files: Iterable[LogFile]) -> list[int]:
 
 
 def incomplete_checkpoints(files: Iterable[LogFile]) -> list[LogFile]:
-    """Return one part of each multi-part checkpoint whose parts are not all there, if no other
-    checkpoint of its version is whole."""
+    """Return one part of each incomplete checkpoint whose version has no complete checkpoint."""
     found = list(files)
     whole = complete_checkpoints(found)
     torn = {
@@ -133,7 +132,7 @@ def _deltas(
     target: int,
     later: int | None,
 ) -> tuple[LogFile, ...]:
-    if target - base <= len(commits):  # Else one is missing.
+    if target - base <= len(commits):  # Otherwise one is missing.
         found = tuple(filter(None, map(commits.get, range(base + 1, target + 1))))
         if len(found) == target - base:
             return found
@@ -141,10 +140,12 @@ def _deltas(
     for file in sorted(compactions, key=lambda file: file.end):
         if base < file.version and file.end <= target:
             ends[file.version].append(file)
-    # From behind: from which versions on the target can be reached, and by which file next.
+    # Search backwards: the versions from which the target can be reached, and the next file of
+    # each.
     following: dict[int, LogFile] = {}
     starts = {version for version in (*commits, *ends) if base < version <= target}
-    for version in sorted(starts, reverse=True):  # Not all numbers: a stray file may have any.
+    # Only occurring versions, not a range: a stray file may have any number.
+    for version in sorted(starts, reverse=True):
         steps = [*filter(None, [commits.get(version)]), *ends[version]]
         for step in steps:
             after = step.last_version + 1
@@ -164,7 +165,7 @@ def _deltas(
 def _first_gap(
     commits: dict[int, LogFile], ends: dict[int, list[LogFile]], at: int, target: int
 ) -> int:
-    """Return how far the files lead from a version on, before one is missing."""
+    """Return the last version that is reached from a version before a file is missing."""
     reached = at
     for version in sorted({*commits, *ends}):
         if version < at:
@@ -181,14 +182,14 @@ def _missing(at: int, target: int, later: int | None) -> NotFoundError | LogCorr
     if later is not None:
         return NotFoundError(
             version=target,
-            reason=f"the next version that the log still makes up is {later}: {commit_name(at)} "
-            "is gone",
-            remedy="Choose that one or a later one; older ones were cleaned up",
+            reason=f"the next version that the log can reconstruct is {later}: {commit_name(at)} "
+            "is missing",
+            remedy="Choose that version or a later one; older versions were cleaned up",
         )
     return LogCorruptError(
         path=commit_name(at),
         version=target,
-        reason="the log has a gap: this commit is missing, and no checkpoint stands for it",
-        remedy="Restore the file from a copy, open a version before it, or take out what follows "
-        "the gap if it does not belong here",
+        reason="the log has a gap: this commit is missing, and no checkpoint covers it",
+        remedy="Restore the file from a copy, open a version before it, or remove the files after "
+        "the gap if they do not belong to this table",
     )

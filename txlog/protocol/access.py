@@ -59,7 +59,7 @@ def mapping_mode(protocol: Protocol, properties: Properties) -> str:
     return str(properties.get(ACTIVATION["columnMapping"])) if active else "none"
 
 
-STAMPED_SINCE = (  # Which version, and which moment, in-commit timestamps begin with.
+STAMPED_SINCE = (  # The version and the timestamp from which in-commit timestamps are enabled.
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
 )
@@ -78,7 +78,7 @@ def brings_vectors(properties: Properties) -> bool:
 def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
     """Return the protocol and metadata of a table in which a commit leaves deletion vectors.
 
-    They are the same ones if the table has the feature, and its property, already.
+    They are unchanged if the table already has the feature and its property.
     """
     if not supports(protocol, "deletionVectors"):
         protocol = upgraded(protocol, ["deletionVectors"])
@@ -89,16 +89,16 @@ def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Meta
 
 
 def with_types(protocol: Protocol, schema: StructType) -> Protocol:
-    """Return the protocol of a table that gets a schema: its types may need further features."""
+    """Return the protocol of a table that gets a schema, with the features that its types need."""
     needed = new_protocol(schema, Properties()).reader_features or ()
     lacking = [name for name in needed if not supports(protocol, name)]
     return upgraded(protocol, lacking) if lacking else protocol
 
 
 def materializes_partitions(protocol: Protocol | None, properties: Properties) -> bool:
-    """Return whether data files hold the partition columns too, beside what the log says.
+    """Return whether data files contain the partition columns too, in addition to the log.
 
-    Without protocol it is of a table that is still to be made by the properties.
+    Without a protocol, the answer is for a new table with these properties.
     """
     name = "materializePartitionColumns"
     asked = asks_for(name, properties.raw) if protocol is None else supports(protocol, name)
@@ -106,7 +106,7 @@ def materializes_partitions(protocol: Protocol | None, properties: Properties) -
 
 
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
-    """Return whether in-commit timestamps are enabled; False while the actions are unknown."""
+    """Return whether in-commit timestamps are enabled; False if the actions are unknown."""
     if protocol is None or metadata is None:
         return False
     return is_active("inCommitTimestamp", protocol, Properties(metadata.configuration))
@@ -115,12 +115,12 @@ def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
 def require_readable(
     protocol: Protocol, metadata: Metadata, *, path: str, catalog: bool = False
 ) -> None:
-    """Raise if txlog cannot read a table correctly; all reasons are named at once.
+    """Raise if txlog cannot read a table correctly; the error names all reasons.
 
     Parameters
     ----------
     catalog
-        Whether the table was opened by what its catalog says of its commits.
+        Whether the table was opened with its catalog's answer about the commits.
 
     Raises
     ------
@@ -135,15 +135,14 @@ def require_readable(
         raise UnsupportedFeatureError(
             path=path,
             features=(f"reader version {version}",),
-            reason="the table's reader version is unknown",
+            reason="txlog does not know the table's reader version",
             remedy="Upgrade txlog, or read the table with a newer engine",
         )
     if version == 3 and protocol.min_writer_version != 7:
         raise LogCorruptError(
             path=path,
             field="protocol",
-            reason=f"reader version 3 goes with writer version 7, "
-            f"not {protocol.min_writer_version}",
+            reason=f"reader version 3 requires writer version 7, not {protocol.min_writer_version}",
         )
     listed = set(protocol.reader_features or ()) if version == 3 else set[str]()
     lacking = sorted(listed - FEATURES.keys())
@@ -159,8 +158,9 @@ def require_readable(
         raise UnsupportedFeatureError(
             path=path,
             features=tuple(sorted(managed)),
-            reason="the table is catalog-managed: its files alone do not tell which commits count",
-            remedy="Pass what its catalog answered as txlog.Table(…, catalog_commits=…)",
+            reason="the table is catalog-managed: its files alone do not show which commits are "
+            "valid",
+            remedy="Pass the answer of its catalog as txlog.Table(…, catalog_commits=…)",
         )
     mode = "delta.columnMapping.mode"
     if supports(protocol, "columnMapping") and not Properties(metadata.configuration).is_readable(
@@ -171,7 +171,7 @@ def require_readable(
             features=("columnMapping",),
             reason=f"{mode} is {metadata.configuration[mode]!r}, so the column "
             "names in data files are unknown",
-            remedy="Correct it with the engine that wrote it: it is none, name or id",
+            remedy="Set it to none, name or id with the engine that wrote it",
         )
     if metadata.format.provider.lower() != "parquet":
         raise UnsupportedFeatureError(
@@ -182,20 +182,20 @@ def require_readable(
 
 
 def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> None:
-    """Raise if txlog cannot write a table correctly; all reasons are named at once.
+    """Raise if txlog cannot write a table correctly; the error names all reasons.
 
     Raises
     ------
     UnsupportedFeatureError
-        The writer version is unknown, or the table lists a feature that txlog cannot write, or
-        makes use of one that it can only leave alone.
+        The writer version is unknown, or the table lists a feature that txlog cannot write, or uses
+        one that txlog writes only while it is unused.
     """
     require_readable(protocol, metadata, path=path)
     if protocol.min_writer_version not in WRITERS:
         raise UnsupportedFeatureError(
             path=path,
             features=(f"writer version {protocol.min_writer_version}",),
-            reason="the table's writer version is unknown",
+            reason="txlog does not know the table's writer version",
             remedy="Upgrade txlog, or write the table with a newer engine",
         )
     active = set(_active(metadata))
@@ -226,12 +226,12 @@ def _active(metadata: Metadata) -> Iterator[str]:
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return a protocol with features added to those that it lists or implies.
+    """Return a protocol with further features.
 
     Raises
     ------
     InvalidInputError
-        txlog does not know a feature, or cannot write tables that have it.
+        txlog does not know a feature, or cannot write tables with it.
     """
     added = set(names)
     unknown = sorted(
@@ -258,7 +258,7 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def upgraded(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """Return a protocol with features added, by a version that implies them where one does.
+    """Return a protocol with further features, by a higher version if one implies them.
 
     Raises
     ------
@@ -275,7 +275,7 @@ def upgraded(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def lowest_protocol(names: Iterable[str]) -> Protocol:
-    """Return the lowest protocol with certain features, and no others: by versions if some do."""
+    """Return the lowest protocol with exactly these features, by versions if they imply them."""
     features = frozenset(names)
     for reader, writer in _LEGACY:
         if _implied(reader, writer) == features:
@@ -292,18 +292,18 @@ def lowest_protocol(names: Iterable[str]) -> Protocol:
 
 
 def at_least(protocol: Protocol, versions: tuple[int, int]) -> Protocol:
-    """Return a protocol whose versions are no lower than these, for readers and for writers.
+    """Return a protocol with at least these reader and writer versions.
 
     Raises
     ------
     InvalidInputError
-        The versions do not go with each other.
+        The two versions are not compatible.
     """
     reader, writer = versions
     if (reader == 3 and writer != 7) or (reader == 2 and writer < 5):
         raise InvalidInputError(
             argument="writer",
-            reason=f"reader version {reader} does not go with writer version {writer}",
+            reason=f"reader version {reader} is not compatible with writer version {writer}",
             remedy="Use writer version 7" if reader == 3 else "Use writer version 5 or higher",
         )
     wanted = Protocol(
@@ -315,7 +315,7 @@ def at_least(protocol: Protocol, versions: tuple[int, int]) -> Protocol:
     return merged_protocol(protocol, wanted)
 
 
-_LEGACY = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6))  # Versions that imply all features.
+_LEGACY = ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6))  # These versions imply all features.
 
 
 def new_protocol(schema: StructType, properties: Properties) -> Protocol:
@@ -341,7 +341,7 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
 
 
 def needed_features(schema: StructType, properties: Properties) -> frozenset[str]:
-    """Return the features that a table of this schema and these properties makes use of.
+    """Return the features that a table with this schema and these properties uses.
 
     Raises
     ------
@@ -373,8 +373,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         if properties.get("delta.rowTrackingSuspended"):
             raise InvalidInputError(
                 argument="properties",
-                reason="delta.rowTrackingSuspended=true leaves rows without ids, which "
-                "delta.enableRowTracking=true promises",
+                reason="delta.rowTrackingSuspended=true gives rows no ids, but "
+                "delta.enableRowTracking=true requires ids",
                 remedy="Set only one of them",
             )
         writers.update(("rowTracking", "domainMetadata"))
@@ -382,8 +382,8 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
         if "deletionVectors" not in readers:
             raise InvalidInputError(
                 argument="properties",
-                reason="txlog.deletionFormat=lance is a form of deletion vectors, which are off",
-                remedy="Leave out delta.enableDeletionVectors=false",
+                reason="txlog.deletionFormat=lance needs deletion vectors, but they are disabled",
+                remedy="Omit delta.enableDeletionVectors=false",
             )
         readers.add("txlog.fragments")
     _refuse_unwritable(properties)
@@ -407,15 +407,15 @@ _CHANGE_COLUMNS = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")
 
 
 def _require_no_change_columns(schema: StructType) -> None:
-    """Refuse to record changes of a table with a column that the feed needs for itself."""
+    """Raise if a table with a change data feed has a column whose name the feed reserves."""
     for name in _CHANGE_COLUMNS:
         if schema.get(name) is not None:
             raise InvalidInputError(
                 argument="properties",
                 field=name,
-                reason=f"the table has a column {name}, which the change data feed needs for "
-                "itself",
-                remedy="Rename the column, or leave out delta.enableChangeDataFeed",
+                reason=f"the table has a column {name}, but the change data feed reserves this "
+                "name",
+                remedy="Rename the column, or omit delta.enableChangeDataFeed",
             )
 
 
@@ -451,5 +451,5 @@ def _refuse_unwritable(properties: Properties) -> None:
         raise InvalidInputError(
             argument="properties",
             reason=f"txlog cannot write tables that use {names}",
-            remedy="Leave out the property or the column that turns it on",
+            remedy="Omit the property or the column that turns it on",
         )

@@ -1,8 +1,8 @@
-"""The registry of table features: one row for each that txlog knows.
+"""The registry of table features: one row for each feature that txlog knows.
 
-All of them are read; a reader feature without a row is refused. `write` says what txlog does when
-it is to write a table that lists the feature: `yes`, `no`, or `inactive`: written as long as no
-property or column makes use of the feature.
+txlog reads tables with all of them and refuses a reader feature without a row. `write` says whether
+txlog writes a table that lists the feature: `yes`, `no`, or `inactive`, which means only while no
+property or column uses the feature.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _ROWS = (
     Feature("variantType-preview", "reader-writer", "yes"),
     Feature("variantShredding", "reader-writer", "yes"),
     Feature("variantShredding-preview", "reader-writer", "yes"),
-    Feature("txlog.fragments", "reader-writer", "yes"),  # Ours: spec/fragments.md.
+    Feature("txlog.fragments", "reader-writer", "yes"),  # txlog's own features: spec/fragments.md.
     Feature("catalogManaged", "reader-writer", "no"),
     Feature("catalogOwned-preview", "reader-writer", "no"),
 )  # fmt: skip
 
 FEATURES: dict[str, Feature] = {row.name: row for row in _ROWS}
 
-# Features that a feature needs.
+# Features that require other features.
 REQUIRES: dict[str, tuple[str, ...]] = {
     "rowTracking": ("domainMetadata",),
     "clustering": ("domainMetadata",),
@@ -79,7 +79,7 @@ REQUIRES: dict[str, tuple[str, ...]] = {
     "txlog.fragments": ("deletionVectors",),
 }
 
-# Tables whose commits only their catalog knows.
+# The features of tables whose commits only a catalog knows.
 CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 
 # The property that enables a feature.

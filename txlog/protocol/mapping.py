@@ -1,9 +1,8 @@
 """Column mapping: the ids of columns, and their names in data files. Pure.
 
-An id is never given twice, and a physical name follows from the id and the column's path. So two
-writers that add the same column to one version agree on both, and a column that comes back under
-its old name gets another physical name.
-Rules: the Delta protocol, "Column Mapping".
+An id is never used twice, and a physical name is derived from the id and the column's path. So two
+writers that add the same column to the same version choose the same id and name, and a dropped
+column that is added again gets a new physical name. Rules: the Delta protocol, "Column Mapping".
 """
 
 from __future__ import annotations
@@ -26,24 +25,25 @@ HIGHEST_ID = "delta.columnMapping.maxColumnId"
 
 _ID = "delta.columnMapping.id"
 _PHYSICAL = "delta.columnMapping.physicalName"
-_NESTED_IDS = "delta.columnMapping.nested.ids"  # Of elements, keys and values (IcebergCompatV2).
+# The ids of elements, keys and values (IcebergCompatV2).
+_NESTED_IDS = "delta.columnMapping.nested.ids"
 _ODD = " ,;{}()\n\t="
 
 
 def odd_names(schema: StructType) -> list[str]:
-    """Return the dotted names of fields that only a table with column mapping can have."""
+    """Return the dotted names of fields that need column mapping."""
     return [
         ".".join(path) for path, field in all_fields(schema) if any(c in _ODD for c in field.name)
     ]
 
 
 def require_plain_names(schema: StructType, known: StructType) -> None:
-    """Raise if a new field needs column mapping by its name, and no field of the table has such.
+    """Raise if a new field's name needs column mapping, unless an existing name does so too.
 
     Raises
     ------
     InvalidInputError
-        Names the field, and says how column mapping is turned on.
+        The error names the field and how to turn on column mapping.
     """
     odd = [] if odd_names(known) else odd_names(schema)
     if odd:
@@ -51,8 +51,8 @@ def require_plain_names(schema: StructType, known: StructType) -> None:
         raise InvalidInputError(
             argument="schema",
             field=odd[0],
-            reason=f"the name {odd[0]} holds {', '.join(characters)}, which needs column mapping, "
-            "and the table has none",
+            reason=f"the name {odd[0]} contains {', '.join(characters)}, which requires column "
+            "mapping, but the table has none",
             remedy=f'Set the table property {MAPPING_MODE} to "name", or rename the column',
         )
 
@@ -69,18 +69,18 @@ def mapped(
     Parameters
     ----------
     metadata
-        Of the table as it is: it says which ids were given already.
+        The table's metadata, which records the ids that were used already.
     before
-        A schema of the table: a field of the same path and type keeps what it has there.
+        The earlier schema of the table. A field with the same path and type keeps its id and name.
     legacy
-        Let fields have their own names in files, as in files that are there already.
+        Use the logical names as physical names, because existing files have these names.
     """
     taken = max([_highest(metadata), *_ids(schema), *(_ids(before) if before else ())])
     return StructType(_Giver(taken, legacy).fields(schema, before, ()))
 
 
 class _Giver:
-    """Gives ids and physical names, from the first field to the last."""
+    """Assigns ids and physical names, from the first field to the last."""
 
     def __init__(self, taken: int, legacy: bool) -> None:
         self._taken = taken
@@ -140,7 +140,7 @@ def _name(number: int, path: tuple[str, ...]) -> str:
 
 
 def _alike(held: DataType, kind: DataType) -> bool:
-    """Return whether values of both types can go by one physical name."""
+    """Return whether columns of both types may have the same physical name."""
     match held, kind:
         case (StructType(), StructType()) | (ArrayType(), ArrayType()) | (MapType(), MapType()):
             return True
@@ -153,7 +153,7 @@ def _highest(metadata: Metadata) -> int:
 
 
 def highest_id(*metadata: Metadata | None) -> dict[str, str | None]:
-    """Return the property with the highest id of any of a table's metadata; empty without one."""
+    """Return the property with the highest id in several metadata actions; empty without one."""
     held = [one for one in metadata if one is not None and HIGHEST_ID in one.configuration]
     return {HIGHEST_ID: str(max(map(_highest, held)))} if held else {}
 
@@ -190,12 +190,12 @@ def all_fields(
 
 
 def require_mapped(schema: StructType, mode: str, *, path: str) -> None:
-    """Raise if it is unknown where a field is in data files: its values would read as nulls.
+    """Raise if the log does not say which column of the data files a field is.
 
     Raises
     ------
     LogCorruptError
-        A field has no physical name, or one that its neighbour has, or no id under mode `id`.
+        A field has no physical name, the physical name of another field, or no id in mode `id`.
     """
     taken: set[tuple[tuple[str, ...], str]] = set()
     for names, field in all_fields(schema):
@@ -208,14 +208,14 @@ def require_mapped(schema: StructType, mode: str, *, path: str) -> None:
         raise LogCorruptError(
             path=path,
             field=".".join(names),
-            reason=f"{key} of this field is {field.metadata.get(key)!r}, which does not tell where "
-            "it is in data files",
-            remedy="The writer of this log is at fault; open a version before it",
+            reason=f"{key} of this field is {field.metadata.get(key)!r}, so its column in data "
+            "files is unknown",
+            remedy="The writer of this log made an error. Open an earlier version",
         )
 
 
 def same_in_files(schema: StructType, other: StructType) -> bool:
-    """Return whether another schema has all fields of a schema, with the same ids and names."""
+    """Return whether another schema has all fields of a schema with the same ids and names."""
     held = {path: _mapping(field) for path, field in all_fields(other)}
     return all(held.get(path) == _mapping(field) for path, field in all_fields(schema))
 
@@ -237,7 +237,7 @@ def _without_mapping(field: StructField) -> StructField:
 
 
 def with_schema(metadata: Metadata, schema: StructType) -> Metadata:
-    """Return metadata with a schema, and with the highest id that was ever given."""
+    """Return metadata with a schema and with the highest id that was ever used."""
     changes: dict[str, Any] = {"schema_string": schema_json(schema)}
     given = max(_ids(schema), default=0)
     if Properties(metadata.configuration).get(MAPPING_MODE) != "none":
@@ -247,7 +247,7 @@ def with_schema(metadata: Metadata, schema: StructType) -> Metadata:
 
 
 def in_files(schema: StructType, mode: str) -> StructType:
-    """Return a schema with the names that data files have under a table's column mapping."""
+    """Return a schema with the names that its columns have in data files."""
     if mode == "none":
         return schema
     inner = _renamed(schema, lambda field: replace(field, name=field.physical_name))
@@ -269,9 +269,9 @@ def _renamed(kind: DataType, change: Callable[[StructField], StructField]) -> Da
 
 
 def parquet_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of data files with these columns, with the ids of fields.
+    """Return the Arrow schema of data files with these columns and their field ids.
 
-    The columns have the names that they have in files.
+    The columns have their names in data files.
     """
     return pa.schema([_parquet_field(field) for field in schema.fields])
 
@@ -301,7 +301,7 @@ def _parquet_type(kind: DataType, path: str, ids: dict[str, int]) -> pa.DataType
 
 
 class _Named:
-    """A batch under another schema of the same layout."""
+    """A batch with another schema of the same layout."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self._capsules = schema.__arrow_c_schema__(), batch.__arrow_c_array__()[1]
@@ -311,8 +311,8 @@ class _Named:
 
 
 def with_names(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the same rows by the names of a schema, which differ at any depth; nothing is copied.
+    """Return rows with the names of a schema, at all depths, without a copy.
 
-    All types are as they were, but for the names of fields.
+    The types do not change, except for the names of fields.
     """
     return pa.record_batch(_Named(batch, schema))

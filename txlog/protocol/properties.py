@@ -1,4 +1,4 @@
-"""Table properties (`metaData.configuration`), typed, with the defaults of Delta."""
+"""Table properties (`metaData.configuration`) as typed values, with Delta's defaults."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SIZE = compiled(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
-        raise ValueError("expected a number of bytes, or such as 128mb")
+        raise ValueError("expected a number of bytes, or a size such as 128mb")
     return int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
 
 
@@ -77,7 +77,7 @@ _COLUMN = compiled(r"\s*(?:`((?:[^`]|``)+)`|([^.,`]*[^.,`\s]))\s*([.,]|$)")
 
 
 def _column_paths(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of columns listed with commas; names with dots are in backticks."""
+    """Return the paths of comma-separated columns; names with dots are in backticks."""
     paths: list[tuple[str, ...]] = []
     path: list[str] = []
     position = 0
@@ -85,7 +85,7 @@ def _column_paths(text: str) -> tuple[tuple[str, ...], ...]:
     while more:
         match = _COLUMN.match(text, position)
         if match is None:
-            raise ValueError("expected names of columns, with commas between them")
+            raise ValueError("expected column names, separated by commas")
         path.append(match[1].replace("``", "`") if match[1] else match[2].strip())
         if match[3] != ".":
             paths.append(tuple(path))
@@ -106,7 +106,7 @@ def _deletion_format(text: str) -> str:
 
 def _on_use(text: str) -> str:
     if text != "auto":
-        raise ValueError("expected auto, or no such property")
+        raise ValueError("expected auto, or omit the property")
     return text
 
 
@@ -122,7 +122,7 @@ def _codec(text: str) -> str:
     return text.lower()
 
 
-# Property → the parser of its text, and its default.
+# Property → the parser of its text and its default.
 _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.appendOnly": (_flag, False),
     "delta.checkpointInterval": (_positive, 100),  # As in delta-rs; Spark has 10.
@@ -163,14 +163,14 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
 class Properties:
     """The properties of a table.
 
-    Reading is lenient: an unreadable value gives the default, as a table must not become
-    unreadable by a typing error. `validate_properties` is strict, for writers.
+    Reading is lenient: an invalid value gives the default, so that a typing error does not make the
+    table unreadable. Writers use `validate_properties`, which is strict.
     """
 
     raw: Mapping[str, str | None] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
-        """Return a known property, typed; `name` is its full name (`delta.appendOnly`)."""
+        """Return the typed value of a known property, by its full name (`delta.appendOnly`)."""
         read, default = _KNOWN[name]
         text = self.raw.get(name)
         if text is None:
@@ -195,9 +195,9 @@ _INDEX_NAME = compiled(r"[a-z][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class IndexDefinition:
-    """An index over key columns, as a property `txlog.index.NAME` defines it (LKP-6).
+    """An index over key columns, defined by the property `txlog.index.NAME` (LKP-6).
 
-    `columns` are names in data files; `bits` says how rarely a key is found that is not there.
+    `columns` are names in data files; more `bits` make false matches of absent keys rarer.
     """
 
     name: str
@@ -211,10 +211,10 @@ class IndexDefinition:
 
     @classmethod
     def parse(cls, name: str, text: str) -> IndexDefinition:
-        """Return what a property says; `ValueError` if it defines no index."""
+        """Return the index that a property defines; raise `ValueError` if it defines none."""
         expected = 'expected {"format":1,"columns":[names in data files],"bits":0 to 32}'
         if not _INDEX_NAME.fullmatch(name):
-            raise ValueError("an index has a name of at most 63 of a-z, 0-9 and _")
+            raise ValueError("the name of an index has at most 63 characters of a-z, 0-9 and _")
         read = orjson.loads(text)
         if not isinstance(read, dict) or read.get("format") != 1:
             raise ValueError(expected)
@@ -227,7 +227,7 @@ class IndexDefinition:
 
 
 def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinition]:
-    """Return the indexes that properties define, by name; what is no definition is passed over."""
+    """Return the indexes that properties define, by name; invalid definitions are ignored."""
     found = {}
     for key, text in raw.items():
         if key.startswith(INDEX_PREFIX) and text is not None:
@@ -237,13 +237,14 @@ def index_definitions(raw: Mapping[str, str | None]) -> dict[str, IndexDefinitio
     return found
 
 
-FEATURE_PREFIX = "delta.feature."  # With the value `supported`: list the feature.
+# With the value `supported`, the property asks to list the feature.
+FEATURE_PREFIX = "delta.feature."
 
 
 def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[str, str | None]]:
-    """Split properties into the features that they list and the properties to store.
+    """Split properties into the features that they ask for and the properties to store.
 
-    Those that ask for versions of the protocol are among neither (`asked_versions`).
+    Neither contains the properties that ask for protocol versions (`asked_versions`).
     """
     asked = frozenset(
         name.removeprefix(FEATURE_PREFIX) for name in raw if name.startswith(FEATURE_PREFIX)
@@ -257,7 +258,7 @@ def split_features(raw: Mapping[str, str | None]) -> tuple[frozenset[str], dict[
 
 
 def asks_for(feature: str, raw: Mapping[str, str | None] | Mapping[str, str] | None) -> bool:
-    """Return whether properties list a feature."""
+    """Return whether properties ask for a feature."""
     return f"{FEATURE_PREFIX}{feature}" in (raw or {})
 
 
@@ -265,13 +266,13 @@ VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 
 
 def asked_versions(raw: Mapping[str, str | None]) -> tuple[int, int]:
-    """Return the least versions of readers and writers that properties ask for; 1 without one."""
+    """Return the lowest reader and writer versions that properties ask for; the default is 1."""
     reader, writer = (int(raw.get(name) or 1) for name in VERSIONS)
     return reader, writer
 
 
-_OWNED = ("delta.", "txlog.")  # Names that have a meaning.
-_REFUSED = ("delta.enable", "txlog.")  # An unknown one would promise what nobody keeps.
+_OWNED = ("delta.", "txlog.")  # Names with these prefixes have a meaning.
+_REFUSED = ("delta.enable", "txlog.")  # An unknown one would have no effect.
 
 
 def _version(known: tuple[int, ...]) -> Callable[[str], int]:
@@ -284,18 +285,18 @@ def _version(known: tuple[int, ...]) -> Callable[[str], int]:
 
 
 def validate_properties(raw: Mapping[str, str]) -> None:
-    """Raise unless a caller may set these properties; warn of those that txlog does not act on.
+    """Raise unless a caller may set these properties; warn of those that txlog does not use.
 
     Raises
     ------
     InvalidInputError
-        A value is no text or cannot be read, a `delta.enable…` or `txlog.` property is unknown, or
-        a name has other letters in capitals than Delta's; all faults are in one error.
+        A value is not a string or is invalid, a `delta.enable…` or `txlog.` property is unknown, or
+        a name differs from Delta's spelling in case. One error names all faults.
     """
     faults, idle = [], []
     for name, text in raw.items():
         if not isinstance(text, str):
-            faults.append(f"{name}: the value must be text, not {type(text).__name__}")
+            faults.append(f"{name}: the value must be a string, not {type(text).__name__}")
         elif name.startswith(FEATURE_PREFIX):
             if text != "supported":
                 faults.append(f"{name}={text!r}: expected supported")
@@ -311,7 +312,7 @@ def validate_properties(raw: Mapping[str, str]) -> None:
             if known != name:
                 faults.append(f"{name}: Delta spells it {known}")
             elif name.lower().startswith(_REFUSED):
-                faults.append(f"{name}: no such property is known to txlog")
+                faults.append(f"{name}: no such property in txlog")
             else:
                 from difflib import get_close_matches
 
@@ -319,13 +320,14 @@ def validate_properties(raw: Mapping[str, str]) -> None:
                 idle.append(name + (f" (did you mean {near[0]}?)" if near else ""))
     if idle and not faults:
         warnings.warn(
-            f"kept for other engines, but txlog does not act on {', '.join(idle)}",
+            "the properties are stored for other engines, but txlog does not use "
+            f"{', '.join(idle)}",
             TxlogWarning,
             stacklevel=3,
         )
     if faults:
         raise InvalidInputError(
-            argument="properties", reason="; ".join(faults), remedy="Correct or leave them out"
+            argument="properties", reason="; ".join(faults), remedy="Correct or omit them"
         )
 
 
@@ -337,8 +339,8 @@ def _reader_of(name: str) -> Callable[[str], Any]:
 
 _FREE_PREFIXES = ("delta.constraints.",)
 
-# Properties that guide other engines when they write or clean up. txlog keeps them: no row, and
-# nothing that can be read, depends on them.
+# Properties that guide other engines when they write or clean up. txlog stores them. They have no
+# effect on the rows or on reading.
 KEPT: dict[str, Callable[[str], Any]] = {
     **dict(zip(VERSIONS, map(_version, ((1, 2, 3), (1, 2, 3, 4, 5, 6, 7))), strict=True)),
     "delta.autoOptimize.autoCompact": _text,  # true, false, auto, legacy.
@@ -349,7 +351,7 @@ KEPT: dict[str, Callable[[str], Any]] = {
     "delta.tuneFileSizesForRewrites": _flag,
 }
 
-# Properties that writers record, so nobody can choose them.
+# Properties that writers record, so a caller cannot set them.
 RECORDED = frozenset(
     {
         "delta.columnMapping.maxColumnId",
@@ -362,15 +364,15 @@ _BY_FOLDED_NAME = {name.lower(): name for name in (*_KNOWN, *KEPT)}
 
 
 def property_name(name: str) -> str:
-    """Return the name of a known property as Delta spells it, whatever the case; others as is."""
+    """Return the name of a known property in Delta's spelling, ignoring case; others unchanged."""
     return _BY_FOLDED_NAME.get(name.lower(), name)
 
 
-DROPPED = "txlog.droppedColumns"  # The property: a JSON array of physical names.
+DROPPED = "txlog.droppedColumns"  # This property is a JSON array of physical names.
 
 
 def dropped_columns(metadata: Metadata) -> frozenset[str]:
-    """Return the physical names of dropped columns that data files may still have."""
+    """Return the physical names of dropped columns that data files may still contain."""
     try:
         names = orjson.loads(metadata.configuration.get(DROPPED) or "[]")
     except orjson.JSONDecodeError:
@@ -379,7 +381,7 @@ def dropped_columns(metadata: Metadata) -> frozenset[str]:
 
 
 def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
-    """Return metadata that lists these dropped columns, and no others."""
+    """Return metadata that lists exactly these dropped columns."""
     kept = {key: text for key, text in metadata.configuration.items() if key != DROPPED}
     if dropped := sorted(names):
         kept[DROPPED] = orjson.dumps(dropped).decode()
@@ -387,18 +389,18 @@ def with_dropped(metadata: Metadata, names: Iterable[str]) -> Metadata:
 
 
 def still_dropped(metadata: Metadata, names: Iterable[str]) -> frozenset[str]:
-    """Return the dropped columns without those of these names, ignoring case."""
+    """Return the dropped columns except those with these names, ignoring case."""
     given = {name.lower() for name in names}
     return frozenset(name for name in dropped_columns(metadata) if name.lower() not in given)
 
 
 def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
-    """Raise if a name is that of a dropped column whose values data files may still have.
+    """Raise if a dropped column has this name and data files may still contain its values.
 
     Raises
     ------
     SchemaMismatchError
-        Names the column.
+        The error names the column.
     """
     folded = {name.lower() for name in dropped_columns(metadata)}
     for name in names:
@@ -406,7 +408,8 @@ def require_not_dropped(metadata: Metadata, names: Iterable[str]) -> None:
             raise SchemaMismatchError(
                 argument="data",
                 field=name,
-                reason="a column of this name was dropped, and data files still have its values",
+                reason="a column with this name was dropped, and data files still contain its "
+                "values",
                 remedy="Add it with add_columns, which gives all rows a value, or rename the "
-                "column of the data",
+                "column in the data",
             )

@@ -1,4 +1,4 @@
-"""Types and schemas: Delta's JSON on one side, Arrow on the other. Pure.
+"""Types and schemas, converted between Delta's JSON and Arrow. Pure.
 
 Rules: the Delta protocol, "Schema Serialization Format" and "Column Mapping".
 """

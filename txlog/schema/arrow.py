@@ -1,7 +1,7 @@
-"""Types of Delta and of Arrow, and Arrow arrays in the types of Delta. Pure.
+"""Convert types between Delta and Arrow, and cast Arrow arrays to Delta's types. Pure.
 
-Columns of type `void` have only nulls, and data files leave them out: the Delta protocol,
-"Primitive Types".
+Columns of type `void` have only nulls, and data files omit them: the Delta protocol, "Primitive
+Types".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BYTES = 64 * 1024 * 1024
 def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterator[pa.RecordBatch]:
     """Yield the same rows in batches of at least `rows` rows.
 
-    A batch of many bytes is not copied: it is yielded as it is, after the rows before it.
+    A large batch is not copied: it is yielded unchanged, after the rows before it.
     """
     waiting: list[pa.RecordBatch] = []
     count = size = 0
@@ -56,7 +56,7 @@ def gathered(batches: Iterable[pa.RecordBatch], *, rows: int = _ROWS) -> Iterato
 
 
 def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Combine batches into one, or into more if their texts exceed what an array can hold."""
+    """Combine batches into one, or into several if one array cannot hold their strings."""
     if len(batches) == 1:
         return batches
     combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -86,7 +86,7 @@ _ARROW: dict[str, pa.DataType] = {
     ),
 }
 
-# Further Arrow types that a Delta type holds without loss. They are read, never returned.
+# Further Arrow types that a Delta type holds without loss. They are accepted, never returned.
 _DELTA: dict[pa.DataType, str] = {
     **{
         kind: name
@@ -106,7 +106,7 @@ _DELTA: dict[pa.DataType, str] = {
 
 
 def arrow_type(kind: DataType, *, texts: bool = False) -> pa.DataType:
-    """Return the Arrow type in which txlog returns values of a Delta type; `texts` as below."""
+    """Return the Arrow type of a Delta type's values; `texts` as for `arrow_field`."""
     match kind:
         case PrimitiveType(name):
             return _ARROW[name]
@@ -126,8 +126,7 @@ def arrow_type(kind: DataType, *, texts: bool = False) -> pa.DataType:
 def arrow_field(field: StructField, *, texts: bool = False) -> pa.Field:
     """Return the Arrow field of a column, under its logical name.
 
-    With `texts` it has the texts of the column's metadata that `from_arrow` takes, such as its
-    comment.
+    With `texts` the field keeps the text metadata that `from_arrow` accepts, such as the comment.
     """
     kept = {
         name: value
@@ -144,7 +143,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema of a table with the comments and other texts of its columns."""
+    """Return the Arrow schema of a table with comments and other text metadata of its columns."""
     return pa.schema([arrow_field(f, texts=True) for f in schema.fields])
 
 
@@ -154,8 +153,9 @@ def from_arrow(
     """Return the Delta schema that can hold all values of an Arrow schema.
 
     Unsigned integers become the next wider signed type (uint64 becomes decimal(20,0), as in
-    Spark), dictionaries their value type. Metadata of fields is kept as text, such as `comment`,
-    but for what is reserved: `delta.…`, defaults, and what Arrow libraries note for themselves.
+    Spark), dictionaries their value type. Text metadata of fields, such as `comment`, is kept,
+    except for reserved keys: `delta.…`, defaults, and those that Arrow libraries write for
+    themselves.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def from_arrow(
     InvalidInputError
         A type has no counterpart (time, duration, null, union, …); `field` names the column.
     """
-    # Schemas that differ by metadata alone are equal, so their bytes are part of the key.
+    # Schemas that differ only in metadata compare as equal, so the key includes their bytes.
     return _from_arrow(schema, schema.serialize().to_pybytes(), _Leniency(nulls_as_void, nanos))
 
 
@@ -180,13 +180,13 @@ def _from_arrow(schema: pa.Schema, _: bytes, taken: _Leniency) -> StructType:
 
 
 class _Leniency(NamedTuple):
-    """Which types of Arrow are taken that not every table holds."""
+    """Which Arrow types are accepted that only some tables can hold."""
 
     voids: bool
     nanos: bool
 
 
-# Metadata of Arrow fields that would mean something to Delta, or means something only to a library.
+# Metadata keys of Arrow fields that have a meaning in Delta, or only in an Arrow library.
 _RESERVED = ("delta.", "PARQUET:", "ARROW:", "_PL_")
 _RESERVED_NAMES = frozenset({CURRENT_DEFAULT, "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING"})
 
@@ -247,22 +247,22 @@ def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
         return _type(kind.storage_type, path, taken)
     if pa.types.is_null(kind):
         raise InvalidInputError(
-            reason=f"{path} holds only nulls, so its type is not known",
+            reason=f"{path} holds only nulls, so its type is unknown",
             field=path,
-            remedy="Cast it to the type that it is to have, or leave it out",
+            remedy="Cast the column to the type that it should have, or omit it",
         )
     raise InvalidInputError(
         reason=f"the Arrow type {kind} has no counterpart in a Delta table",
         field=path,
-        remedy="Cast the column to a type that Delta has, or drop it",
+        remedy="Cast the column to a type that Delta has, or omit it",
     )
 
 
 def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> StructType:
-    """Return the schema of data for a table, None for a new one; `nanos` is that of `from_arrow`.
+    """Return the Delta schema of data for a table (None: a new table); `nanos` as for `from_arrow`.
 
-    Columns of uint64 become the table's `long`, so that each value is checked when it is cast. A
-    column that is new warns of what becomes of it.
+    A uint64 column takes the table's type `long` if it has that, and the cast checks each value. A
+    new uint64 column causes a warning.
     """
     given = from_arrow(data, nulls_as_void=table is not None, nanos=nanos)
     long = PrimitiveType("long")
@@ -279,12 +279,12 @@ def schema_of(data: pa.Schema, table: StructType | None, *, nanos: bool) -> Stru
 
 
 def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
-    """Warn of new columns that come as uint64, which a Delta table does not have."""
+    """Warn of new uint64 columns, because Delta has no such type."""
     names = [field.name for field in fields if "uint64" in str(field.type)]
     if names:
         warnings.warn(
-            f"{', '.join(names)}: uint64 has no counterpart in a Delta table, and becomes "
-            "decimal(20,0), as which it is read. Cast to int64 where values are below 2^63",
+            f"{', '.join(names)}: Delta has no uint64, so the column becomes decimal(20,0) and is "
+            "read as that. Cast it to int64 if all values are below 2^63",
             TxlogWarning,
             stacklevel=2,
         )
@@ -298,15 +298,15 @@ def cast_array(
 ) -> pa.Array:
     """Return an array in the Arrow type of a Delta type; no value is changed.
 
-    Fields of structs go by their names, in any case; fields that the array lacks are null. Any
-    layout is taken: dictionaries, run ends, views, large and fixed-size lists, extension types.
+    Fields of structs are matched by name, ignoring case; fields that the array lacks are null. Any
+    layout is accepted: dictionaries, run ends, views, large and fixed-size lists, extension types.
 
     Parameters
     ----------
     target
         `arrow_type(kind)`.
     truncates
-        Cut nanoseconds off where the type has microseconds.
+        Whether to cut nanoseconds off if the type has microseconds.
 
     Raises
     ------
@@ -369,7 +369,7 @@ def _struct(array: pa.Array, kind: StructType, target: Any, truncates: bool) -> 
 def _list(array: pa.Array, kind: ArrayType, target: Any, truncates: bool) -> pa.Array:
     if len(array) == 0:
         return pa.nulls(0, target)
-    elements = array.flatten()  # Without those below null lists.
+    elements = array.flatten()  # Without the values below null lists.
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     if ends[-1].as_py() > _LARGEST_OFFSET:
@@ -383,7 +383,7 @@ def _list(array: pa.Array, kind: ArrayType, target: Any, truncates: bool) -> pa.
 
 def _map(array: pa.Array, kind: MapType, target: Any, truncates: bool) -> pa.Array:
     if array.offset or len(array.keys) != len(array.items):
-        array = pa.concat_arrays([array])  # Its children then begin where it does.
+        array = pa.concat_arrays([array])  # Then its children begin at the same offset.
     keys = cast_array(array.keys, kind.key, target.key_type, truncates=truncates)
     items = cast_array(array.items, kind.value, target.item_type, truncates=truncates)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=_mask(array))
@@ -393,7 +393,7 @@ VOID = PrimitiveType("void")
 
 
 def has_void(kind: DataType) -> bool:
-    """Return whether a type is void, or has a void in it at any depth."""
+    """Return whether a type is void or contains void at any depth."""
     match kind:
         case StructType(fields):
             return any(has_void(field.type) for field in fields)
@@ -407,7 +407,7 @@ def has_void(kind: DataType) -> bool:
 def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]:
     """Yield the dotted names of columns that no data file can hold, such as arrays of void.
 
-    The fields of a whole table are given; that all of them are void is for the caller to refuse.
+    `fields` are those of a whole table. The caller must refuse a table of only void columns.
     """
     for field in fields:
         name = f"{prefix}{field.name}"
@@ -421,7 +421,7 @@ def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]
 
 
 def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:
-    """Return fields as data files hold them: without those of type void."""
+    """Return the fields that data files hold: all except those of type void."""
     return tuple(
         replace(field, type=StructType(stored_fields(field.type.fields)))
         if isinstance(field.type, StructType) and has_void(field.type)
@@ -432,7 +432,7 @@ def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:
 
 
 def stored_batch(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Return rows of a schema in the columns that data files hold; the same batch without voids."""
+    """Return a batch without its void columns; the same batch if it has none."""
     if not has_void(schema):
         return batch
     kept = [

@@ -1,6 +1,6 @@
 """Changes of one field of a schema, at any depth. Pure.
 
-A path has the names of fields, and `element`, `key` and `value` for the parts of lists and maps.
+A path consists of field names, and of `element`, `key` and `value` for parts of lists and maps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = Literal["first", "last"] | tuple[Literal["after"], str]
 
 
 def find_field(schema: StructType, path: FieldPath) -> tuple[FieldPath, StructField]:
-    """Return the exact path of a field and the field; names are looked up ignoring case.
+    """Return a field and its exact path; names are looked up ignoring case.
 
     Raises
     ------
@@ -92,14 +92,14 @@ def _missing(kind: DataType, name: str, above: FieldPath) -> InvalidInputError:
 
 
 def with_new_field(schema: StructType, path: FieldPath, field: StructField) -> StructType:
-    """Return a schema with a new field as the last one of the struct at a path; (): the table.
+    """Return a schema with a new last field in the struct at a path; the path () is the table.
 
-    Of a struct that is there, the fields are added that it lacks.
+    If the field exists and is a struct, the fields that it lacks are added to it.
 
     Raises
     ------
     InvalidInputError
-        There is such a field already, or no struct at the path.
+        The field exists already, or there is no struct at the path.
     """
     changed = _within(schema, path, (), partial(_added, field))
     assert isinstance(changed, StructType)
@@ -112,7 +112,8 @@ def _added(field: StructField, kind: DataType, at: FieldPath) -> DataType:
             argument="columns",
             field=".".join(at),
             reason=f"{'.'.join(at)} is not a struct, so it has no fields",
-            remedy="Name a struct; that in a list is LIST.element, in a map MAP.value",
+            remedy="Name a struct; write LIST.element for one in a list, and MAP.value for one in "
+            "a map",
         )
     held = kind.get(field.name)
     if held is None:
@@ -127,19 +128,19 @@ def _added(field: StructField, kind: DataType, at: FieldPath) -> DataType:
         raise InvalidInputError(
             argument="columns",
             field=".".join((*at, field.name)),
-            reason=f"{'.'.join(at) or 'the table'} has a field {field.name} already",
+            reason=f"{'.'.join(at) or 'the table'} already has a field {field.name}",
             remedy="Choose another name",
         )
     return StructType(tuple(replace(f, type=grown) if f is held else f for f in kind.fields))
 
 
 def moved(schema: StructType, path: FieldPath, place: Place) -> StructType:
-    """Return a schema in which a field is at another place among those beside it.
+    """Return a schema in which a field has another position in its struct.
 
     Raises
     ------
     InvalidInputError
-        There is no such field, or none that it is to come after.
+        The field, or the field that it should follow, does not exist.
     """
     name = path[-1]
 
@@ -170,7 +171,7 @@ def _within(
     above: FieldPath,
     change: Callable[[DataType, FieldPath], DataType],
 ) -> DataType:
-    """Return a type in which the type at a path is changed."""
+    """Return a type with a change of the inner type at a path."""
     if not path:
         return change(kind, above)
     name, rest = path[0], path[1:]
@@ -221,7 +222,7 @@ def without_field(schema: StructType, path: FieldPath) -> StructType:
 
 
 def renamed(schema: StructType, path: FieldPath, name: str) -> StructType:
-    """Return a schema in which a field has another name; what it is in data files stays.
+    """Return a schema in which a field has another name; its physical name stays.
 
     Raises
     ------
@@ -239,7 +240,7 @@ def renamed(schema: StructType, path: FieldPath, name: str) -> StructType:
             raise InvalidInputError(
                 argument="new_name",
                 field=".".join((*at, taken)),
-                reason=f"{'.'.join(at) or 'the table'} has a field {taken} already",
+                reason=f"{'.'.join(at) or 'the table'} already has a field {taken}",
                 remedy="Choose another name",
             )
         new = replace(field, name=name)

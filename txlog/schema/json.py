@@ -35,10 +35,10 @@ def parse_schema(text: str) -> StructType:
     Raises
     ------
     LogCorruptError
-        The text is not JSON, or a field has no name, no type, or a torn one. The error's `field` is
-        the dotted path of the field.
+        The text is not JSON, or a field has no name or no valid type. The error's `field` is the
+        dotted path of the field.
     UnsupportedFeatureError
-        A column is of a type that txlog does not know, such as `geometry`; names both.
+        A column has a type that txlog does not know, such as `geometry`. The error names both.
     """
     try:
         node = orjson.loads(text)
@@ -56,7 +56,7 @@ def schema_json(schema: StructType) -> str:
     Raises
     ------
     LogCorruptError
-        The metadata of a field nest deeper than JSON can be written.
+        The metadata of a field is nested more deeply than JSON can be written.
     """
     try:
         return orjson.dumps(_node(schema)).decode()
@@ -70,11 +70,11 @@ def _bad(path: str, reason: str) -> LogCorruptError:
 
 def _type(node: Any, path: str, depth: int) -> DataType:
     if depth > _MAX_DEPTH:
-        raise _bad(path, f"types nest deeper than {_MAX_DEPTH}")
+        raise _bad(path, f"types are nested more than {_MAX_DEPTH} levels deep")
     if isinstance(node, str):
         return _primitive(node, path)
     if not isinstance(node, dict):
-        raise _bad(path, f"a type is {node!r}")
+        raise _bad(path, f"a type must be a name or an object, not {node!r}")
     match node.get("type"):
         case "struct" if isinstance(node.get("fields"), list):
             return StructType(tuple(_field(f, path, depth) for f in node["fields"]))
@@ -87,7 +87,7 @@ def _type(node: Any, path: str, depth: int) -> DataType:
                 _type(node["valueType"], f"{path}.value", depth + 1),
                 bool(node.get("valueContainsNull", True)),
             )
-        case "udt" if "sqlType" in node:  # What a user-defined type is stored as.
+        case "udt" if "sqlType" in node:  # The type in which a user-defined type is stored.
             return _type(node["sqlType"], path, depth + 1)
         case str(name) if name not in ("struct", "array", "map"):
             return _primitive(name, path)  # Some writers wrap the name of a primitive.
@@ -111,7 +111,7 @@ def _primitive(name: str, path: str) -> DataType:
     raise UnsupportedFeatureError(
         features=(f"type {name}",),
         field=path or None,
-        reason=f"column {path} is of type {name}, which txlog does not know",
+        reason=f"column {path} has the type {name}, which txlog does not know",
         remedy="Upgrade txlog, or read the table with the engine that wrote it",
     )
 
@@ -124,11 +124,11 @@ def _field(node: Any, path: str, depth: int) -> StructField:
         raise _bad(here, "a field has no type")
     metadata = node.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise _bad(here, "a field's metadata is no object")
+        raise _bad(here, "a field's metadata is not an object")
     if type(metadata.get(_ID, 0)) is not int:
-        raise _bad(here, f"{_ID} is {metadata[_ID]!r}, no integer")
+        raise _bad(here, f"{_ID} is {metadata[_ID]!r}, not an integer")
     if not isinstance(metadata.get(TYPE_CHANGES) or [], list):
-        raise _bad(here, f"{TYPE_CHANGES} is {metadata[TYPE_CHANGES]!r}, no list")
+        raise _bad(here, f"{TYPE_CHANGES} is {metadata[TYPE_CHANGES]!r}, not a list")
     return StructField(
         node["name"],
         _type(node["type"], here, depth + 1),

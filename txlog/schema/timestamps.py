@@ -1,4 +1,4 @@
-"""Dates and times as numbers since the epoch, of any year.
+"""Dates and timestamps of any year as numbers since the epoch.
 
 Python's own types end with the year 9999; tables do not. The calendar is the proleptic Gregorian.
 """
@@ -25,7 +25,7 @@ _DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Return days since 1970-01-01 of a calendar date."""
+    """Return the days since 1970-01-01 of a calendar date."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
@@ -46,24 +46,24 @@ def parse_date(text: str) -> int:
     """Return days since the epoch of `2020-01-31`. Raises `ValueError`."""
     found = _DATE_TEXT.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no date such as 2020-01-31")
+        raise ValueError(f"{text!r} is not a date such as 2020-01-31")
     return _days(text, found)
 
 
 def parse_moment(text: str, *, digits: int = 6) -> int:
-    """Return microseconds since the epoch of a timestamp; digits beyond those are dropped.
+    """Return a timestamp text as microseconds since the epoch; further digits are dropped.
 
-    With `digits=9` they are nanoseconds.
+    With `digits=9` the result is in nanoseconds.
 
     `2020-01-31`, `2020-01-31 10:00:00.5` and ISO 8601 with `T` and a zone are read; without a
     zone, UTC is meant. Raises `ValueError`.
     """
     found = _MOMENT_TEXT.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no timestamp such as 2020-01-31 10:00:00")
+        raise ValueError(f"{text!r} is not a timestamp such as 2020-01-31 10:00:00")
     hour, minute, second = (int(found[at] or 0) for at in (4, 5, 6))
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"{text!r} has no such time of day")
+        raise ValueError(f"{text!r} has an invalid time of day")
     seconds = (hour * 60 + minute) * 60 + second - _offset_s(found[8])
     seconds += _days(text, found) * 86_400
     units: int = 10**digits
@@ -74,7 +74,7 @@ def _days(text: str, found: re.Match[str]) -> int:
     year, month, day = int(found[1]), int(found[2]), int(found[3])
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not 1 <= month <= 12 or not 1 <= day <= _DAYS[month - 1] - (month == 2 and not leap):
-        raise ValueError(f"{text!r} is no day of the calendar")
+        raise ValueError(f"{text!r} is not a day of the calendar")
     return days_of(year, month, day)
 
 
@@ -88,13 +88,13 @@ def _offset_s(zone: str | None) -> int:
 
 
 def format_date(days: int) -> str:
-    """Return `2020-01-31` of days since the epoch."""
+    """Return days since the epoch as text such as `2020-01-31`."""
     year, month, day = date_of(days)
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
 def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str = "") -> str:
-    """Return a timestamp of microseconds since the epoch, rounded down to `digits` decimals."""
+    """Return microseconds since the epoch as text, rounded down to `digits` decimals."""
     days, of_day = divmod(micros, DAY_US)
     seconds, fraction = divmod(of_day, 1_000_000)
     minutes, second = divmod(seconds, 60)
@@ -104,14 +104,14 @@ def format_moment(micros: int, *, digits: int, separator: str = "T", zone: str =
 
 
 class Nanos(int):
-    """Nanoseconds since the epoch: a constant of a type that Python's `datetime` cannot hold."""
+    """Nanoseconds since the epoch: a constant that Python's `datetime` cannot hold."""
 
 
 def format_nanos(nanos: int, *, zone: str = "") -> str:
-    """Return a timestamp of nanoseconds since the epoch, with all nine decimals.
+    """Return nanoseconds since the epoch as text, with all nine decimals.
 
-    Without zone, date and time have a space between them: deltalake reads no `T` there, which the
-    proposal of the feature has.
+    Without a zone, date and time are separated by a space: the feature's proposal has a `T`, but
+    deltalake does not read it there.
     """
     micros, below = divmod(nanos, 1000)
     moment = format_moment(micros, digits=6, separator="T" if zone else " ")
@@ -122,7 +122,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def moment_of(value: Any, *, zoned: bool = True) -> datetime:
-    """Return a constant of a predicate as a moment; raise `ValueError` if it is none."""
+    """Return a predicate's constant as microseconds since the epoch, or raise `ValueError`."""
     if isinstance(value, str):
         moment = _EPOCH + timedelta(microseconds=parse_moment(value))
     elif isinstance(value, Nanos):
@@ -138,20 +138,20 @@ def moment_of(value: Any, *, zoned: bool = True) -> datetime:
 
 
 def nanos_of(value: Any) -> int:
-    """Return the same as nanoseconds since the epoch, of any year."""
+    """Return a predicate's constant, of any year, as nanoseconds since the epoch."""
     match value:
         case Nanos():
             return value
         case str():
             return parse_moment(value, digits=9)
     of_epoch = moment_of(value) - _EPOCH
-    # The moments of pandas have digits below those of Python.
+    # Timestamps of pandas have more digits than those of Python.
     below: int = getattr(value, "nanosecond", 0)
     return of_epoch // timedelta(microseconds=1) * 1000 + below
 
 
 def nanos_of_scalar(value: Any) -> tuple[Nanos, DataType] | None:
-    """Return a scalar of NumPy or Arrow in nanoseconds as a constant; None for other ones."""
+    """Return a nanosecond scalar of NumPy or Arrow as a constant; None for other scalars."""
     if getattr(getattr(value, "dtype", None), "str", "")[1:] == "M8[ns]" and value == value:
         return Nanos(value.astype("int64")), PrimitiveType("timestamp_nanos_ntz")
     kind: Any = getattr(value, "type", None)

@@ -1,4 +1,4 @@
-"""The types of the Delta protocol as values, and the changes of them that field metadata records.
+"""The types of the Delta protocol as values, and the type changes that field metadata records.
 
 Rules: the Delta protocol, "Type Widening".
 """
@@ -14,10 +14,11 @@ from txlog.lazy import compiled, dataclass
 from txlog.threads import cached_property
 
 WHOLE_NUMBERS = ("byte", "short", "integer", "long")  # From the narrowest.
-CHANGE_TYPE = "_change_type"  # The column of change data that says what became of a row.
+# The change data column that names a row's change: insert, delete, update.
+CHANGE_TYPE = "_change_type"
 CURRENT_DEFAULT = "CURRENT_DEFAULT"  # In a field's metadata, the SQL text of its default value.
-GENERATION = "delta.generationExpression"  # The same, of the expression of all its values.
-IDENTITY = "delta.identity."  # Begins the names of metadata of columns that count by themselves.
+GENERATION = "delta.generationExpression"  # The SQL text of the expression of a generated column.
+IDENTITY = "delta.identity."  # The prefix of the metadata keys of identity columns.
 NANOS = ("timestamp_nanos", "timestamp_nanos_ntz")  # Timestamps in nanoseconds.
 TYPE_CHANGES = "delta.typeChanges"  # In a field's metadata, how its type was widened.
 
@@ -28,7 +29,7 @@ PRIMITIVES = frozenset(
     }
 )  # fmt: skip
 
-# What SQL calls them, by the names of sqlglot's and Spark's.
+# SQL type names, by the names that sqlglot and Spark use.
 SQL_NAMES = {
     "DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMPTZ": "timestamp",
     "TIMESTAMPLTZ": "timestamp", "TIMESTAMPNTZ": "timestamp_ntz",
@@ -52,7 +53,7 @@ MONTH_INTERVALS, TIME_INTERVALS = (
 
 @dataclass(frozen=True)
 class PrimitiveType:
-    """A type without parameters, by the protocol's name (`long`, `timestamp_ntz`, …).
+    """A type without parameters, named as in the protocol (`long`, `timestamp_ntz`, …).
 
     Intervals are named as Spark names them (`interval day to second`).
     """
@@ -100,12 +101,12 @@ class StructField:
         return str(self.metadata.get("delta.columnMapping.physicalName", self.name))
 
     def name_in_files(self, mode: str) -> str:
-        """Return the name in data files under a table's column mapping: `none`, `name` or `id`."""
+        """Return the name in data files for a column mapping mode: `none`, `name` or `id`."""
         return self.name if mode == "none" else self.physical_name
 
     @property
     def is_identity(self) -> bool:
-        """Whether the column counts: it gives values to rows that leave it out."""
+        """Whether this is an identity column, which generates values for rows that omit it."""
         return f"{IDENTITY}step" in self.metadata
 
     @property
@@ -126,13 +127,13 @@ class StructType:
         return [f.name for f in self.fields]
 
     def get(self, name: str) -> StructField | None:
-        """Return the column of exactly this name, else the one that differs only by case."""
+        """Return the column of exactly this name, else the one whose name differs only in case."""
         exact, folded = self._by_name
         return exact.get(name) or folded.get(name.lower())
 
     @cached_property
     def _by_name(self) -> tuple[dict[str, StructField], dict[str, StructField]]:
-        backwards = self.fields[::-1]  # So that the first of a name counts.
+        backwards = self.fields[::-1]  # So that the first column of a name counts.
         exact = {f.name: f for f in backwards}
         return exact, {f.name.lower(): f for f in backwards}  # As in Java, ß stays ß.
 
@@ -144,7 +145,7 @@ LONG = PrimitiveType("long")
 
 
 def type_name(kind: DataType) -> str:
-    """Return a type as SQL would write it, for messages (`array<long>`)."""
+    """Return the SQL text of a type, for messages (`array<long>`)."""
     match kind:
         case PrimitiveType(name):
             return name
@@ -159,7 +160,7 @@ def type_name(kind: DataType) -> str:
 
 
 def types_in(schema: StructType) -> Iterator[DataType]:
-    """Yield the types of all columns, and of what is in them."""
+    """Yield the types of all columns and, recursively, the types inside them."""
     waiting: list[Any] = [field.type for field in schema.fields]
     while waiting:
         kind = waiting.pop()
@@ -174,7 +175,7 @@ def types_in(schema: StructType) -> Iterator[DataType]:
 
 
 _DECIMAL = compiled(r"decimal\((\d+),(\d+)\)")
-# Digits that the values need. The protocol's list asks for more, but real tables have fewer.
+# Decimal digits that the values need. The protocol asks for more, but real tables have fewer.
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
@@ -205,7 +206,7 @@ def require_known_changes(schema: StructType, *, path: str) -> None:
     Raises
     ------
     UnsupportedFeatureError
-        Names each column and its change, all at once.
+        The error names all such columns and their changes.
     """
     odd = [
         f"{name}: {change.get('fromType')} to {change.get('toType')}"
@@ -216,7 +217,8 @@ def require_known_changes(schema: StructType, *, path: str) -> None:
         raise UnsupportedFeatureError(
             path=path,
             features=("typeWidening",),
-            reason=f"recorded type changes are not among those of the protocol: {'; '.join(odd)}",
+            reason="the table records type changes that the protocol does not allow: "
+            f"{'; '.join(odd)}",
             remedy="Read the table with the engine that made the change",
         )
 
@@ -240,12 +242,12 @@ def _of_field(prefix: str, field: StructField) -> list[tuple[str, dict[str, Any]
 
 
 def require_columns(schema: StructType) -> None:
-    """Raise if a schema for a new table has no columns, or two columns of one name.
+    """Raise if a new table's schema has no columns, or two columns with one name.
 
     Raises
     ------
     InvalidInputError
-        There are no columns, a name is empty, or two names differ by no more than case.
+        There are no columns, a name is empty, or two names are equal ignoring case.
     """
     if not schema.fields:
         raise InvalidInputError(
@@ -259,7 +261,7 @@ def require_columns(schema: StructType) -> None:
             raise InvalidInputError(
                 argument="schema",
                 field=column.name,
-                reason="two columns have this name, or differ only by case",
+                reason="two columns have this name, or names that differ only in case",
                 remedy="Rename one of them",
             )
         folded.add(column.name.lower())

@@ -1,6 +1,6 @@
-"""Statistics of a file, from its rows or from its Parquet footer.
+"""Statistics of a data file, from its rows or from its Parquet footer.
 
-Rules: the Delta protocol, "Per-file Statistics"; bounds by Spark's order of values.
+Rules: the Delta protocol, "Per-file Statistics". Bounds follow Spark's order of values.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from txlog.schema.arrow import arrow_type
 from txlog.schema.timestamps import DAY_US, days_of, format_date, format_moment
 from txlog.schema.types import DataType, DecimalType, PrimitiveType, StructType, type_name
 
-STRING_PREFIX = 32  # Characters of a text that its bounds keep.
+STRING_PREFIX = 32  # The number of characters of a string that its bounds keep.
 _FIRST_DAY, _LAST_DAY = days_of(1, 1, 1), days_of(9999, 12, 31)
 _UNBOUNDED = frozenset({"binary", "boolean", "void", "variant"})
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The number of nulls, the least and the greatest value of a column in a file.
+    """The number of nulls, the minimum and the maximum of a column in a file.
 
-    Bounds are those of Arrow's values (days, microseconds or nanoseconds, Decimals); None if all
-    rows are null, or the type has none.
+    Bounds are Arrow's plain values (days, microseconds or nanoseconds, Decimals). They are None if
+    all rows are null or the type has no bounds.
     """
 
     nulls: int
@@ -42,7 +42,7 @@ class Extent:
 
 @dataclass
 class _Leaf:
-    """A column without children, and its statistics so far."""
+    """A leaf column and its statistics so far."""
 
     path: Path
     kind: DataType
@@ -53,32 +53,32 @@ class _Leaf:
 
 
 def has_bounds(kind: DataType) -> bool:
-    """Return whether txlog writes bounds of a type's values."""
+    """Return whether txlog writes bounds for columns of a type."""
     if isinstance(kind, PrimitiveType):
         return kind.name not in _UNBOUNDED
     return isinstance(kind, DecimalType)
 
 
 def leaf_types(schema: StructType, *, indexed: int = -1) -> dict[Path, DataType]:
-    """Return the types of the columns without children, by their paths, in the schema's order.
+    """Return the types of the leaf columns by their paths, in the schema's order.
 
-    `indexed` says how many of them; -1 for all.
+    `indexed` limits their number; -1 means all.
     """
     types = {leaf.path: leaf.kind for leaf in _leaves(schema, ())}
     return types if indexed < 0 else dict(list(types.items())[:indexed])
 
 
 class StatsCollector:
-    """Collects the statistics of one file over all batches that are written to it.
+    """Collects the statistics of one file from all batches that are written to it.
 
     Parameters
     ----------
     schema
-        The columns of the file, by the names that the statistics are to bear.
+        The columns of the file, with the names that the statistics use.
     indexed
-        How many leaf columns, in the schema's order, get bounds and null counts; -1 for all.
+        How many leaf columns, in the schema's order, get bounds and null counts; -1 means all.
     only
-        Of these, the ones that do.
+        If given, only these leaf columns get them.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class StatsCollector:
 
     @property
     def open_columns(self) -> frozenset[str]:
-        """The columns of the schema that `update` collects statistics of."""
+        """The columns of the schema whose statistics `update` collects."""
         return frozenset(leaf.path[0] for leaf in self._open)
 
     def settle(self, rows: int, known: Mapping[Path, Extent]) -> None:
-        """Set the number of rows, and the statistics of some columns, before any row is added.
+        """Set the number of rows and the statistics of some columns before the first `update`.
 
-        `update` then collects those of the other columns.
+        `update` then collects the statistics of the other columns.
         """
         self._rows, self._counts = rows, False
         for leaf in self._leaves:
@@ -120,7 +120,7 @@ class StatsCollector:
                 _widen(leaf, column)
 
     def finish(self) -> dict[str, Any]:
-        """Return the statistics as the log's object; `stats_json` makes it text."""
+        """Return the statistics as a JSON object; `stats_json` converts it to text."""
         low: dict[str, Any] = {}
         high: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -177,11 +177,11 @@ def _ends(leaf: _Leaf, column: Any) -> tuple[Any, Any]:
 
 
 def _json_bounds(leaf: _Leaf) -> tuple[Any, Any]:
-    """Return a leaf's bounds as JSON values; None for a value that JSON does not have."""
+    """Return a leaf's bounds as JSON values; None for a value that JSON cannot hold."""
     low, high = leaf.low, leaf.high
     match leaf.kind:
         case PrimitiveType("float" | "double"):
-            # Zeros have two signs that compare equal, and NaN is above every bound.
+            # Zeros of both signs compare as equal, and NaN is above every bound.
             least = -0.0 if low == 0 else low
             greatest = None if leaf.has_nan else 0.0 if high == 0 else high
             return _finite(least), _finite(greatest)
@@ -210,17 +210,17 @@ def _date(days: int) -> str | None:
 
 
 def _moment(micros: int, zone: str) -> str | None:
-    """Return a timestamp cut to milliseconds; readers allow for what was cut."""
+    """Return a timestamp cut to milliseconds; readers allow for the cut digits."""
     if not _FIRST_DAY <= micros // DAY_US <= _LAST_DAY:
         return None
     return format_moment(micros, digits=3, zone=zone)
 
 
 def upper_prefix(text: str) -> str | None:
-    """Return a short text that is not below `text`, or None if there is none.
+    """Return a short string that is not below `text`, or None if there is none.
 
-    The text is cut, and a character above the first one that is cut off is appended. This holds in
-    the order of UTF-8 bytes and in that of UTF-16.
+    The string is cut, and a character above the first cut character is appended. The result is not
+    below `text` in the order of UTF-8 bytes and in the order of UTF-16.
     """
     if len(text) <= STRING_PREFIX:
         return text
@@ -229,23 +229,23 @@ def upper_prefix(text: str) -> str | None:
             return text
         if text[end] < "\x7f":
             return text[:end] + "\x7f"
-        # From U+E000 on, UTF-16 puts characters above all those of two units.
+        # In UTF-16, characters from U+E000 on sort above all characters of two units.
         if text[end] < "\ue000" or "\uffff" < text[end] < "\U0010ffff":
             return text[:end] + "\U0010ffff"
     return None
 
 
-# A footer does not say whether there are NaNs.
+# A footer does not show whether a column contains NaN.
 _SILENT = (PrimitiveType("float"), PrimitiveType("double"))
 
 
 def footer_extents(footer: FileFooter, columns: Mapping[Path, DataType]) -> dict[Path, Extent]:
-    """Return the statistics of columns in a footer, without columns that must be read.
+    """Return the statistics of columns from a footer, without columns that must be read.
 
     Parameters
     ----------
     columns
-        Leaf columns and their types, by the names that the file has for them.
+        Leaf columns and their types, by their names in the file.
     """
     schema = footer.schema
     folded = {name.lower() for name in schema.names}
@@ -261,7 +261,7 @@ def footer_extents(footer: FileFooter, columns: Mapping[Path, DataType]) -> dict
 
 
 def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
-    """Return whether the file stores a column as the type, with one value per row."""
+    """Return whether the file stores a column in this type, with one value per row."""
     if schema.names.count(path[0]) != 1:
         return False
     field = schema.field(path[0])
@@ -276,7 +276,7 @@ def _is_stored(schema: pa.Schema, path: Path, kind: DataType) -> bool:
 
 
 def _extent(footer: FileFooter, leaf: int, kind: DataType) -> Extent | None:
-    """Return the extent of a column over all row groups; None if one lacks its statistics."""
+    """Return the extent of a column over all row groups; None if one has no statistics."""
     nulls, low, high = 0, None, None
     for group in footer.groups:
         missing = footer.nulls(group, leaf)
@@ -297,15 +297,15 @@ def _extent(footer: FileFooter, leaf: int, kind: DataType) -> Extent | None:
 
 
 def _value(raw: Any, kind: DataType) -> Any:
-    """Return a value of a footer as `Extent` has it; None if it cannot be converted."""
+    """Return a value of a footer in the form of `Extent`; None if it cannot be converted."""
     if isinstance(kind, DecimalType):
         number = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        # Arithmetic would round it to the digits of the context.
+        # Arithmetic would round it to the context's precision.
         return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
     if isinstance(raw, bytes):
         try:
             return raw.decode()
-        except UnicodeDecodeError:  # Cut within a character.
+        except UnicodeDecodeError:  # The writer cut the bytes inside a character.
             return None
     return raw
 
@@ -317,7 +317,7 @@ _INDEXED = "delta.dataSkippingNumIndexedCols"
 def stats_leaves(stored: StructType, properties: Properties) -> dict[Path, DataType]:
     """Return the leaf columns of data files that get statistics, with their types.
 
-    A listed column that the files do not have is passed over: another writer may have dropped it.
+    A listed column that the files lack is ignored: another writer may have dropped it.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ def require_stats_columns(
     Raises
     ------
     InvalidInputError
-        A column is unknown, a partition column, of a type without bounds, or named twice.
+        A column is unknown, is a partition column, has a type without bounds, or occurs twice.
     """
     listed: Sequence[Path] = properties.get(LISTED) or ()
     partitions = {name.lower() for name in partition_by}
@@ -353,7 +353,7 @@ def require_stats_columns(
         if kind is None:
             reason = "the schema has no such column"
         elif path[0].lower() in partitions:
-            reason = "it is a partition column, and these have no statistics"
+            reason = "it is a partition column, and partition columns have no statistics"
         elif not isinstance(kind, StructType) and not has_bounds(kind):
             reason = f"values of type {type_name(kind)} have no bounds"
         elif _folded(path) in seen:
@@ -365,8 +365,8 @@ def require_stats_columns(
             argument="properties",
             field=".".join(path),
             reason=f"{LISTED} names {'.'.join(path)}, but {reason}",
-            remedy=f"Choose from {', '.join(schema.names())}; fields of structs are named with "
-            "dots, and names with dots are put in backticks",
+            remedy=f"Choose from {', '.join(schema.names())}; separate fields of structs by dots, "
+            "and put names that contain dots in backticks",
         )
 
 

@@ -31,18 +31,21 @@ from txlog.schema.types import (
 )
 from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 
-TRUNCATED_US = 999  # Timestamps are cut to milliseconds, so the greatest may be this much later.
-_EXACT_STEPS = 9 * 10**14  # Of a decimal's last digit; so many a float64 counts without loss.
-_FLOAT_ERROR = Decimal(2) ** -49  # Of a decimal that a writer computed as a float64, relative.
-# Local mean times have offsets in seconds, of which Spark writes the minutes only; the last of
-# them, Liberia's, ended in 1972.
+# Timestamps are cut to milliseconds, so the true maximum may be later by this much.
+TRUNCATED_US = 999
+# Up to this value, a float64 holds the unscaled number of a decimal exactly.
+_EXACT_STEPS = 9 * 10**14
+# The relative error of a decimal that a writer computed as a float64.
+_FLOAT_ERROR = Decimal(2) ** -49
+# Offsets of local mean times have seconds, but Spark writes only their minutes. The last such
+# offset, Liberia's, ended in 1972.
 LAST_ODD_OFFSET_US = parse_moment("1972-05-01") - 1
 _ODD_OFFSET_US = 59_999_999
 _NUMERIC_OFFSET = compiled(r"[+-]\d{2}(?::?\d{2})?\s*$")
 
 
 def kind_of(schema: StructType, path: Path) -> DataType | None:
-    """Return the type of a column by its path; None if columns of the type have no bounds."""
+    """Return the type of the column at a path; None if columns of the type have no bounds."""
     kind: DataType = schema
     for name in path:
         field = kind.get(name) if isinstance(kind, StructType) else None
@@ -67,7 +70,7 @@ def bound_type(kind: DataType) -> pa.DataType:
 
 
 def without_contradictions(low: pa.Array, high: pa.Array, nulls: pa.Array) -> ColumnBounds:
-    """Return bounds; null for files whose least value is above the greatest."""
+    """Return bounds, null for files whose minimum is above the maximum."""
     wrong = pc.fill_null(pc.greater(low, high), False)
     if not pc.any(wrong).as_py():
         return ColumnBounds(low, high, nulls)
@@ -78,7 +81,7 @@ Reader = Callable[[Any], Any]
 
 
 def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
-    """Return JSON values as an array of bounds; null for a value that cannot be read."""
+    """Return JSON values as an array of bounds, null for a value that cannot be read."""
     bounds = []
     for value in values:
         try:
@@ -93,7 +96,7 @@ def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
 
 
 def readers(kind: DataType) -> tuple[Reader, Reader]:
-    """Return the functions that read lower and upper bounds of a type from JSON values."""
+    """Return the functions that read a type's lower and upper bounds from JSON values."""
     if isinstance(kind, DecimalType):
         return (
             lambda value: _decimal(value, kind, up=False),
@@ -103,7 +106,7 @@ def readers(kind: DataType) -> tuple[Reader, Reader]:
         case PrimitiveType(name) if name in WHOLE_NUMBERS:
             return _integer, _integer
         case PrimitiveType("float" | "double"):
-            # NaN is above all numbers, and many writers leave it out of their greatest value.
+            # NaN is above all numbers, and many writers ignore it in the maximum.
             return _float, _unknown
         case PrimitiveType("string"):
             return _text, _upper_text
@@ -132,15 +135,15 @@ def _integer(value: Any) -> int:
 def _float(value: Any) -> float:
     """Return a lower bound that also holds for 32-bit floats.
 
-    The shortest decimal text of such a float may exceed it, and a double may have been a 32-bit
-    float when the text was written.
+    The shortest decimal text of such a float may be above it, and the text of a double may have
+    been written for a 32-bit float.
     """
     number = float(value) if type(value) in (int, float) or value == "-Infinity" else math.nan
     if math.isnan(number):
         raise ValueError(value)
     try:
         return min(number, float(struct.unpack("f", struct.pack("f", number))[0]))
-    except OverflowError:  # No 32-bit float.
+    except OverflowError:  # The value is not a 32-bit float.
         return number
 
 
@@ -152,7 +155,8 @@ def _text(value: Any) -> str:
 
 def _upper_text(value: Any) -> str:
     if _text(value).endswith("\ufffd"):
-        raise ValueError(value)  # Once a mark of truncation, and not above every character.
+        # Old writers marked truncation with it, and it is not above every character.
+        raise ValueError(value)
     return _text(value)
 
 
@@ -164,7 +168,7 @@ def _moment(value: Any) -> int:
     micros = parse_moment(_text(value))
     if not -(2**63) <= micros - _ODD_OFFSET_US - TRUNCATED_US < 2**63:
         raise ValueError(value)
-    # Before the epoch, cutting off digits of a negative number makes it greater.
+    # Before the epoch, numbers are negative, so cutting digits makes them greater.
     return micros - (TRUNCATED_US if micros < 0 else 0) - _odd_offset(value, micros)
 
 
@@ -182,7 +186,7 @@ def _nanos(value: int) -> int:
 
 
 def _odd_offset(text: str, micros: int) -> int:
-    """Return the possible error, in microseconds, of an offset that may have had seconds."""
+    """Return the possible error, in microseconds, of an offset whose seconds were not written."""
     odd = micros <= LAST_ODD_OFFSET_US and _NUMERIC_OFFSET.search(text, 10)
     return _ODD_OFFSET_US if odd else 0
 
@@ -198,7 +202,7 @@ def _decimal(value: Any, kind: DecimalType, *, up: bool) -> Decimal:
 def _outwards(number: Decimal, kind: DecimalType, *, up: bool) -> Decimal:
     """Return a bound moved outwards by the error of a float64.
 
-    A number of many digits may have been rounded to one of few: 0.10000000000000000001 to 0.1.
+    A number with many digits may have been rounded: 0.10000000000000000001 to 0.1.
     """
     if abs(number).scaleb(kind.scale) < _EXACT_STEPS:
         return number
@@ -246,7 +250,7 @@ def struct_bounds(
 
 
 def _struct_nulls(array: pa.Array, path: Path, rows: pa.Array) -> pa.Array:
-    """Return null counts. If bounds are not tight, only none or all nulls are exact."""
+    """Return null counts. If bounds are not tight, only the counts "none" and "all" are exact."""
     nulls = struct_count(array, ("nullCount", *path))
     tight = pc.fill_null(child_of(array, ("tightBounds",), pa.bool_()), True)
     telling = pc.or_kleene(pc.equal(nulls, 0), pc.equal(nulls, rows))
@@ -255,7 +259,7 @@ def _struct_nulls(array: pa.Array, path: Path, rows: pa.Array) -> pa.Array:
 
 
 def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, pa.Array]:
-    """Return bounds of structs, moved outwards: they may come from rounded JSON texts."""
+    """Return bounds from structs, moved outwards: they may come from rounded JSON texts."""
     if isinstance(kind, DecimalType) and 10**kind.precision > _EXACT_STEPS:
         return _loose_decimals(low, kind, up=False), _loose_decimals(high, kind, up=True)
     if pa.types.is_floating(low.type):
@@ -265,7 +269,7 @@ def _loosened(low: pa.Array, high: pa.Array, kind: DataType) -> tuple[pa.Array, 
         return _loose_moments(low, up=False), _loose_moments(high, up=True)
     if pa.types.is_string(low.type):
         return low, without_cut(high)
-    if pa.types.is_binary(low.type):  # No rule says how they may be cut.
+    if pa.types.is_binary(low.type):  # No rule says how writers may cut them.
         return pa.nulls(len(low), low.type), pa.nulls(len(low), low.type)
     return low, high
 
@@ -277,7 +281,7 @@ def loose_floats(low: pa.Array) -> pa.Array:
 
 
 def without_cut(high: pa.Array) -> pa.Array:
-    """Return upper bounds; null for texts that end with U+FFFD, once a mark of truncation."""
+    """Return upper bounds, null for strings that end with U+FFFD, an old mark of truncation."""
     return pc.if_else(pc.ends_with(high, "\ufffd"), None, high)
 
 
@@ -299,13 +303,13 @@ def _loose_moments(bounds: pa.Array, *, up: bool) -> pa.Array:
     odd = pc.if_else(pc.less_equal(units, LAST_ODD_OFFSET_US * scale), error, 0)
     margin = pc.add(odd, cut)
     moved = pc.add(units, margin) if up else pc.subtract(units, margin)
-    # Beyond the last moment there is none, and the sum is on the other side.
+    # The sum overflows for the last timestamps, and then it is below them.
     turned = pc.less(moved, units) if up else pc.greater(moved, units)
     return pc.if_else(turned, None, moved).cast(bounds.type)
 
 
 def struct_count(array: pa.Array, path: Path) -> pa.Array:
-    """Return a count from statistics structs; null if it is missing, or no number of rows."""
+    """Return a count from statistics structs; null if it is missing or invalid."""
     return within(child_of(array, path, pa.int64()), 0, MOST_ROWS)
 
 
@@ -326,12 +330,12 @@ def child_of(array: pa.Array, path: Path, target: pa.DataType) -> pa.Array:
 
 
 def _is_alike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Return whether a cast keeps the meaning of values, and so their order."""
+    """Return whether a cast keeps the meaning, and so the order, of values."""
     if have == want or pa.types.is_null(have):
         return True
     kinds = pa.types
     if kinds.is_timestamp(want):
-        # Nanoseconds where there are none in the table come from INT96 and may have run over.
+        # Nanoseconds in a table of microseconds come from INT96 and may have overflowed.
         finer = kinds.is_timestamp(have) and have.unit == "ns" != want.unit
         return bool(kinds.is_date(have) or (kinds.is_timestamp(have) and not finer))
     exact = kinds.is_integer(have) or kinds.is_decimal(have)
@@ -349,7 +353,7 @@ def row_group_bounds(
 ) -> Bounds:
     """Return the bounds of a Parquet file's row groups, one row for each.
 
-    The file's columns must bear the logical names and types of `columns`.
+    The file's columns must have the logical names and types of `columns`.
     """
     schema = StructType(tuple(columns))
     groups = footer.groups
@@ -372,7 +376,7 @@ def row_group_bounds(
 
 
 def _is_renamed(schema: StructType, path: Path) -> bool:
-    """Return whether a column has another name in files, where its own may be another column's."""
+    """Return whether a column's physical name differs from its logical name."""
     kind: DataType = schema
     for name in path:
         field = kind.get(name) if isinstance(kind, StructType) else None

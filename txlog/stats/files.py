@@ -27,7 +27,7 @@ from txlog.stats.skip import ALL, EVERYTHING, Bounds, ColumnBounds, Known, merge
 
 
 def num_records(files: pa.Table) -> pa.Array:
-    """Return the number of physical rows of each of `FILE_ROWS`; null if it is not stated.
+    """Return the number of physical rows of each file in `FILE_ROWS`; null if it is not stated.
 
     All are null without the column `stats`.
     """
@@ -55,11 +55,11 @@ def file_bounds(
     Parameters
     ----------
     files
-        `FILE_ROWS`, which the rows of the result belong to.
+        `FILE_ROWS`. The result has one row for each of them.
     counts
         Their `num_records`, if the caller has them.
     known
-        What is asked for; all else is unknown.
+        The kinds of statistics to read; all others are unknown.
     """
     paths = columns_of(where)
     if counts is None:
@@ -74,7 +74,7 @@ def file_bounds(
     )
     if not {Known.RANGES, Known.COUNTS}.intersection(known):
         return bounds
-    # A scan's metadata columns are not in the schema; no file has statistics of them.
+    # A scan's metadata columns are not in the schema, and files have no statistics of them.
     others = [path for path in paths if path not in in_partition and schema.get(path[0])]
     if not others:
         return bounds
@@ -87,7 +87,7 @@ def file_bounds(
 
 
 def physical_path(schema: StructType, path: Path, mode: str) -> Path:
-    """Return a column's path by the names that data files and statistics use."""
+    """Return a column's path in physical names, which data files and statistics use."""
     if mode == "none":
         return path
     kind: DataType = schema
@@ -102,21 +102,21 @@ def physical_path(schema: StructType, path: Path, mode: str) -> Path:
 
 
 def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str) -> ColumnBounds:
-    """Return the bounds of a partition column, of which each file has one value."""
+    """Return the bounds of a partition column, which has one value for each file."""
     column = schema.get(name)
     assert column is not None
     typed = partition_values(files, column, mode)
     nulls = pc.if_else(pc.is_null(typed), ALL, 0)
     low = high = typed.cast(bound_type(column.type))
     if pa.types.is_floating(low.type):
-        # Nothing is above NaN, which Arrow has no order for.
+        # Nothing is above NaN, and Arrow does not order NaN.
         nan = pc.is_nan(low)
         low, high = pc.if_else(nan, math.inf, low), pc.if_else(nan, None, high)
     return ColumnBounds(low, high, nulls)
 
 
 def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Array:
-    """Return a partition column's values, in its type, for each of `FILE_ROWS`.
+    """Return a partition column's typed value for each of `FILE_ROWS`.
 
     `mode` is the table's column mapping. Errors as for `parse_partition_values`.
     """
@@ -125,7 +125,7 @@ def partition_values(files: pa.Table, column: StructField, mode: str) -> pa.Arra
 
 
 def partition_texts(files: pa.Table, name: str) -> pa.Array:
-    """Return a partition column's values as logged, for each of `FILE_ROWS`."""
+    """Return a partition column's logged text for each of `FILE_ROWS`."""
     return entries(flat(files["partition_values"]), name)
 
 
@@ -135,7 +135,7 @@ def physical_rows(rows: FragmentRows) -> pa.Array:
     Raises
     ------
     LogCorruptError
-        A column file has another number of rows than its primary, or does not say (rule FRG-16).
+        A column file has another number of rows than its primary, or states none (rule FRG-16).
     """
     counts = num_records(rows.primaries)
     require_same_counts(rows, counts)
@@ -143,9 +143,9 @@ def physical_rows(rows: FragmentRows) -> pa.Array:
 
 
 def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> None:
-    """Raise as `physical_rows` if a column file and its primary differ in their rows.
+    """Raise as `physical_rows` if a column file and its primary have different row counts.
 
-    `counts` are the rows of the primaries, if the caller has them.
+    `counts` are the row counts of the primaries, if the caller has them.
     """
     columns = rows.columns
     if not columns.rows.num_rows:
@@ -157,7 +157,7 @@ def require_same_counts(rows: FragmentRows, counts: pa.Array | None = None) -> N
         columns.rows,
         same,
         "stats",
-        lambda at: f"it has {theirs[at]} rows, the primary file of its fragment {ours[at]}",
+        lambda at: f"it has {theirs[at]} rows, but the primary file of its fragment has {ours[at]}",
     )
 
 
@@ -167,7 +167,7 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
     Raises
     ------
     LogCorruptError
-        The file is named.
+        The error names the file.
     """
     columns = rows.columns
     for name in physical_names if columns.rows.num_rows else ():
@@ -178,11 +178,11 @@ def require_same_partitions(rows: FragmentRows, physical_names: Sequence[str]) -
 
 
 def _elsewhere(name: str, theirs: pa.Array, ours: pa.Array, row: int) -> str:
-    return f"its {name} is {theirs[row]}, that of the primary file {ours[row]}"
+    return f"its {name} is {theirs[row]}, but that of the primary file is {ours[row]}"
 
 
 def _require(rows: pa.Table, same: pa.Array, field: str, reason: Callable[[int], str]) -> None:
-    """Raise unless all column files fit their fragments; `reason` explains one that does not."""
+    """Raise unless all column files fit their fragments; `reason` describes the misfit of a row."""
     if pc.all(same).as_py():
         return
     row = pc.index(same, False).as_py()
@@ -206,8 +206,8 @@ def fragment_bounds(
 ) -> Bounds:
     """Return the bounds of the columns that a bound predicate reads, for each fragment.
 
-    Parameters are those of `file_bounds`. If another file gives a column, the statistics of the
-    primary file are not used for it.
+    The parameters are those of `file_bounds`. If a column file gives a column, the statistics of
+    the primary file are not used for it.
     """
 
     def bounds_of(files: pa.Table, counts: pa.Array | None = None) -> Bounds:

@@ -1,8 +1,8 @@
-"""Statistics of files as bounds, from the JSON texts of the log. Pure.
+"""Bounds of columns from the JSON statistics of the log. Pure.
 
-What can be read off the bytes is not parsed (`json_scan`); the rest is. The forms of values that
-writers use are read by Arrow, which reads them as the parser does. Whatever is missing, odd or
-unparsable is unknown, never an error.
+`json_scan` reads values from the bytes without parsing; only the remaining texts are parsed. Arrow
+casts values in the usual forms, with the same results as the parser. A value that is missing or
+invalid is unknown, never an error.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from txlog.stats.skip import EVERYTHING, Bounds, ColumnBounds, Known
 from txlog.threads import cached_property
 
 _FEW = 64
-"""So few texts are parsed at once."""
-_SAMPLE = 8  # Texts in odd spellings that tell of the others.
+"""At most so many texts are parsed at a time."""
+_SAMPLE = 8  # The size of the sample that shows whether the texts are in an unusual spelling.
 _MANY = 16 * 1024
-"""So many are looked at together, where they come in smaller pieces."""
+"""Smaller pieces are joined up to so many texts."""
 
 
 def json_counts(stats: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the number of rows that each text of statistics states; null if it states none."""
+    """Return the number of rows that each text states; null if it states none."""
     nothing = pa.nulls(0, pa.int64())
     return pa.concat_arrays([nothing, *(_counts_of(texts) for texts in _parts(stats))])
 
@@ -63,7 +63,7 @@ def _counts_of(texts: pa.Array) -> pa.Array:
 
 
 def _parts(stats: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Yield texts in pieces, as those of a large table do not fit into one array.
+    """Yield texts in pieces, because those of a large table do not fit into one array.
 
     Small chunks, one for each group of commits, are joined.
     """
@@ -85,15 +85,15 @@ def json_bounds(
     Parameters
     ----------
     stats
-        JSON texts; null for a file without.
+        JSON texts; null for a file without statistics.
     schema, paths
-        The table's schema, and the columns wanted, by their logical paths.
+        The table's schema, and the logical paths of the wanted columns.
     physical
-        Where each of them is in the text.
+        The path of each wanted column in the texts.
     rows
-        How many rows the files have, if the caller knows.
+        The numbers of rows of the files, if the caller knows them.
     known
-        What is asked for; all else is unknown.
+        The kinds of statistics to read; all others are unknown.
     """
     if rows is None:
         asked = Known.COUNTS in known
@@ -121,7 +121,7 @@ def _joined(parts: Sequence[ColumnBounds]) -> ColumnBounds:
 def parsed_bounds(
     stats: pa.ChunkedArray, schema: StructType, paths: Sequence[Path], physical: Mapping[Path, Path]
 ) -> Bounds:
-    """Return what `json_bounds` returns, by parsing each text: slow and plain."""
+    """Return the result of `json_bounds` by parsing each text. Slow and simple."""
     documents = [quick_document(text) for text in stats.to_pylist()]
     rows = arrow_array([count_of(document.get("numRecords")) for document in documents], pa.int64())
     columns = {}
@@ -141,10 +141,10 @@ def parsed_bounds(
 
 @dataclass(frozen=True)
 class _Documents:
-    """JSON texts of statistics. Each is parsed at most once, if the scan cannot read it."""
+    """JSON texts of statistics. A text that the scan cannot read is parsed, at most once."""
 
     texts: pa.Array
-    plain: bool  # Whether no column is called as a part of statistics is.
+    plain: bool  # Whether no column has the name of a section of the statistics.
 
     @cached_property
     def rows(self) -> pa.Array:
@@ -189,7 +189,7 @@ class _Documents:
         return self._filled(counts, unclear, lambda document: _null_count(document, path))
 
     def _found(self, section: str, path: Path) -> Found:
-        # Between the quotes of two texts there is a comma or colon: such a name may be found there.
+        # Between two strings there is a comma or colon: such a name might be found there.
         if (
             self.plain
             and len(path) == 1
@@ -219,7 +219,7 @@ class _Documents:
 
     @cached_property
     def _scan(self) -> JsonScan:
-        """The scan of the texts. Texts in odd spellings are normalised first, if that helps."""
+        """The scan of the texts. Texts in unusual spellings are normalised first if that helps."""
         scan = JsonScan(self.texts)
         odd = np.flatnonzero(scan.unclear & numpy_array(self.texts.is_valid()))
         sample = self.texts.take(arrow_array(odd[:: len(odd) // _SAMPLE + 1]))
@@ -232,7 +232,7 @@ class _Documents:
 
 
 def _respelled(texts: pa.Array) -> pa.Array:
-    """Return texts of statistics in the usual spelling. A text that is no object stays as it is.
+    """Return texts of statistics in the usual spelling. A text that is not an object is unchanged.
 
     This takes about as long as parsing them.
     """
@@ -264,7 +264,7 @@ def _read(scanned: Found, read: Reader, kind: DataType, *, up: bool) -> pa.Array
     joined = ",".join(pc.fill_null(tokens, "null").to_pylist())
     try:
         values = orjson.loads(f"[{joined}]")
-    except orjson.JSONDecodeError:  # One that only looks like JSON.
+    except orjson.JSONDecodeError:  # It only looks like JSON.
         values = [_value(token) for token in tokens.to_pylist()]
     return typed(values, read, kind)
 
@@ -277,7 +277,7 @@ def _value(token: str | None) -> Any:
 
 
 def _counts(scanned: Found) -> pa.Array:
-    """Return JSON values as counts; null for a value that is no count."""
+    """Return JSON values as counts; null for a value that is not a count."""
     if scanned.whole:
         return within(scanned.values, 0, MOST_ROWS)
     return arrow_array(
@@ -286,7 +286,7 @@ def _counts(scanned: Found) -> pa.Array:
 
 
 def _null_count(document: dict[str, Any], path: Path) -> int | None:
-    """Return a null count. If bounds are not tight, it is exact only for no nulls or all nulls."""
+    """Return a null count. If bounds are not tight, only "none" and "all" are exact."""
     count = count_of(value_at(document.get("nullCount"), path))
     tight = document.get("tightBounds") in (None, True)
     return count if tight or count in (0, document.get("numRecords")) else None
@@ -305,12 +305,12 @@ _MOMENTS = {
 def plain_values(tokens: pa.Array, kind: DataType, *, up: bool) -> pa.Array | None:
     """Return JSON values as bounds of a type, by Arrow's casts.
 
-    None if a value has an unusual form, or if the type has no cast: the parser reads them.
+    None if a value has an unusual form or the type has no cast: then the parser reads them.
 
     Parameters
     ----------
     tokens
-        The JSON of each, as text, or whole numbers; null where there is none.
+        The JSON text of each value, or integers; null for a missing value.
     up
         Whether the bounds are upper ones.
     """
@@ -359,14 +359,14 @@ def _moments(tokens: pa.Array, target: pa.DataType, up: bool) -> pa.Array | None
         return bounds.cast(target)
     try:
         return pc.add(pc.multiply_checked(bounds, 1000), 999 if up else 0).cast(target)
-    except pa.ArrowInvalid:  # A moment that nanoseconds do not reach.
+    except pa.ArrowInvalid:  # The timestamp is out of the range of nanoseconds.
         return None
 
 
 def _cast(
     tokens: pa.Array, pattern: str, target: pa.DataType, *, quotes: int = 1
 ) -> pa.Array | None:
-    """Return the texts between the quotes, cast to a type; None if a value has another form."""
+    """Return the strings between the quotes, cast to a type; None if a value has another form."""
     if not pa.types.is_string(tokens.type):
         return None
     if not pc.all(pc.match_substring_regex(tokens, f"^{pattern}$")).as_py():
@@ -374,5 +374,5 @@ def _cast(
     try:
         bare = pc.utf8_slice_codeunits(tokens, quotes, -quotes) if quotes else tokens
         return bare.cast(target)
-    except pa.ArrowInvalid:  # It is no day of the calendar, or too great a number.
+    except pa.ArrowInvalid:  # It is not a day of the calendar, or the number is too large.
         return None

@@ -1,23 +1,22 @@
-"""A few values out of many JSON texts of statistics, without parsing the texts. Pure.
+"""Read a few values from many JSON texts of statistics without parsing the texts. Pure.
 
-The texts of a table are alike, so a key is looked for in the bytes of all texts at once. For
-example, the least `n` of
+The texts of a table are similar, so a key is searched in the bytes of all texts at once. For
+example, the minimum of `n` in
 
     {"numRecords":3,"minValues":{"n":17,"t":"a"},"maxValues":{"n":99,"t":"b"}}
 
 is found in four steps, each over all texts:
 
-1. All braces: here six, so this text is an object that holds two objects and nothing deeper.
-2. The bytes before each inner brace that opens: they name the objects `minValues`, `maxValues`.
-3. The bytes `"n":` between the braces of `minValues`. Mostly they are as far from its beginning as
-   in the text before.
-4. The bytes from there to the next comma or brace: `17`. Digits become a number by arithmetic on
-   columns of bytes; other forms stay texts, for Arrow to cast.
+1. Find all braces. Here there are six, so this text is an object with two inner objects.
+2. Compare the bytes before each inner opening brace: they name `minValues` and `maxValues`.
+3. Find the bytes `"n":` between the braces of `minValues`. Usually their distance from the start is
+the same as in the text before. 4. Take the bytes from there to the next comma or brace: `17`.
+Arithmetic on columns of bytes turns digits into numbers; other forms stay texts, which Arrow casts.
 
 One space after each colon, as many writers put it, is part of the keys: `"n": `. The first text
-shows whether it is there. Whatever is not plain to see in this way, such as nested columns, escapes
-or other spaces, is reported as unclear, and is for a parser. Of texts that no JSON writer makes,
-with a key twice in an object or broken elsewhere, either value may be taken.
+shows whether the space is there. Texts that this method cannot read, such as those with nested
+columns, escapes or other spaces, are reported as unclear and need a parser. If a text is invalid or
+has a key twice in an object, the result may be either value.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ Places: TypeAlias = "NDArray[np.int64]"
 Mask: TypeAlias = "NDArray[np.bool_]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
 
-_BLOCK = 1 << 19  # What stays in the processor's cache.
+_BLOCK = 1 << 19  # This many bytes stay in the processor's cache.
 _PAIR_BYTES = 2 * WORD_BYTES
-_MISSED = _PAIR_BYTES - 1  # So many bytes at the end begin no pair of words.
-_FEW = 32  # Texts that are looked at one by one.
+_MISSED = _PAIR_BYTES - 1  # No pair of words begins in the last bytes.
+_FEW = 32  # At most so many texts are searched one by one.
 _GUESSES = 24
 
 
 class JoinedTexts:
-    """Many texts, joined in memory. A place is the number of a byte; -1 means not found."""
+    """Many texts, joined in memory. A place is the index of a byte; -1 means not found."""
 
     def __init__(self, texts: pa.Array) -> None:
         """Take a `string` array of any offset."""
@@ -58,13 +57,13 @@ class JoinedTexts:
         self.bytes: Bytes = text_places.used
         self.starts: Places = text_places.starts.astype(np.int64) - first
         self.ends: Places = text_places.ends.astype(np.int64) - first
-        if texts.null_count:  # A null may have bytes too.
+        if texts.null_count:  # A null may have bytes.
             self.ends = np.where(numpy_array(texts.is_valid()), self.ends, self.starts)
 
     def where(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return one place of some bytes in each text, between two places; not always the first.
+        """Return a place of some bytes in each text between two places, not always the first one.
 
-        The texts of a table are alike: mostly the distance from `begin` is that of another text.
+        The texts of a table are similar: usually the distance from `begin` is the same.
         """
         places = np.full(len(begin), -1, np.int64)
         unfound = np.flatnonzero(end - begin >= len(needle))
@@ -79,7 +78,7 @@ class JoinedTexts:
                 break
             guess = begin[unfound] + (place - begin[first])
             fits = (guess + len(needle) <= end[unfound]) & self.is_at(guess, needle)
-            fits[0] = True  # It was seen there, even if that is at the very end.
+            fits[0] = True  # It was found there, even at the very end.
             places[unfound[fits]] = guess[fits]
             unfound = unfound[~fits]
         if len(unfound) > _FEW:
@@ -91,7 +90,7 @@ class JoinedTexts:
         return places
 
     def is_at(self, places: Places, needle: bytes) -> Mask:
-        """Return whether some bytes are at each place; in the last `_MISSED`, it may miss them."""
+        """Return whether some bytes are at each place; it may miss the last `_MISSED` bytes."""
         last = max(len(needle) - _PAIR_BYTES, 0)
         most = len(self._pairs) - last
         is_there: Mask = places < most
@@ -113,9 +112,9 @@ class JoinedTexts:
         return any((self.bytes[start : start + _BLOCK] == byte).any() for start in blocks)
 
     def _search(self, begin: Places, end: Places, needle: bytes) -> Places:
-        """Return the first place of some bytes in each text, from all their places.
+        """Return the first place of some bytes in each text, by a search for all of their places.
 
-        As `is_at`, it may miss the last ones.
+        As `is_at`, it may miss the last bytes.
         """
         words, first = words_of(self.bytes), needle[:WORD_BYTES]
         wanted, mask = _word(first), _mask(first)
@@ -135,7 +134,7 @@ class JoinedTexts:
 
     @cached_property
     def _pairs(self) -> NDArray[np.complex128]:
-        """A view with one item for each byte: two words from there on."""
+        """A view with one item for each byte: the two words that begin there."""
         return words_of(self.bytes, "<c16")
 
 
@@ -144,17 +143,17 @@ def _word(needle: bytes) -> np.uint64:
 
 
 def _mask(needle: bytes) -> np.uint64:
-    """Return the mask of the bits that some bytes fill in a word."""
+    """Return the mask of the bits that some bytes occupy in a word."""
     return np.uint64((1 << 8 * len(needle)) - 1)
 
 
 NAMES = frozenset({*SECTIONS, "numRecords", "tightBounds"})
-"""What statistics hold. Where a column has such a name, texts are not plain."""
+"""The names in statistics. If a column has such a name, texts are not plain."""
 
-_FIRST_BYTES = 256  # Of the first text, to see how it is spelled.
-_WIDTH = 40  # Bytes of a value, at most.
+_FIRST_BYTES = 256  # The bytes of the first text that show its spelling.
+_WIDTH = 40  # The largest size of a value in bytes.
 _NUMBER_WIDTH = 24
-_SAMPLE = 48  # Numbers that tell how long the others are.
+_SAMPLE = 48  # The size of the sample that shows the width of numbers.
 _OPEN, _CLOSE, _COMMA, _QUOTE, _BACKSLASH, _MINUS = b'{},"\\-'
 _NUMBER = np.zeros(256, np.bool_)
 _NUMBER[list(b"+-.0123456789eE")] = True
@@ -163,30 +162,30 @@ _ENDING[[_COMMA, _CLOSE]] = True
 _ZERO, _MOST_DIGIT = ord("0"), 9
 _DIGITS = 18
 _ENDS = compiled(rb"[,}]")
-_SPARE = 2  # Of bytes: for the sign, and what ends a number.
+_SPARE = 2  # Extra bytes for the sign and for the end of a number.
 _TIGHT_NAME = b'"tightBounds"'
-_COLON = compiled(rb'\{\s*"[^"\\]*"(: ?)')  # Behind the first name of a text.
+_COLON = compiled(rb'\{\s*"[^"\\]*"(: ?)')  # The bytes after the first name of a text.
 
 
 @dataclass(frozen=True)
 class Found:
     """The values of a key in all texts."""
 
-    # int64 if all are whole numbers of few digits, else texts: the JSON of a number or string.
+    # int64 if all are integers of few digits, else the JSON text of each number or string.
     values: pa.Array
-    unclear: Mask  # Of which texts only a parser knows; there, and where nothing is, is null.
+    unclear: Mask  # The texts that only a parser can read; null there and for missing values.
 
     @property
     def whole(self) -> bool:
-        """Whether the values are numbers, and not JSON texts."""
+        """Whether the values are numbers, not JSON texts."""
         return bool(pa.types.is_int64(self.values.type))
 
 
 class JsonScan:
-    """A scan of JSON texts of statistics for the values of keys."""
+    """Scans JSON texts of statistics for the values of keys."""
 
     def __init__(self, texts: pa.Array) -> None:
-        """Take a `string` array of any offset. A null has no known values, so it is unclear."""
+        """Take a `string` array of any offset. A null has unknown values, so it is unclear."""
         self._texts = JoinedTexts(texts)
         self._bytes, self._starts = self._texts.bytes, self._texts.starts
         self._ends = self._texts.ends
@@ -199,7 +198,7 @@ class JsonScan:
         return self._under(name, begin, end, self._texts.where(begin, end, self._key(name)))
 
     def first(self, name: str) -> Found:
-        """Return the values of a name that texts begin with. Texts that do not are unclear."""
+        """Return the values of the name with which texts begin. Other texts are unclear."""
         key = b'{"%b"' % name.encode() + self._colon
         begins = self._ends - self._starts > len(key)
         places = self._starts[begins]
@@ -227,14 +226,14 @@ class JsonScan:
         """
         unclear = self.unclear
         missed = places < 0
-        if missed.any():  # There may be a space where others have none.
+        if missed.any():  # This text may have a space where others have none.
             unclear = unclear | (missed & (self._texts.where(begin, end, orjson.dumps(name)) >= 0))
         scalars = self._scalars(np.where(unclear | missed, -1, places + len(self._key(name))))
         return replace(scalars, unclear=unclear | scalars.unclear)
 
     @cached_property
     def loose(self) -> Mask:
-        """Which texts name `tightBounds` without stating plainly that it is true."""
+        """Which texts contain `tightBounds` with another value than a plain true."""
         named = self._texts.where(self._starts, self._ends, _TIGHT_NAME) >= 0
         if not named.any():
             return named
@@ -243,9 +242,9 @@ class JsonScan:
 
     @cached_property
     def unclear(self) -> Mask:
-        """Which texts are not plain: one object that holds sections side by side, and no others."""
+        """Which texts are not plain: a plain text is an object with only flat sections in it."""
         whole: Mask = self._ends - self._starts > 1
-        if self._texts.has(_BACKSLASH):  # What is escaped may look like a key.
+        if self._texts.has(_BACKSLASH):  # An escaped text may look like a key.
             whole &= self._texts.where(self._starts, self._ends, b"\\") < 0
         if self._in_line is not None:
             return ~whole
@@ -256,7 +255,7 @@ class JsonScan:
         for begin, end in self._objects.values():
             known += begin > 0
             whole &= (begin == 0) | (end < self._ends - 1)
-            for other, _ in self._objects.values():  # None is in another one.
+            for other, _ in self._objects.values():  # No section is inside of another one.
                 whole &= (other <= begin) | (other >= end)
         for places in self._opens, self._closes:
             count = np.searchsorted(places, self._ends) - np.searchsorted(places, self._starts)
@@ -285,7 +284,7 @@ class JsonScan:
 
     @cached_property
     def _objects(self) -> dict[str, tuple[Places, Places]]:
-        """For each section the places where it begins and ends in each text; 0 if missing."""
+        """The places where each section begins and ends in each text; 0 if it is missing."""
         if self._in_line is not None:
             return self._in_line
         objects = {}
@@ -300,9 +299,9 @@ class JsonScan:
 
     @cached_property
     def _in_line(self) -> dict[str, tuple[Places, Places]] | None:
-        """The places of the sections, if all texts have the same ones in the same order.
+        """The places of the sections if all texts have the same sections in the same order.
 
-        None otherwise; then a search for each section's name finds them, which takes longer.
+        None otherwise: then each section's name is searched, which takes longer.
         """
         count = len(self._starts)
         each, others = divmod(len(self._braces), count) if count else (0, 0)
@@ -367,7 +366,7 @@ class JsonScan:
         return Found(pa.Array.from_buffers(pa.string(), len(places), buffers), odd)
 
     def _number_width(self, places: Places) -> int:
-        """Return the width of a window for numbers, by the longest of a sample."""
+        """Return the width of a window for numbers: the longest one of a sample."""
         sample = places[:: len(places) // _SAMPLE + 1].tolist()
         texts = [self._bytes[place : place + _NUMBER_WIDTH].tobytes() for place in sample]
         longest = max((len(_ENDS.split(text, 1)[0]) for text in texts), default=0)
@@ -375,19 +374,19 @@ class JsonScan:
 
 
 def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
-    """Return the integers at the beginning of rows of bytes; None if a row has none."""
+    """Return the integers with which rows of bytes begin; None if a row begins otherwise."""
     values = np.zeros(len(window), np.int64)
     if not len(window):
         return values
     columns = window.T.copy()
     negative = columns[0] == _MINUS
     lead, second = (np.where(negative, columns[place + 1], columns[place]) for place in (0, 1))
-    # JSON has no zeros before other digits; and a zero below zero is no whole number.
+    # JSON does not allow leading zeros, and -0 is not an integer.
     zero = (lead == _ZERO) & (negative | (second - _ZERO <= _MOST_DIGIT))
-    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A byte below wraps around.
+    if zero.any() or (lead - _ZERO > _MOST_DIGIT).any():  # A lower byte wraps around.
         return None
     columns[0][negative] = _ZERO
-    live = np.ones(len(window), np.bool_)  # Whose digits go on.
+    live = np.ones(len(window), np.bool_)  # The rows whose digits continue.
     for column in columns[: _DIGITS + 1]:
         digits = column - _ZERO
         is_digit = digits <= _MOST_DIGIT
@@ -403,7 +402,7 @@ def _whole_numbers(window: Bytes) -> NDArray[np.int64] | None:
 
 
 def _windows(data: Bytes, places: Places, width: int) -> Bytes:
-    """Return a row of `width` bytes from each place on, with zeros after the last byte."""
+    """Return a row of `width` bytes from each place, with zeros after the last byte."""
     last = max(len(data) - width, 0)
     items = words_of(data, f"V{width}")[np.minimum(places, last)]
     late = np.flatnonzero(places > last)

@@ -1,6 +1,6 @@
-"""Partition values: the log's text ↔ typed columns.
+"""Convert partition values between the log's texts and typed columns.
 
-Rules: the Delta protocol, "Partition Value Serialization". An empty text is null, of any type.
+Rules: the Delta protocol, "Partition Value Serialization". An empty text means null for each type.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 def entries(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return the value of a name in each map: the last one if there are several, or null.
+    """Return the value of a name in each map, or null; the last value if there are several.
 
     Parameters
     ----------
     maps
-        Of texts, which may be dictionaries; then what is returned may be one too.
+        Maps of strings. If these are dictionary arrays, the result may be one too.
     """
     regular = _regular(maps)
     if regular is None:
@@ -58,7 +58,7 @@ def entries(maps: pa.MapArray, name: str) -> pa.Array:
 
 
 def are_there(maps: pa.MapArray, name: str) -> pa.Array:
-    """Return which maps have a name, even if its value is null."""
+    """Return which maps have a name, even with a null value."""
     regular = _regular(maps)
     if regular is None:
         return pc.is_valid(pc.map_lookup(_string_maps(maps), arrow_scalar(name), "all"))
@@ -71,7 +71,7 @@ def _string_maps(maps: pa.MapArray) -> pa.MapArray:
 
 
 def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
-    """Return the names of maps and their values, map by map; None unless all names are the same."""
+    """Return the names and the values of maps; None unless all maps have the same names."""
     if not len(maps) or maps.null_count:
         return None
     offsets = numpy_array(maps.offsets)
@@ -88,7 +88,7 @@ def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
 
 
 def encoded(texts: pa.Array) -> pa.DictionaryArray:
-    """Return texts as a dictionary array without unused texts."""
+    """Return strings as a dictionary array without unused entries."""
     if not pa.types.is_dictionary(texts.type):
         return texts.dictionary_encode()
     if len(texts.dictionary) > len(texts):
@@ -105,7 +105,7 @@ _YEAR_DIGITS = 6
 
 
 def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> pa.Array:
-    """Return the logged text of a column from maps of partition values.
+    """Return a column's logged texts from maps of partition values.
 
     `mode` is the table's column mapping.
     """
@@ -116,7 +116,7 @@ def logged_partition_values(maps: pa.Array, column: StructField, mode: str) -> p
     is_there = are_there(maps, name)
     if pc.all(is_there).as_py():
         return texts
-    # Some writers log the table's own name, and reading takes it where the other is absent.
+    # Some writers log the logical name. It is read if the physical name is absent.
     return pc.if_else(is_there, _plain(texts), _plain(entries(maps, column.name)))
 
 
@@ -125,14 +125,14 @@ def _plain(texts: pa.Array) -> pa.Array:
 
 
 def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
-    """Return logged texts as values of a column's type, exactly `arrow_type(kind)`.
+    """Return logged texts as an array of exactly the type `arrow_type(kind)`.
 
-    Each distinct text is read once.
+    Each distinct text is parsed once.
 
     Raises
     ------
     LogCorruptError
-        A text is no value of the type.
+        A text is not a value of the type.
     """
     texts = encoded(flat(values))
     read = _reader(kind)
@@ -144,7 +144,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
         except (ValueError, ArithmeticError) as error:
             raise LogCorruptError(
                 field="partitionValues",
-                reason=f"the partition value {text!r} is no {type_name(kind)}: {error}",
+                reason=f"the partition value {text!r} is not of type {type_name(kind)}: {error}",
                 remedy="The writer of this log is at fault",
             ) from error
     try:
@@ -211,7 +211,7 @@ def _boolean(text: str) -> bool:
 
 
 def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
-    """Return values of a column as the log's texts: the inverse of `parse_partition_values`.
+    """Return a column's values as logged texts: the inverse of `parse_partition_values`.
 
     Errors are those of `code_partition_values`.
     """
@@ -219,15 +219,16 @@ def format_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
 
 
 def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArray:
-    """Return values of a column as the log's texts, in a dictionary without duplicates.
+    """Return a column's values as logged texts, in a dictionary array without duplicates.
 
     Raises
     ------
     InvalidInputError
-        A binary value is no UTF-8, which the log's text cannot hold, or a date is too far off.
+        A binary value is not UTF-8, so the log cannot hold it, or a date is too far off.
     """
     values = flat(values)
-    if pa.types.is_dictionary(values.type):  # It may have a value, or null, more than once.
+    # The dictionary may contain a value or null more than once.
+    if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     coded = values.dictionary_encode(null_encoding="encode")
     distinct = coded.dictionary
@@ -244,7 +245,7 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
             held, text = distinct.cast(pa.int64()), partial(format_nanos, zone=zone)
         case _:
             held, text = distinct, _text
-    # Of an empty text, the log cannot say that it is none.
+    # The log cannot distinguish an empty string from null.
     texts = [None if value is None else text(value) or None for value in held.to_pylist()]
     merged = arrow_array(texts, pa.string()).dictionary_encode(null_encoding="encode")
     return pa.DictionaryArray.from_arrays(merged.indices.take(coded.indices), merged.dictionary)
@@ -263,7 +264,7 @@ def _local_text(micros: int) -> str:
 
 
 def _year(text: str) -> str:
-    """Return a formatted date or moment with a year that can be read back."""
+    """Return a formatted date or timestamp with a year that can be read back."""
     sign = "-" if text.startswith("-") else ""
     year, rest = text.removeprefix("-").split("-", 1)
     if len(year) > _YEAR_DIGITS:
@@ -290,7 +291,7 @@ def _text(value: Any) -> str:
         except UnicodeDecodeError as error:
             raise InvalidInputError(
                 argument="data",
-                reason=f"the binary partition value {value!r} is no UTF-8",
+                reason=f"the binary partition value {value!r} is not UTF-8",
                 remedy="Partition by another column, or encode the value as text",
             ) from error
     return format(value, "f") if isinstance(value, Decimal) else str(value)
@@ -300,16 +301,16 @@ Values = tuple[str | None, ...]
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
-_NAME_BYTES = 255  # Longest name of a folder on common file systems.
+_NAME_BYTES = 255  # The longest folder name on common file systems.
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
     """Return the folder of a partition; an empty text means the table's root.
 
-    The name follows Hive's convention. By the protocol partition values come from the log, but some
-    readers take them from the folder name, so it holds them exactly.
+    The name follows Hive's convention. In the protocol, partition values come from the log, but
+    some readers take them from the folder name, so the name contains them exactly.
 
-    The root is used if the name would be too long, or would make the folder a hidden one.
+    The root is used if the name would be too long or the folder would be hidden.
     """
     steps = [
         f"{_escaped(name)}={NULL_FOLDER if value is None else _escaped(value)}"
@@ -327,7 +328,7 @@ def _escaped(text: str) -> str:
 def by_partition(
     batch: pa.RecordBatch, kinds: Mapping[str, DataType], *, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Yield the rows of each partition, with its values as logged, without the partition columns.
+    """Yield the rows of each partition without the partition columns, with its logged values.
 
     Rows of one partition keep their order.
 
@@ -336,7 +337,7 @@ def by_partition(
     kinds
         The partition columns, in their order, with their types; at least one.
     columns
-        Yield these columns. Default: all but those of the partitions.
+        The columns to yield. Default: all except the partition columns.
     """
     if batch.num_rows == 0:
         return
@@ -352,14 +353,14 @@ def by_partition(
 
 
 def _partition_numbers(coded: Sequence[pa.DictionaryArray]) -> NDArray[np.unsignedinteger]:
-    """Return the number of each row's partition, counted in the order of the texts.
+    """Return the number of each row's partition; partitions are numbered in the order of texts.
 
     Small integer types are used, because NumPy sorts them by counting.
     """
     numbers = _ranks(coded[0])
     for column in coded[1:]:
         ranks = _ranks(column)
-        # Numbered anew, so that the product does not overflow.
+        # Renumber, so that the product does not overflow.
         numbers = np.unique(numbers * (ranks.max() + 1) + ranks, return_inverse=True)[1]
     return numbers.astype(np.min_scalar_type(int(numbers.max())))
 

@@ -1,8 +1,8 @@
-"""Bounds of columns; which files a predicate cannot skip, and which satisfy it wholly. Pure.
+"""Data skipping: which files a predicate must read, and which match it completely. Pure.
 
-Both err on the safe side: a file that is kept may have no such row, and a file that is not certain
-may have no other rows. Bounds are Arrow columns with one row per file; a null means unknown, and a
-bound need not be a value that occurs.
+Both are conservative: a file that is kept may have no matching row, and a file that is not certain
+to match completely may still do so. Bounds are Arrow columns with one row per file. A null means
+unknown, and a bound need not be a value that occurs.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from txlog.lazy import dataclass
 from txlog.schema.arrow import arrow_type
 
 ALL = -1
-"""As a null count: all rows are null, however many those are."""
+"""A null count that means: all rows are null, whatever their number."""
 
 
 class Known(Enum):
-    """The kinds of statistics in the log, from the cheapest to read to the dearest."""
+    """The kinds of statistics in the log, in ascending order of the cost to read them."""
 
     PARTITIONS = auto()
-    RANGES = auto()  # The least and the greatest value of columns.
-    COUNTS = auto()  # Of rows, and of nulls.
+    RANGES = auto()  # The minimum and the maximum of columns.
+    COUNTS = auto()  # The numbers of rows and of nulls.
 
 
 EVERYTHING = frozenset(Known)
@@ -49,7 +49,7 @@ EVERYTHING = frozenset(Known)
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """The bounds of one column in each file, and its number of nulls.
+    """The bounds and the null count of one column in each file.
 
     No value is below `low` or above `high`.
     """
@@ -61,7 +61,7 @@ class ColumnBounds:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The number of rows of each file, and the bounds of its columns by their logical paths."""
+    """The row count of each file, and the bounds of columns by their logical paths."""
 
     rows: pa.Array  # int64; null where unknown.
     columns: Mapping[Path, ColumnBounds] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Bounds:
 
 
 def merged(first: Bounds, second: Bounds) -> Bounds:
-    """Return bounds of the same files: those of `first`, or of `second` where `first` has none."""
+    """Return the bounds of `first`, or those of `second` where `first` has none."""
     columns = dict(second.columns)
     for path, ours in first.columns.items():
         theirs = columns.get(path)
@@ -98,17 +98,17 @@ def merged(first: Bounds, second: Bounds) -> Bounds:
 
 
 _TRUE = Literal(True)
-_LONG_LIST = 100  # Longer lists are held against the bounds as a range.
+_LONG_LIST = 100  # Longer lists are compared with the bounds as a range.
 _OPPOSITE: dict[str, str] = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 def keep(where: Expression, bounds: Bounds) -> pa.Array:
-    """Return for each file whether a bound predicate may be true of any of its rows."""
+    """Return for each file whether a bound predicate may be true for any of its rows."""
     return pc.fill_null(_holds(where, bounds, False, certain=False), True)
 
 
 def always(where: Expression, bounds: Bounds) -> pa.Array:
-    """Return for each file whether a bound predicate is certainly true of every row."""
+    """Return for each file whether a bound predicate is certainly true for every row."""
     return pc.fill_null(_holds(where, bounds, False, certain=True), False)
 
 
@@ -117,9 +117,9 @@ def _all(bounds: Bounds, value: bool) -> pa.Array:
 
 
 def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) -> Any:
-    """Return whether a row may make the node true (false, if negated), or whether all are sure to.
+    """Return whether any row may, or all rows certainly do, make a node true (false if negated).
 
-    Null is unknown.
+    A null in the result means unknown.
     """
     match node:
         case Not(operand):
@@ -157,7 +157,7 @@ def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) ->
 
 
 def _all_null(known: ColumnBounds, bounds: Bounds) -> pa.Array:
-    """Return true where all values are known to be null."""
+    """Return true for files in which all values are known to be null."""
     counted = pc.equal(known.nulls, bounds.rows)
     return pc.fill_null(pc.or_kleene(counted, pc.equal(known.nulls, ALL)), False)
 
@@ -202,7 +202,7 @@ def _may_compare(
             return _may_be_null(known, bounds, False)
         op = "="
     elif right.value is None:
-        return _all(bounds, False)  # Neither true nor false of any row.
+        return _all(bounds, False)  # The comparison is neither true nor false for any row.
     op = _OPPOSITE[op] if negated else op
     constant = _constant(right)
     if constant is None:  # NaN.
@@ -247,11 +247,11 @@ def _may_be_in(
 
 
 def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
-    """Return whether a value lies between the least and the greatest of a long list."""
+    """Return whether bounds overlap the range of a long list."""
     constants = [value.value for value in values if value.value is not None]
     if not constants:
         return _all(bounds, False)
-    if any(value != value for value in constants):  # NaN, which has no order here.
+    if any(value != value for value in constants):  # NaN, which Arrow does not order.
         return pc.invert(_all_null(known, bounds))
     kind = next(value.type for value in values if value.value is not None)
     least, greatest = Literal(min(constants), kind), Literal(max(constants), kind)
@@ -275,7 +275,7 @@ def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
 
 
 def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
-    """Return true where all values that are not null are known to match."""
+    """Return true for files in which all values that are not null are known to match."""
     prefix, rest = split_pattern(pattern)
     nothing = pa.repeat(arrow_scalar(False), len(known.nulls))
     if not pa.types.is_string(known.low.type):
@@ -287,13 +287,13 @@ def _all_like(known: ColumnBounds, pattern: str) -> pa.Array:
         return nothing
     if not prefix:
         return pc.invert(nothing)
-    # Texts of one prefix stand together in their order.
+    # Strings with the same prefix are adjacent in sort order.
     both = pc.and_(pc.starts_with(known.low, prefix), pc.starts_with(known.high, prefix))
     return pc.fill_null(both, False)
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """Return the fixed beginning of a LIKE pattern, and the rest of the pattern."""
+    """Split a LIKE pattern into its fixed prefix and the rest."""
     prefix = []
     place = 0
     while place < len(pattern) and pattern[place] not in "%_":

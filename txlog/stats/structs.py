@@ -1,7 +1,7 @@
-"""Statistics and partition values of checkpoints as structs in the table's types. Pure.
+"""Statistics and partition values of checkpoints as typed structs. Pure.
 
-Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). A
-value that is missing or of another type is null, never an error.
+Rules: the Delta protocol, "Checkpoint Schema" (`stats_parsed`, `partitionValues_parsed`). A value
+that is missing or has another type is null, never an error.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from txlog.stats.partition import logged_partition_values, parse_partition_value
 
 _UNCOUNTED = ("void", "variant")
 _UNBOUNDED = ("binary", "boolean", *_UNCOUNTED)
-_CHUNK_ROWS = 32 * 1024  # Documents read at once: an odd one makes only its neighbours slower.
+# Texts that are read together. An unusual text slows down only its neighbours.
+_CHUNK_ROWS = 32 * 1024
 _BOUNDS = ("minValues", "maxValues")
 _PLAIN_MOMENT = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?$"
 _PLAIN_DATE = r"^\d{4}-\d\d-\d\d$"
 
 
 def stats_type(schema: StructType, *, indexed: int, mapping_mode: str = "none") -> pa.StructType:
-    """Return the type of `stats_parsed`, by the names that columns have in files.
+    """Return the type of `stats_parsed`, with the columns' names in data files.
 
     Parameters
     ----------
     schema
-        The columns that are in data files: those of partitions are not.
+        The columns of data files, without partition columns.
     indexed
-        How many leaf columns have statistics, in the schema's order; -1 for all.
+        How many leaf columns have statistics, in the schema's order; -1 means all.
     """
     left = [indexed]
     counts = _children(schema, mapping_mode, left, _count_type, _UNCOUNTED)
@@ -86,7 +87,7 @@ def _bound_type(kind: DataType) -> pa.DataType | None:
 def typed_stats(files: pa.Table, kind: pa.StructType) -> pa.StructArray:
     """Return the statistics of `FILE_ROWS` as structs of a type that `stats_type` made.
 
-    They come from the JSON text; where there is none, from the structs of an older checkpoint.
+    They come from the JSON text, or, without a text, from the structs of an older checkpoint.
     """
     texts = flat(files["stats"])
     chunks = [
@@ -119,7 +120,7 @@ def _read_chunk(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
 
 
 def _read_plainly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:
-    """Return texts as structs, read value by value in Python: slow, and right for any text."""
+    """Return texts as structs, read value by value in Python. Slow, but correct for each text."""
     documents = [exact_document(text) for text in texts.to_pylist()]
 
     def child(path: Path, target: pa.DataType) -> pa.Array:
@@ -178,7 +179,7 @@ def _whole(value: int, bits: int) -> int:
 
 
 def _encodable(text: str) -> str:
-    text.encode()  # Half of a pair of UTF-16 is no character.
+    text.encode()  # A lone UTF-16 surrogate is not a character.
     return text
 
 
@@ -195,8 +196,8 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _read_quickly(texts: pa.Array, kind: pa.StructType) -> pa.StructArray | None:
-    """Return texts as structs, read by Arrow's JSON reader; None if `_read_plainly` must do it."""
-    import pyarrow.json as pj  # Only checkpoints with structs need it.
+    """Return texts as structs, read by Arrow's JSON reader; None if `_read_plainly` is needed."""
+    import pyarrow.json as pj  # Only checkpoints with structs need this.
 
     if not len(texts) or pc.any(pc.match_substring_regex(texts, r"[\r\n]|\\u[dD]")).as_py():
         return None
@@ -234,7 +235,7 @@ def _asked(kind: pa.DataType) -> pa.DataType:
 
 
 def _typed(values: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Return the values that Arrow read, cast to a type; raise if `_read_plainly` must do it."""
+    """Return the values that Arrow read, cast to a type; raise if `_read_plainly` is needed."""
     if pa.types.is_struct(kind):
         children = [_typed(pc.struct_field(values, f.name), f.type) for f in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
@@ -257,13 +258,13 @@ def _typed(values: pa.Array, kind: pa.DataType, mask: pa.Array | None = None) ->
 
 def _require_like(texts: pa.Array, pattern: str) -> None:
     if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is False:
-        raise ValueError("not written plainly")
+        raise ValueError("a value is not in the usual form")
 
 
 def typed_partition_values(
     values: pa.Array | pa.ChunkedArray, columns: Sequence[StructField], *, mapping_mode: str
 ) -> pa.StructArray:
-    """Return logged partition values (maps of texts) as structs, by the columns' names in files."""
+    """Return logged partition values (maps of strings) as structs with physical names."""
     maps = flat(values)
     names = [column.name_in_files(mapping_mode) for column in columns]
     children = [
@@ -291,7 +292,7 @@ def _one_by_one(texts: pa.Array, kind: DataType) -> Iterator[pa.Array]:
 
 
 def with_json_stats(rows: pa.Table) -> pa.Table:
-    """Return `FILE_ROWS` with JSON texts for statistics that are structs only.
+    """Return `FILE_ROWS` with JSON texts for statistics that exist only as structs.
 
     The column of structs, `stats_parsed`, is dropped.
     """
@@ -299,7 +300,7 @@ def with_json_stats(rows: pa.Table) -> pa.Table:
         return rows
     parsed = rows["stats_parsed"]
     kind = parsed.type
-    # Times as numbers, as Python's types end with the year 9999.
+    # Timestamps as numbers, because Python's types end with the year 9999.
     nodes = parsed.cast(_numbered(kind)).to_pylist()
     texts = [
         text if text is not None or node is None else stats_json(_stats_value(node, kind))
@@ -319,7 +320,7 @@ def _numbered(kind: pa.DataType) -> pa.DataType:
 
 
 def _stats_value(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of a struct as a JSON value, without fields that are null."""
+    """Return a struct's value as a JSON value without null fields."""
     if isinstance(value, dict):
         children = {field.name: field.type for field in kind}
         return {
@@ -335,4 +336,4 @@ def _stats_value(value: Any, kind: pa.DataType) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # In a second.
+_UNITS = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}  # Microseconds in a second.

@@ -1,4 +1,4 @@
-"""Variants: values of any shape in one column, as the Parquet format encodes and shreds them. Pure.
+"""Variants: values of different types in one column, encoded and shredded as in Parquet. Pure.
 
 Rules: the Parquet format, "Variant Binary Encoding" and "Variant Shredding".
 """

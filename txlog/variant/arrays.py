@@ -1,4 +1,4 @@
-"""Arrow columns of variants, and what each of their rows says."""
+"""Arrow columns of variants, and the Python value or JSON text of each row."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _WIDE = Context(prec=38)
 def decode_variant(metadata: bytes, value: bytes) -> Any:
     """Return the Python value of one variant.
 
-    Objects become dictionaries in stored order, arrays lists, a timestamp a `datetime` in UTC, a
-    timestamp_ntz one without zone, a UUID its text. Nanoseconds are rounded down to microseconds.
+    An object becomes a dictionary in stored order, an array a list, a timestamp a `datetime` in
+    UTC, a timestamp_ntz a `datetime` without zone, a UUID its text. Nanoseconds are rounded down to
+    microseconds.
 
     Raises
     ------
     InvalidInputError
-        The bytes are no variant, or hold a date that Python cannot (`variant_to_json` can).
+        The bytes are not a variant, or hold a date beyond Python's range (use `variant_to_json`).
     """
     try:
         return decode(value, decode_names(metadata), PYTHON)
@@ -138,15 +139,15 @@ def _require_iterable(argument: str, values: object) -> None:
 
 
 def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArray:
-    """Return a column of variants that hold what JSON texts say; None is a null row.
+    """Return a column of variants, parsed from JSON texts; None is a null row.
 
-    Numbers with a point become decimals if they have up to 38 digits, as in Spark; with an
-    exponent, doubles.
+    As in Spark, a number with a point becomes a decimal if it has up to 38 digits, and a number
+    with an exponent becomes a double.
 
     Raises
     ------
     InvalidInputError
-        A text is no JSON; its row is named.
+        A text is not JSON. The error names its row.
     """
     _require_iterable("texts", texts)
     array = texts if isinstance(texts, pa.Array) else arrow_array(list(texts), pa.string())
@@ -154,12 +155,12 @@ def variant_from_json(texts: Iterable[str | None] | pa.Array) -> pa.ExtensionArr
 
 
 def as_variants(array: pa.Array) -> pa.StructArray:
-    """Return any column as variants: variants as they are, texts as JSON, other values as such.
+    """Return a column as variants: variants as they are, strings as JSON, other values encoded.
 
     Raises
     ------
     InvalidInputError
-        A text is no JSON, or a variant cannot hold a value; its row is named.
+        A text is not JSON, or a variant cannot hold a value. The error names its row.
     """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -187,7 +188,7 @@ def _encoded(values: Iterable[Any], read: Callable[[Any], Any] = lambda one: one
         except (InvalidInputError, ValueError) as error:
             reason = error.reason if isinstance(error, InvalidInputError) else str(error)
             raise InvalidInputError(
-                argument="values", reason=f"row {row}: {reason}", remedy="Change or leave it out"
+                argument="values", reason=f"row {row}: {reason}", remedy="Change or omit the value"
             ) from error
     parts = [
         arrow_array([b"" if pair is None else pair[at] for pair in pairs], pa.binary())
@@ -213,13 +214,13 @@ def _parsed_number(text: str) -> Decimal | float:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("an object has a key twice")
+        raise ValueError("an object has the same key twice")
     return found
 
 
@@ -227,7 +228,7 @@ def _rows(array: pa.Array, form: Form[T]) -> Iterator[T | None]:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if not pa.types.is_struct(array.type) or {"value", "metadata"} != {f.name for f in array.type}:
-        raise _invalid(f"its type is {array.type}, which is not that of a variant")
+        raise _invalid(f"its type is {array.type}, which is not a variant type")
     valid = array.is_valid().to_pylist()
     values = array.field("value").to_pylist()
     metadata = array.field("metadata").to_pylist()
@@ -312,5 +313,5 @@ def _invalid(reason: str) -> InvalidInputError:
     return InvalidInputError(
         reason=f"the variant cannot be read: {reason}",
         argument="array",
-        remedy="Restore the data from its source, or leave the row out",
+        remedy="Restore the data from its source, or omit the row",
     )

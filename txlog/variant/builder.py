@@ -1,4 +1,4 @@
-"""The binary encoding of one variant, put together.
+"""Build the binary encoding of one variant.
 
 Rules: the Parquet format, "Variant Binary Encoding".
 """
@@ -23,7 +23,7 @@ _DECIMALS = ((9, 4, Kind.DECIMAL4), (18, 8, Kind.DECIMAL8), (38, 16, Kind.DECIMA
 
 
 def encode_variant(value: Any) -> tuple[bytes, bytes]:
-    """Return metadata and value of the variant that holds a Python value.
+    """Encode a Python value as a variant; return its metadata and its value.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def encode_variant(value: Any) -> tuple[bytes, bytes]:
         ordered = sorted(names)
         return encode_names(ordered), _any(value, {name: at for at, name in enumerate(ordered)})
     except RecursionError as error:
-        raise _invalid("it is nested too deeply for Python's stack") from error
+        raise _invalid("the value is nested too deeply for Python's stack") from error
     except UnicodeEncodeError as error:
         raise _invalid(f"a text is not Unicode: {error}") from error
 
@@ -60,7 +60,7 @@ def encode_names(names: Sequence[str]) -> bytes:
 
 
 def encode_object(fields: Sequence[tuple[int, bytes]]) -> bytes:
-    """Return an object of name ids and encoded values, which ascend by name already."""
+    """Return an object of name ids and encoded values, which are already sorted by name."""
     values = [value for _, value in fields]
     ids = [id_ for id_, _ in fields]
     offsets = _offsets(values)
@@ -83,12 +83,12 @@ def encode_array(values: Sequence[bytes]) -> bytes:
 
 
 def encode_bool(value: bool) -> bytes:
-    """Return a truth value."""
+    """Return an encoded boolean."""
     return _primitive(Kind.TRUE if value else Kind.FALSE)
 
 
 def encode_int(value: int) -> bytes:
-    """Return a whole number in the least bytes that hold it. Raises `InvalidInputError`."""
+    """Return an integer in the fewest bytes that hold it. Raises `InvalidInputError`."""
     for width, kind in _INTEGERS:
         if -(1 << 8 * width - 1) <= value < 1 << 8 * width - 1:
             return _primitive(kind, value.to_bytes(width, "little", signed=True))
@@ -99,7 +99,7 @@ def encode_decimal(value: Decimal) -> bytes:
     """Return a decimal with the scale it has. Raises `InvalidInputError` beyond 38 digits."""
     sign, digits, power = value.as_tuple()
     if not isinstance(power, int):
-        raise _invalid(f"{value} is no number")
+        raise _invalid(f"{value} is not a finite number")
     # Zero is zero at any scale.
     exponent: int = power if value else max(min(power, 0), -38)
     scale = max(-exponent, 0)
@@ -114,17 +114,17 @@ def encode_decimal(value: Decimal) -> bytes:
 
 
 def encode_double(value: float) -> bytes:
-    """Return a number of 8 bytes."""
+    """Return an encoded double."""
     return _primitive(Kind.DOUBLE, struct.pack("<d", value))
 
 
 def encode_float(value: float) -> bytes:
-    """Return a number of 4 bytes, which holds the value exactly."""
+    """Return an encoded float, which must hold the value exactly."""
     return _primitive(Kind.FLOAT, struct.pack("<f", value))
 
 
 def encode_text(value: str) -> bytes:
-    """Return a text."""
+    """Return an encoded string."""
     data = value.encode()
     if len(data) < 64:
         return bytes([len(data) << 2 | SHORT_STRING]) + data
@@ -132,22 +132,22 @@ def encode_text(value: str) -> bytes:
 
 
 def encode_binary(value: bytes) -> bytes:
-    """Return bytes."""
+    """Return encoded bytes."""
     return _primitive(Kind.BINARY, len(value).to_bytes(4, "little") + value)
 
 
 def encode_uuid(value: bytes) -> bytes:
-    """Return a UUID of its 16 bytes."""
+    """Return an encoded UUID, given as 16 bytes."""
     return _primitive(Kind.UUID, value)
 
 
 def encode_date(days: int) -> bytes:
-    """Return a date of days since the epoch."""
+    """Return an encoded date, given as days since the epoch."""
     return _primitive(Kind.DATE, days.to_bytes(4, "little", signed=True))
 
 
 def encode_moment(kind: Kind, ticks: int) -> bytes:
-    """Return a time or a timestamp, in the unit of its kind."""
+    """Return an encoded time or timestamp, in the unit of its kind."""
     return _primitive(kind, ticks.to_bytes(8, "little", signed=True))
 
 
@@ -156,15 +156,15 @@ def _primitive(kind: Kind, body: bytes = b"") -> bytes:
 
 
 def _collect(value: Any, names: set[str], depth: int) -> None:
-    """Gather the names of all objects, and check what they hold together."""
+    """Collect the names of all objects, and check their keys and depth."""
     if not isinstance(value, (dict, list, tuple)):
         return
     if depth >= MAX_DEPTH:
-        raise _invalid(f"it is nested more than {MAX_DEPTH} levels deep")
+        raise _invalid(f"the value is nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):
-                raise _invalid(f"the key {name!r} of an object is no text")
+                raise _invalid(f"the key {name!r} of an object is not a string")
         names.update(value)
         value = value.values()
     for item in value:
@@ -212,7 +212,7 @@ def _scalar(value: Any) -> bytes:
             return encode_moment(
                 Kind.TIME, (datetime.combine(_EPOCH, value) - _EPOCH) // _MICROSECOND
             )
-    raise _invalid(f"a {type(value).__name__} has no counterpart")
+    raise _invalid(f"the Python type {type(value).__name__} has no counterpart")
 
 
 def _offsets(parts: Sequence[bytes]) -> list[int]:
@@ -220,7 +220,7 @@ def _offsets(parts: Sequence[bytes]) -> list[int]:
 
 
 def _width(largest: int) -> int:
-    """Return the bytes that an unsigned number takes."""
+    """Return how many bytes an unsigned number needs."""
     return max(1, (largest.bit_length() + 7) // 8)
 
 
@@ -234,5 +234,5 @@ def _invalid(reason: str) -> InvalidInputError:
     return InvalidInputError(
         reason=f"the value cannot be a variant: {reason}",
         argument="value",
-        remedy="Change the value to what a variant can hold",
+        remedy="Convert the value to a type that a variant can hold",
     )

@@ -1,4 +1,4 @@
-"""The kinds of primitive values, and how each is read.
+"""The kinds of primitive values, and the reader of a variant's bytes.
 
 Rules: the Parquet format, "Variant Binary Encoding".
 """
@@ -15,11 +15,11 @@ from txlog.schema.timestamps import DAY_US
 
 
 class MalformedError(ValueError):
-    """The bytes are no variant. Callers turn it into an error that says where."""
+    """The bytes are not a variant. Callers turn this into an error that names the row."""
 
 
 class Kind(IntEnum):
-    """What a primitive value is, by the number that the encoding gives it."""
+    """The kinds of primitive values, with their numbers in the encoding."""
 
     NULL = 0
     TRUE = 1
@@ -44,7 +44,7 @@ class Kind(IntEnum):
     UUID = 20
 
 
-# Bytes behind the header byte; binary and string say theirs themselves.
+# Bytes after the header byte; binary and string store their own length.
 WIDTHS: dict[int, int] = {
     Kind.NULL: 0,
     Kind.TRUE: 0,
@@ -69,7 +69,7 @@ WIDTHS: dict[int, int] = {
 
 
 def read_text(data: bytes) -> str:
-    """Return a text of its bytes. Raises `MalformedError`."""
+    """Return the string that bytes encode. Raises `MalformedError`."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -83,7 +83,7 @@ def _integer(body: bytes) -> int:
 def _decimal(body: bytes) -> tuple[int, int]:
     unscaled, scale = _integer(body[1:]), body[0]
     if scale > 38 or abs(unscaled) >= 10**38:
-        raise MalformedError(f"a decimal has more than 38 digits, or scale {scale}")
+        raise MalformedError(f"a decimal has more than 38 digits, or the scale {scale}")
     return unscaled, scale
 
 
@@ -94,7 +94,7 @@ def _time(body: bytes) -> int:
     return micros
 
 
-# From the bytes behind the header byte to the plain value.
+# Functions from the bytes after the header byte to the plain value.
 PLAIN: dict[int, Callable[[bytes], Any]] = {
     **dict.fromkeys(Kind, _integer),
     Kind.NULL: lambda _: None,
@@ -113,8 +113,8 @@ PLAIN: dict[int, Callable[[bytes], Any]] = {
 
 
 VERSION = 1
-SORTED = 0x10  # Header bit of a dictionary whose names ascend.
-MAX_DEPTH = 500  # Levels of nesting; Python's own stack ends not far beyond.
+SORTED = 0x10  # The header bit of a dictionary with sorted names.
+MAX_DEPTH = 500  # Levels of nesting; Python's own stack does not allow many more.
 NULL_VALUE = b"\x00"
 NO_NAMES = b"\x01\x00\x00"  # The metadata of a variant without objects.
 
@@ -125,11 +125,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """What to make of a variant: one function for each thing it can hold.
+    """How to convert a variant: one function for each kind of value.
 
-    Those of `scalars` are found by `Kind` and handed the plain value: `None`, `bool`, `int` (also
-    for dates, times and timestamps), `float`, `str`, `bytes` (also for a UUID), or the unscaled
-    number and the scale of a decimal.
+    The functions in `scalars` are looked up by `Kind` and get the plain value: `None`, `bool`,
+    `int` (also for dates, times and timestamps), `float`, `str`, `bytes` (also for a UUID), or the
+    unscaled number and the scale of a decimal.
     """
 
     scalars: Mapping[int, Callable[[Any], T]]
@@ -138,7 +138,7 @@ class Form(Generic[T]):
 
 
 def decode(value: bytes, names: Sequence[str], form: Form[T]) -> T:
-    """Return one value in the form asked for. Bytes behind it are passed over.
+    """Return one value, converted by `form`. Bytes after the value are ignored.
 
     Raises
     ------
@@ -158,10 +158,10 @@ def decode_names(metadata: bytes) -> list[str]:
     if not metadata:
         raise MalformedError("the metadata is empty")
     if (version := metadata[0] & 0x0F) != VERSION:
-        raise MalformedError(f"the metadata is of version {version}, expected {VERSION}")
+        raise MalformedError(f"the metadata has version {version}, expected {VERSION}")
     width = (metadata[0] >> 6) + 1
     if len(metadata) < 1 + width:
-        raise MalformedError("the metadata ends within its size")
+        raise MalformedError("the metadata ends inside its size field")
     count = int.from_bytes(metadata[1 : 1 + width], "little")
     start = 1 + width * (count + 2)
     if start > len(metadata):
@@ -169,12 +169,12 @@ def decode_names(metadata: bytes) -> list[str]:
     offsets = _numbers(metadata, 1 + width, start, width)
     text = metadata[start : start + offsets[-1]]
     if len(text) < offsets[-1]:
-        raise MalformedError(f"the metadata ends within its {count} names")
+        raise MalformedError(f"the metadata ends inside its {count} names")
     names = []
     for index in range(count):
         first, last = offsets[index], offsets[index + 1]
         if first > last or last > len(text):
-            raise MalformedError(f"name {index} of the metadata is out of place")
+            raise MalformedError(f"name {index} of the metadata has an invalid offset")
         names.append(read_text(text[first:last]))
     return names
 
@@ -182,7 +182,7 @@ def decode_names(metadata: bytes) -> list[str]:
 def object_parts(value: bytes, names: Sequence[str]) -> dict[str, bytes]:
     """Return the bytes of each field of an object. Raises `MalformedError`."""
     if not value or value[0] & 3 != OBJECT:
-        raise MalformedError("a value beside shredded fields is no object")
+        raise MalformedError("a value next to shredded fields is not an object")
     layout = _layout(value, 0, len(value))
     left = layout.stop - layout.start
     parts: dict[str, bytes] = {}
@@ -197,10 +197,10 @@ def object_parts(value: bytes, names: Sequence[str]) -> dict[str, bytes]:
 
 
 class _Reader(Generic[T]):
-    """Walks through one value.
+    """Reads one value recursively.
 
-    Values of a variant share no bytes. `left` counts down what is not read yet, so that
-    offsets which all point to one place cannot blow up a small input.
+    Values of a variant share no bytes. `left` counts the bytes that are not read yet, so that a
+    small input whose offsets all point to one place cannot expand without bound.
     """
 
     def __init__(self, data: bytes, names: Sequence[str], form: Form[T]) -> None:
@@ -210,7 +210,7 @@ class _Reader(Generic[T]):
         self.left = len(data)
 
     def read(self, at: int, end: int, depth: int) -> T:
-        """Return the value at a place; it must lie before `end`."""
+        """Return the value at a byte offset; it must end before `end`."""
         data = self.data
         if at >= end:
             raise MalformedError(f"a value at byte {at} lies behind its container")
@@ -242,14 +242,14 @@ class _Reader(Generic[T]):
 
 
 class _Layout(NamedTuple):
-    """Where the parts of an object or an array are."""
+    """The offsets of the parts of an object or an array."""
 
     ids_at: int
     id_width: int  # 0 for an array.
     offsets_at: int
     offset_width: int
-    start: int  # Of the first byte of the children.
-    stop: int  # Behind their last.
+    start: int  # The offset of the children's first byte.
+    stop: int  # The offset after their last byte.
 
     def ids(self, data: bytes) -> list[int]:
         return _numbers(data, self.ids_at, self.offsets_at, self.id_width)
@@ -273,7 +273,7 @@ def _layout(data: bytes, at: int, end: int) -> _Layout:
     offsets_at = ids_at + count * id_width
     start = offsets_at + (count + 1) * offset_width
     if start > end:
-        raise MalformedError(f"it is too short for {count} children at byte {at}")
+        raise MalformedError(f"the value is too short for {count} children at byte {at}")
     stop = start + int.from_bytes(data[start - offset_width : start], "little")
     if stop > end:
         raise MalformedError(f"the container at byte {at} ends at {stop}, after {end}")
@@ -281,7 +281,7 @@ def _layout(data: bytes, at: int, end: int) -> _Layout:
 
 
 def _scalar(data: bytes, at: int, end: int) -> tuple[int, Any, int]:
-    """Return kind, plain value and size (header and all) of a primitive or a short string."""
+    """Return the kind, the plain value and the size with header of a primitive or short string."""
     size = _size(data, at, end)
     if data[at] & 3 == SHORT_STRING:
         return Kind.STRING, read_text(data[at + 1 : at + size]), size
@@ -290,7 +290,7 @@ def _scalar(data: bytes, at: int, end: int) -> tuple[int, Any, int]:
 
 
 def _size(data: bytes, at: int, end: int) -> int:
-    """Return the bytes of the value at a place, checked to lie before `end`."""
+    """Return the size of the value at a byte offset; raise unless it ends before `end`."""
     if at >= end:
         raise MalformedError(f"a value at byte {at} lies behind its container")
     basic, info = data[at] & 3, data[at] >> 2
@@ -314,11 +314,11 @@ def _size(data: bytes, at: int, end: int) -> int:
 
 
 def _name(names: Sequence[str], id_: int, fields: dict[str, T]) -> str:
-    """Return the name of a field that is not among the fields before it."""
+    """Return the name of a field; raise if an earlier field of the object has the same name."""
     if id_ >= len(names):
         raise MalformedError(f"field id {id_} is not among {len(names)} names")
     if names[id_] in fields:
-        raise MalformedError(f"an object has two fields {names[id_]!r}")
+        raise MalformedError(f"an object has two fields named {names[id_]!r}")
     return names[id_]
 
 

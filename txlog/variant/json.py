@@ -1,4 +1,4 @@
-"""A variant as JSON text, in the form that Spark's `to_json` gives it."""
+"""A variant as JSON text, in the form of Spark's `to_json`."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ def _object(fields: dict[str, str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a JSON string."""
+    """Return a string as a quoted JSON string."""
     return f'"{_ESCAPED.sub(lambda found: _ESCAPES[found[0]], text)}"'
 
 
 def decimal_text(unscaled: int, scale: int) -> str:
-    """Return a decimal without exponent and without zeros at its end."""
+    """Return a decimal without exponent and without trailing zeros."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :].rstrip("0")
     return ("-" if unscaled < 0 else "") + (f"{whole}.{fraction}" if fraction else whole)
 
 
 def double_text(value: float) -> str:
-    """Return a finite number in the least digits that tell it, as Java 19 and later print it."""
+    """Return a finite double in the fewest digits that identify it, as in Java 19 and later."""
     shortest = Decimal(repr(value))
     if len(shortest.as_tuple().digits) == 1:
-        # Java always prints two digits, and makes use of the second.
+        # Java always prints at least two digits, and chooses the second one for accuracy.
         longer = f"{value:.1e}"
         shortest = Decimal(longer) if float(longer) == value else shortest
     return _java(shortest)
 
 
 def float_text(value: float) -> str:
-    """Return a finite number of 4 bytes in the least digits that tell it, as Java prints it."""
+    """Return a finite float in the fewest digits that identify it, as in Java 19 and later."""
     if value == 0:
         return _java(Decimal(repr(value)))
     exact = Decimal(value)
@@ -69,17 +69,17 @@ def float_text(value: float) -> str:
         near = [number for number in near if _same_float(number, data)]
         if near:
             return _java(min(near, key=lambda number: abs(number - exact)))
-    raise AssertionError("nine digits tell every such number")
+    raise AssertionError("nine digits identify every float")
 
 
 def uuid_text(data: bytes) -> str:
-    """Return `00112233-4455-6677-8899-aabbccddeeff` of 16 bytes."""
+    """Return the text of a UUID, given as 16 bytes."""
     text = data.hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def date_text(days: int) -> str:
-    """Return `2020-01-31` of days since the epoch; years beyond 9999 bear a sign."""
+    """Return days since the epoch as text such as `2020-01-31`; years beyond 9999 have a sign."""
     year, month, day = date_of(days)
     sign = "-" if year < 0 else "+" if year > 9999 else ""
     return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
@@ -118,7 +118,7 @@ def _java(number: Decimal) -> str:
     text = "".join(map(str, digits)).rstrip("0")
     if not text:
         return "-0.0" if sign else "0.0"
-    power = len(digits) + exponent - 1  # Of the first digit.
+    power = len(digits) + exponent - 1  # The power of ten of the first digit.
     if 0 <= power < 7:
         plain = f"{text[: power + 1]:0<{power + 1}}.{text[power + 1 :] or '0'}"
     elif -3 <= power < 0:

@@ -1,4 +1,4 @@
-"""Shredded columns of one type, encoded value by value."""
+"""Rebuild variants from the shredded columns of a data file."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def encode_typed(array: pa.Array) -> list[bytes | None]:
     Raises
     ------
     MalformedError
-        No variant is shredded as this type.
+        Variants cannot be shredded to this type.
     """
     plain, encode = _prepared(array)
     return [None if value is None else encode(value) for value in plain]
 
 
 def _prepared(array: pa.Array) -> tuple[Iterable[Any], Callable[[Any], bytes]]:
-    """Return plain values (numbers for dates and times, whose years have no end) and an encoder."""
+    """Return plain values and their encoder; dates and times are numbers, as any year can occur."""
     kind = array.type
     if _TYPES.is_boolean(kind):
         return array.to_pylist(), encode_bool
@@ -83,8 +83,8 @@ def _prepared(array: pa.Array) -> tuple[Iterable[Any], Callable[[Any], bytes]]:
             moment = Kind.TIMESTAMP if zoned else Kind.TIMESTAMP_NTZ
         return array.cast(pa.int64()).to_pylist(), _moments(moment)
     if _TYPES.is_null(kind):
-        return array.to_pylist(), encode_bool  # None of them is anything.
-    raise MalformedError(f"no variant is shredded as {kind}")
+        return array.to_pylist(), encode_bool  # All values are null.
+    raise MalformedError(f"variants cannot be shredded to the type {kind}")
 
 
 def _moments(kind: Kind) -> Callable[[int], bytes]:
@@ -92,11 +92,11 @@ def _moments(kind: Kind) -> Callable[[int], bytes]:
 
 
 _VARIANT = arrow_type(PrimitiveType("variant"))
-_Values = Sequence[bytes | None]  # Encoded values; None where one is missing.
+_Values = Sequence[bytes | None]  # Encoded values; None for a missing value.
 
 
 def unshred(array: pa.Array, *, path: str = "", column: str = "") -> pa.StructArray:
-    """Return a file's variant column in the type of a table's variants.
+    """Return a file's variant column as structs of `value` and `metadata`, without shredding.
 
     Pure. A column that is not shredded keeps its bytes and costs nothing for each row.
 
@@ -106,7 +106,7 @@ def unshred(array: pa.Array, *, path: str = "", column: str = "") -> pa.StructAr
         Structs of `metadata`, `value` and perhaps `typed_value`, in any order, as Arrow reads
         them from Parquet.
     path, column
-        What to name in an error.
+        The file and the column, for error messages.
 
     Returns
     -------
@@ -116,13 +116,13 @@ def unshred(array: pa.Array, *, path: str = "", column: str = "") -> pa.StructAr
     Raises
     ------
     DataFileError
-        The column is no variant, or its parts contradict each other: a field both in `value`
-        and in `typed_value`, or two values where there can be one.
+        The column is not a variant, or its parts contradict each other: a field is both in `value`
+        and in `typed_value`, or there are two values instead of one.
 
     Notes
     -----
-    Bytes under `value` are passed on and not checked, but for those of an object that is to be
-    merged with shredded fields.
+    Bytes in `value` are passed on without a check, unless they are an object that is merged with
+    shredded fields.
     """
     try:
         return _unshred(_plain(array))
@@ -138,7 +138,7 @@ def _unshred(array: pa.Array) -> pa.StructArray:
     metadata = _binary(children.get("metadata"), array)
     value = _binary(children.get("value"), array)
     if metadata is None:
-        raise MalformedError(f"a {array.type} is no variant: it has no metadata")
+        raise MalformedError(f"the type {array.type} is not a variant: it has no field metadata")
     if metadata.null_count > array.null_count:
         raise MalformedError("the metadata of a row is null")
     if "typed_value" in children:
@@ -146,7 +146,7 @@ def _unshred(array: pa.Array) -> pa.StructArray:
         value = arrow_array(rows.group(array, range(len(array))), pa.binary())
         metadata = rows.metadata() or metadata
     if value is None:
-        raise MalformedError(f"a {array.type} is no variant: it has no value")
+        raise MalformedError(f"the type {array.type} is not a variant: it has no field value")
     parts = [
         pc.fill_null(child, default) if child.null_count else child
         for child, default in ((value, NULL_VALUE), (metadata, NO_NAMES))
@@ -156,7 +156,7 @@ def _unshred(array: pa.Array) -> pa.StructArray:
 
 
 class _Dictionary:
-    """The names of a metadata, and those added to them. Ids that are given out stay."""
+    """The names of a row's metadata, and further names that are added. Ids never change."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -178,10 +178,10 @@ class _Dictionary:
 
 
 class _Rows:
-    """Puts the rows of one array together, column by column.
+    """Rebuilds the rows of one array, column by column.
 
-    The methods return one value for each position of the array in hand; `rows` says to which row
-    of the whole each position belongs.
+    The methods return one value for each position of the array that they are given; `rows` holds
+    the row of the whole column for each position.
     """
 
     def __init__(self, metadata: pa.Array) -> None:
@@ -200,7 +200,7 @@ class _Rows:
         return found
 
     def metadata(self) -> pa.Array | None:
-        """Return the metadata of all rows if any has grown."""
+        """Return the metadata of all rows if names were added to any of them."""
         grown = {
             stored: encode_names(names.names)
             for stored, names in self.known.items()
@@ -211,10 +211,10 @@ class _Rows:
         return arrow_array([grown.get(stored, stored) for stored in self.stored], pa.binary())
 
     def group(self, group: pa.Array, rows: Sequence[int]) -> _Values:
-        """Return the values that a pair of `value` and `typed_value` spells."""
+        """Return the values of a group, which has the fields `value` and `typed_value`."""
         children = _children(group)
         if not {"value", "typed_value"} & children.keys():
-            raise MalformedError(f"a {group.type} has neither value nor typed_value")
+            raise MalformedError(f"the type {group.type} has neither value nor typed_value")
         stored = _binary(children.get("value"), group)
         values: _Values = [None] * len(group) if stored is None else stored.to_pylist()
         typed = children.get("typed_value")
@@ -229,9 +229,9 @@ class _Rows:
         return values
 
     def objects(self, typed: pa.Array, values: _Values, rows: Sequence[int]) -> _Values:
-        """Return the objects of shredded fields and of those left in `values`."""
+        """Return objects that combine the shredded fields with those left in `values`."""
         columns = {name: self.group(_plain(child), rows) for name, child in _fields(typed)}
-        shredded = sorted(columns.items())  # By code point, which is the order of UTF-8 too.
+        shredded = sorted(columns.items())  # The order of code points is the order of UTF-8 too.
         found: list[bytes | None] = []
         for at, is_object in enumerate(typed.is_valid().to_pylist()):
             left = values[at]
@@ -248,7 +248,8 @@ class _Rows:
                 for name in others:
                     if name in columns:
                         raise MalformedError(
-                            f"row {rows[at]} has the field {name!r} in value and in typed_value"
+                            f"row {rows[at]} has the field {name!r} both in value and in "
+                            "typed_value"
                         )
                 parts = sorted([*parts, *others.items()])
             found.append(encode_object([(names.id_of(name), part) for name, part in parts]))
@@ -283,18 +284,18 @@ def _either(values: _Values, typed: _Values, rows: Sequence[int]) -> _Values:
 
 def _children(group: pa.Array) -> dict[str, pa.Array]:
     if not pa.types.is_struct(group.type):
-        raise MalformedError(f"a {group.type} is no part of a variant")
+        raise MalformedError(f"the type {group.type} is not part of a variant")
     found = dict(_fields(group))
     if unknown := sorted(found.keys() - {"metadata", "value", "typed_value"}):
-        raise MalformedError(f"{unknown[0]!r} is no part of a variant")
+        raise MalformedError(f"the field {unknown[0]!r} is not part of a variant")
     return found
 
 
 def _fields(group: pa.Array) -> list[tuple[str, pa.Array]]:
-    """Return names and columns of a group's fields, which are null where it is."""
+    """Return the names and columns of a group's fields, null where the group is null."""
     names = [f.name for f in group.type]
     if len(set(names)) < len(names):
-        raise MalformedError(f"a {group.type} has two fields of one name")
+        raise MalformedError(f"the type {group.type} has two fields with one name")
     if group.null_count:
         return list(zip(names, group.flatten(), strict=True))
     return [(name, group.field(at)) for at, name in enumerate(names)]
@@ -305,12 +306,12 @@ def _binary(child: pa.Array | None, group: pa.Array) -> pa.Array | None:
         return None
     child = _plain(child)
     if not _is_binary(child.type):
-        raise MalformedError(f"a {group.type} is no variant: its parts are not binary")
+        raise MalformedError(f"the type {group.type} is not a variant: its parts are not binary")
     return child if child.type == pa.binary() else child.cast(pa.binary())
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return an array without dictionary or extension around its values."""
+    """Return an array as its plain values, without dictionary or extension type."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
@@ -336,6 +337,7 @@ def _bad(reason: str, path: str, column: str) -> DataFileError:
     named = f"variant column {column}" if column else "a variant column"
     return DataFileError(
         path=path,
-        reason=f"{named} cannot be put together: {reason}",
-        remedy="The file breaks the Parquet rules of variants; its writer is at fault",
+        reason=f"{named} cannot be rebuilt: {reason}",
+        remedy="The writer of the file breaks Parquet's rules for variants; write the file with "
+        "another one",
     )
