@@ -32,7 +32,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Commit:
-    """Rows that were added to a data set together. It never changes, but for `hidden`."""
+    """Rows that were added to a data set together. But for the two flags, it never changes."""
 
     dataset: str  # The data set's uuid.
     commit_id: int  # 1, 2, 3 … without gaps.
@@ -46,6 +46,7 @@ class Commit:
     inputs: tuple[Input, ...] = ()
     code: Code | None = None
     hidden: bool = False  # No later training set picks it.
+    purged: bool = False  # Its rows are gone for good.
 
     def __hash__(self) -> int:
         return hash((self.dataset, self.commit_id, self.digest))
@@ -94,6 +95,7 @@ class Asked:
     """What a training set is made of, and how: what its version hash is computed from."""
 
     version_hash: str
+    type: str  # The recipe: name and version of the type, such as `text-intent/1`.
     picked: tuple[tuple[int, str], ...]  # Commits: number and digest, ascending.
     form: str = "parquet"
     options: Mapping[str, str] = field(default_factory=dict)
@@ -114,13 +116,17 @@ class Job:
 
     dataset_id: int
     dataset: str  # The data set's uuid.
-    type: str  # Such as `text-intent/1`.
     asked: Asked
     table_uri: str  # Of the data set's rows, partitioned by `commit_id`.
     table_version: int
     folder: str  # `<root>/sets/<uuid>/<hash>`; attempt n writes into `<folder>/<n>`.
     files_uri: str  # `<root>/files`: objects that are too large for a row.
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def type(self) -> str:
+        """The recipe: name and version of the type, such as `text-intent/1`."""
+        return self.asked.type
 
 
 @dataclass(frozen=True)

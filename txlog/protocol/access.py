@@ -8,12 +8,7 @@ from functools import lru_cache
 from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
-from txlog.protocol.iceberg import (
-    feature_of,
-    require_compatible,
-    require_makeable,
-)
-from txlog.protocol.properties import Properties, asks_for, compatibilities
+from txlog.protocol.properties import Properties, asks_for
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
@@ -77,7 +72,7 @@ def brings_vectors(properties: Properties) -> bool:
     """Return whether the first commit that leaves a deletion vector enables them (rule CON-22)."""
     if DELETION_VECTORS in properties.raw or properties.get(VECTORS_ON_USE) != "auto":
         return False
-    return not {1, 2}.intersection(compatibilities(properties.raw))
+    return not any(properties.get(f"delta.enableIcebergCompatV{n}") for n in (1, 2))
 
 
 def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
@@ -107,8 +102,7 @@ def materializes_partitions(protocol: Protocol | None, properties: Properties) -
     """
     name = "materializePartitionColumns"
     asked = asks_for(name, properties.raw) if protocol is None else supports(protocol, name)
-    asked = asked or bool(properties.get("delta.writePartitionColumnsToParquet"))
-    return asked or bool(compatibilities(properties.raw))
+    return asked or bool(properties.get("delta.writePartitionColumnsToParquet"))
 
 
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
@@ -215,8 +209,6 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
             reason=f"txlog can read this table, but not write it: {', '.join(lacking)}",
             remedy="Write it with an engine that has these features",
         )
-    if compatibilities(metadata.configuration):
-        require_compatible(protocol, metadata, path=path)
 
 
 def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
@@ -226,12 +218,11 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 
 
 def _active(metadata: Metadata) -> Iterator[str]:
-    """Yield the features that columns make use of, of those that can only be left alone."""
-    if _COLLATED in (metadata.schema_string or ""):
-        yield from ("collations", "collations-preview")
-
-
-_COLLATED = '"__COLLATIONS"'  # In a field's metadata: how its texts are compared.
+    """Yield the features that properties turn on."""
+    for compat in ("icebergCompatV1", "icebergCompatV2"):
+        text = metadata.configuration.get(f"delta.enable{compat[0].upper()}{compat[1:]}")
+        if (text or "").lower() == "true":
+            yield compat
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
@@ -336,7 +327,6 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         A property turns on a feature that txlog cannot write yet.
     """
     needed = needed_features(schema, properties)
-    require_makeable(schema, properties.raw)
     versions = [FEATURES[name].legacy_writer for name in needed]
     if all(version is not None and version <= 4 for version in versions):
         least = max((version for version in versions if version is not None), default=2)
@@ -396,7 +386,7 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
                 remedy="Omit delta.enableDeletionVectors=false",
             )
         readers.add("txlog.fragments")
-    writers.update(map(feature_of, compatibilities(properties.raw)))
+    _refuse_unwritable(properties)
     if properties.get("delta.enableChangeDataFeed"):
         _require_no_change_columns(schema)
         writers.add("changeDataFeed")
@@ -451,3 +441,15 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
         reader_features=sorted(readers) if reader == 3 else None,
         writer_features=sorted(names),
     )
+
+
+def _refuse_unwritable(properties: Properties) -> None:
+    metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
+    active = {*_active(metadata)}
+    if active:
+        names = ", ".join(sorted(active))
+        raise InvalidInputError(
+            argument="properties",
+            reason=f"txlog cannot write tables that use {names}",
+            remedy="Omit the property or the column that turns it on",
+        )

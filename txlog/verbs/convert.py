@@ -128,7 +128,6 @@ def convert(
         properties=properties,
         name=name,
         description=description,
-        of_files=True,
         effects=context.effects,
     )
     now_ms = context.effects.now_ms()

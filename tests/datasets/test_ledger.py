@@ -1,0 +1,474 @@
+"""The ledger: one list of events for any number of writers."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+
+import txlog
+from tests.examples import examples
+from txlog.commit.context import Context
+from txlog.datasets.commands import Ask, Command, Create, Finish, Mark, Tag, TakeOn, decide
+from txlog.datasets.events import Event, LedgerState, fold, pending
+from txlog.datasets.ledger import APP, Ledger
+from txlog.datasets.values import Asked, Claim, Failure, Part
+from txlog.effects import Effects
+from txlog.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    InvalidInputError,
+    LogCorruptError,
+    NotFoundError,
+    TxlogError,
+)
+from txlog.store.local.local import LocalStore
+from txlog.store.memory import MemoryStore
+from txlog.testing.faults import Fault, FaultyStore
+from txlog.threads import Threads, map_ahead
+
+
+class Clock(Effects):
+    """A clock that a test moves."""
+
+    ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+ASKED = Asked("v1ab", "table/1", ((1, "d1"), (2, "d2")))
+PARTS = (Part("examples", "sets/u1/v1ab/1/examples", 10, 2, "ff"),)
+
+
+def memory(name: str, effects: Effects | None = None) -> Context:
+    return Context(MemoryStore(f"memory://{name}"), effects or Clock(), Threads(1))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(memory(f"ledger-{tmp_path.name}-{tmp_path.parent.name}"), "me")
+
+
+def other(ledger: Ledger) -> Ledger:
+    """Return the ledger as another process has it."""
+    return Ledger(ledger._context, "other")
+
+
+@pytest.mark.spec("DST-20", "DST-21")
+def test_the_ledger_is_a_table_of_events(ledger: Ledger) -> None:
+    ledger.do(Create("u1", "intents", "TABLE", "what for", ("job", 1)))
+    other(ledger).do(Mark("hidden", 1, 3))
+    table = txlog.Table(ledger._context.store.root)
+    rows = table.to_arrow().sort_by("n").to_pylist()
+    assert [(row["n"], row["by"], row["kind"]) for row in rows] == [
+        (1, "me", "created"), (2, "other", "hidden"),
+    ]  # fmt: skip
+    assert rows[0]["body"] == (
+        '{"description":"what for","id":1,"name":"intents","txn":["job",1],"type":"TABLE",'
+        '"uuid":"u1"}'
+    )
+    assert table.transaction_version(APP) == 2
+    assert table.properties["delta.appendOnly"] == "true"
+    assert ledger.state() == other(ledger).state()
+
+
+def test_a_ledger_of_nothing_is_empty(tmp_path: Path) -> None:
+    ledger = Ledger(Context(LocalStore(str(tmp_path / "none"))))
+    assert ledger.state() == LedgerState()
+    assert ledger.events() == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_another_table_is_no_ledger(tmp_path: Path) -> None:
+    txlog.write(str(tmp_path / "t"), pa.table({"x": [1]}))
+    ledger = Ledger(Context(LocalStore(str(tmp_path / "t"))))
+    with pytest.raises(InvalidInputError, match="no ledger of data sets"):
+        ledger.state()
+
+
+def test_a_ledger_that_others_changed_is_refused(ledger: Ledger) -> None:
+    ledger.do(Create("u1", "a", "TABLE"))
+    ledger.do(Create("u2", "b", "TABLE"))
+    table = txlog.Table(ledger._context.store.root)
+    table.alter.set_properties({"delta.appendOnly": "false"})
+    table.delete("n = 1")
+    with pytest.raises(LogCorruptError, match="records 2 events"):
+        other(ledger).state()
+
+
+@pytest.mark.spec("DST-21")
+@pytest.mark.parametrize("kind", ["lost_answer", "lost_request", "exists_though_created"])
+def test_a_lost_answer_appends_once(tmp_path: Path, kind: Any) -> None:
+    inner = MemoryStore(f"memory://lost-{kind}-{tmp_path.name}")
+    Ledger(Context(inner)).do(Create("u0", "first", "TABLE"))
+    store = FaultyStore(inner, [Fault("put_if_absent", 1, kind)])
+    state = Ledger(Context(store, engine=Threads(1))).do(Create("u1", "a", "TABLE"))
+    assert [one.name for one in state.datasets.values()] == ["first", "a"]
+    assert Ledger(Context(inner)).state() == state
+
+
+@pytest.mark.spec("DST-27")
+def test_files_are_joined_now_and_then(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txlog.datasets.ledger.COMPACT_EVERY", 10)
+    slow = other(ledger)
+    for number in range(25):
+        ledger.do(Create(f"u{number}", f"n{number}", "TABLE"))
+        if number in (3, 19):
+            slow.state()
+    table = txlog.Table(ledger._context.store.root)
+    assert len(table.fragments()) == 1 + 5
+    assert slow.state() == ledger.state() == other(ledger).state()
+    assert [event.n for event in ledger.events(20)] == [21, 22, 23, 24, 25]
+
+
+# What is decided --------------------------------------------------------------------------------
+
+
+def after(*commands: Command, now_ms: int = 0) -> LedgerState:
+    state = LedgerState()
+    for command in commands:
+        decided = decide(state, command, now_ms)
+        assert decided is not None, command
+        state = fold(state, [Event(state.n + 1, now_ms, "me", *decided)])
+    return state
+
+
+CREATED = Create("u1", "intents", "TABLE")
+CLAIM = Claim(1, "v1ab", 1, "w1", 600_000)
+
+
+@pytest.mark.spec("DST-23")
+def test_names_are_unique_among_what_is_not_deleted() -> None:
+    again = Create("u2", "intents", "TABLE")
+    state = after(CREATED)
+    with pytest.raises(AlreadyExistsError, match="'intents' already, with the id 1"):
+        decide(state, again, 0)
+    state = after(CREATED, Mark("deleted", 1), again)
+    assert state.find("intents").dataset_id == 2
+    assert state.find("u1").deleted
+    with pytest.raises(AlreadyExistsError):
+        decide(state, Mark("undeleted", 1), 0)
+    state = after(CREATED, Mark("deleted", 1), Mark("undeleted", 1))
+    assert state.find("intents").dataset_id == 1
+
+
+@pytest.mark.spec("DST-23")
+def test_a_txn_makes_one_data_set() -> None:
+    state = after(Create("u1", "a", "TABLE", None, ("job", 1)))
+    assert decide(state, Create("u2", "a", "TABLE", None, ("job", 1)), 0) is None
+    assert decide(state, Create("u2", "b", "TABLE", None, ("job", 2)), 0) is not None
+
+
+@pytest.mark.spec("DST-24", "DST-25")
+def test_a_training_set_is_claimed_and_made_once() -> None:
+    asked = after(CREATED, Ask(1, ASKED))
+    assert decide(asked, Ask(1, ASKED), 0) is None
+    assert [one.asked for _, one in pending(asked, 0)] == [ASKED]
+    claimed = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1", 600_000))
+    for now_ms in (0, 600_000, 660_000):  # The lease runs, or clocks differ.
+        assert decide(claimed, TakeOn(1, "v1ab", "w2"), now_ms) is None
+        assert not pending(claimed, now_ms)
+    taken = decide(claimed, TakeOn(1, "v1ab", "w2"), 660_001)
+    assert taken is not None
+    assert taken[1]["attempt"] == 2
+    state = fold(claimed, [Event(4, 660_001, "x", *taken)])
+    with pytest.raises(CommitConflictError, match=r"attempt 1 .* is not the current one"):
+        decide(state, Finish(CLAIM, PARTS), 0)
+    with pytest.raises(CommitConflictError, match="not the current one"):
+        decide(state, TakeOn(1, "v1ab", "w1", attempt=1), 0)
+    second = replace(CLAIM, attempt=2, worker="w2")
+    done = decide(state, Finish(second, PARTS, {"numExamples": 2}), 0)
+    assert done is not None
+    state = fold(state, [Event(5, 0, "x", *done)])
+    one = state.dataset(1).sets["v1ab"]
+    assert (one.state, one.parts, one.statistics) == ("READY", PARTS, {"numExamples": 2})
+    assert decide(state, Ask(1, ASKED), 0) is None
+    assert decide(state, TakeOn(1, "v1ab", "w3"), 10**12) is None
+    with pytest.raises(CommitConflictError, match="is READY"):
+        decide(state, Finish(second, PARTS), 0)
+
+
+@pytest.mark.spec("DST-24")
+def test_one_that_failed_may_be_asked_for_again() -> None:
+    why = Finish(CLAIM, error=Failure("data-file", "a file is gone"))
+    failed = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1"), why)
+    assert failed.dataset(1).sets["v1ab"].error == Failure("data-file", "a file is gone")
+    assert not pending(failed, 10**12)
+    state = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1"), why, Ask(1, ASKED),
+                  TakeOn(1, "v1ab", "w1"))  # fmt: skip
+    one = state.dataset(1).sets["v1ab"]
+    assert (one.state, one.attempt, one.error) == ("RUNNING", 2, None)
+
+
+@pytest.mark.spec("DST-25")
+def test_the_worker_renews_its_lease() -> None:
+    renewal = TakeOn(1, "v1ab", "w1", 600_000, attempt=1)
+    state = after(CREATED, Ask(1, ASKED), TakeOn(1, "v1ab", "w1", 1000))
+    renewed = decide(state, renewal, 900)
+    assert renewed is not None
+    assert (renewed[1]["attempt"], renewed[1]["lease_until_ms"]) == (1, 600_900)
+
+
+@pytest.mark.spec("DST-26")
+def test_what_is_purged_is_gone() -> None:
+    base = (CREATED, Ask(1, ASKED), Tag(1, "golden", "v1ab"), Tag(1, "first", 1), Tag(1, "last", 9))
+    state = after(*base, Mark("purged", 1, 2))
+    assert state.dataset(1).sets == {}
+    assert state.dataset(1).names == {"first": 1, "last": 9}
+    with pytest.raises(NotFoundError, match=r"the commits \[2\] of 'intents' are purged"):
+        decide(state, Ask(1, ASKED), 0)
+    with pytest.raises(NotFoundError, match="no training set"):
+        decide(state, Finish(CLAIM, PARTS), 0)
+    assert decide(state, Mark("purged", 1, 2), 0) is None
+    state = after(*base, Mark("purged", 1))
+    assert decide(state, Mark("purged", 1), 0) is None
+    for command in (Ask(1, ASKED), Mark("undeleted", 1), Tag(1, "x", 1), Mark("hidden", 1, 1)):
+        with pytest.raises(NotFoundError, match="no data set 1"):
+            decide(state, command, 0)
+    assert after(*base, Mark("purged", 1), Create("u2", "intents", "TABLE")).find("intents")
+
+
+def test_commands_for_what_is_not_there_are_refused() -> None:
+    state = after(CREATED)
+    for command in (Mark("deleted", 2), Ask(2, ASKED), Tag(2, "x", 1)):
+        with pytest.raises(NotFoundError, match="no data set 2") as caught:
+            decide(state, command, 0)
+        assert "intents (1)" in str(caught.value)
+    with pytest.raises(NotFoundError, match="no training set 'v1zz'"):
+        decide(state, TakeOn(1, "v1zz", "w"), 0)
+    with pytest.raises(NotFoundError, match="no training set 'v1zz'"):
+        decide(state, Tag(1, "x", "v1zz"), 0)
+
+
+@pytest.mark.spec("DST-22")
+def test_events_of_an_unknown_kind_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="event 2 of the ledger is 'merged'"):
+        fold(after(CREATED), [Event(2, 0, "x", "merged", {"id": 1})])
+
+
+# Against a plain model ---------------------------------------------------------------------------
+
+HASHES = ("v1a", "v1b")
+IDS = st.integers(1, 3)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Two processes with one ledger, against a dict."""
+
+    number = 0
+
+    @initialize()
+    def begin(self) -> None:
+        LedgerMachine.number += 1
+        self.clock = Clock()
+        self.clock.ms = 1_000_000
+        context = memory(f"ledger-machine-{LedgerMachine.number}", self.clock)
+        self.ledgers = [Ledger(context, "one"), Ledger(context, "two")]
+        self.plain: dict[int, dict[str, Any]] = {}
+
+    def do(self, who: int, command: Command) -> TxlogError | None:
+        try:
+            self.ledgers[who].do(command)
+        except TxlogError as error:
+            return error
+        return None
+
+    def live(self, dataset_id: int) -> dict[str, Any] | None:
+        found = self.plain.get(dataset_id)
+        return None if found is None or found["purged"] else found
+
+    @rule(who=st.integers(0, 1), name=st.sampled_from("ab"))
+    def create(self, who: int, name: str) -> None:
+        error = self.do(who, Create(f"u{len(self.plain)}", name, "TABLE"))
+        taken = any(d["name"] == name and not d["deleted"] for d in self.plain.values())
+        assert (error is not None) == taken
+        if not taken:
+            self.plain[len(self.plain) + 1] = {
+                "name": name, "deleted": False, "purged": False, "hidden": set(), "names": {},
+                "sets": {}, "gone": set(),
+            }  # fmt: skip
+
+    @rule(who=st.integers(0, 1), at=IDS, kind=st.sampled_from(["deleted", "undeleted", "purged"]))
+    def mark(self, who: int, at: int, kind: str) -> None:
+        error = self.do(who, Mark(kind, at))
+        found = self.plain.get(at)
+        if found is None or (found["purged"] and kind != "purged"):
+            assert isinstance(error, NotFoundError)
+            return
+        clash = [
+            k for k, d in self.plain.items()
+            if k != at and d["name"] == found["name"] and not d["deleted"]
+        ]  # fmt: skip
+        if kind == "undeleted" and found["deleted"] and clash:
+            assert isinstance(error, AlreadyExistsError)
+            return
+        assert error is None
+        found["deleted"] = kind != "undeleted"
+        if kind == "purged":
+            found |= {"purged": True, "sets": {}, "names": {}}
+
+    @rule(who=st.integers(0, 1), at=IDS, commit=st.integers(1, 2),
+          kind=st.sampled_from(["hidden", "shown", "purged"]))  # fmt: skip
+    def mark_commit(self, who: int, at: int, commit: int, kind: str) -> None:
+        error = self.do(who, Mark(kind, at, commit))
+        found = self.live(at)
+        again = kind == "purged" and self.plain.get(at, {}).get("purged", False)
+        assert (error is None) == (found is not None or again)
+        if found is None:
+            return
+        if kind == "purged":
+            found["gone"].add(commit)
+            going = [h for h in found["sets"] if commit == 1 or h == "v1b"]
+            found["sets"] = {h: s for h, s in found["sets"].items() if h not in going}
+            found["names"] = {n: t for n, t in found["names"].items() if t not in [*going, commit]}
+        elif kind == "hidden":
+            found["hidden"].add(commit)
+        else:
+            found["hidden"].discard(commit)
+
+    @rule(who=st.integers(0, 1), at=IDS, to=st.none() | st.integers(1, 2) | st.sampled_from(HASHES))
+    def tag(self, who: int, at: int, to: int | str | None) -> None:
+        error = self.do(who, Tag(at, "golden", to))
+        found = self.live(at)
+        known = found is not None and (not isinstance(to, str) or to in found["sets"])
+        assert (error is None) == known
+        if known and found is not None:
+            found["names"].pop("golden", None)
+            if to is not None:
+                found["names"]["golden"] = to
+
+    @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES))
+    def ask(self, who: int, at: int, wanted: str) -> None:
+        picked = ((1, "d"),) if wanted == "v1a" else ((1, "d"), (2, "d"))
+        error = self.do(who, Ask(at, Asked(wanted, "table/1", picked)))
+        found = self.live(at)
+        can = found is not None and not found["gone"] & {number for number, _ in picked}
+        assert (error is None) == can
+        if can and found is not None:
+            one = found["sets"].setdefault(wanted, {"state": "RUNNING", "attempt": 0, "until": 0})
+            if one["state"] == "FAILED":
+                one |= {"state": "RUNNING", "attempt": one["attempt"], "until": 0, "free": True}
+
+    @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES))
+    def claim(self, who: int, at: int, wanted: str) -> None:
+        found = self.live(at)
+        one = None if found is None else found["sets"].get(wanted)
+        try:
+            claim = self.ledgers[who].claim(at, wanted, f"w{who}", 1000)
+        except NotFoundError:
+            assert one is None
+            return
+        assert one is not None
+        free = one["state"] == "RUNNING" and (
+            one["attempt"] == 0 or one["until"] + 60_000 < self.clock.ms
+        )
+        assert (claim is not None) == free
+        if claim is not None:
+            one |= {"attempt": one["attempt"] + 1, "until": self.clock.ms + 1000, "by": f"w{who}"}
+            assert claim.attempt == one["attempt"]
+
+    @rule(who=st.integers(0, 1), at=IDS, wanted=st.sampled_from(HASHES),
+          attempt=st.integers(1, 2), ok=st.booleans())  # fmt: skip
+    def finish(self, who: int, at: int, wanted: str, attempt: int, ok: bool) -> None:
+        claim = Claim(at, wanted, attempt, f"w{who}", 0)
+        found = self.live(at)
+        one = None if found is None else found["sets"].get(wanted)
+        current = one is not None and one["state"] == "RUNNING" and (
+            (one["attempt"], one.get("by")) == (attempt, f"w{who}")
+        )  # fmt: skip
+        error = self.do(who, Finish(claim, error=None if ok else Failure("x", "y")))
+        assert (error is None) == current
+        if one is not None and current:
+            one["state"] = "READY" if ok else "FAILED"
+
+    @rule(ms=st.sampled_from([1, 1000, 100_000]))
+    def wait(self, ms: int) -> None:
+        self.clock.ms += ms
+
+    @invariant()
+    def the_state_is_the_same_for_all(self) -> None:
+        if not hasattr(self, "plain"):
+            return
+        one, two = (ledger.state() for ledger in self.ledgers)
+        assert one == two == fold(LedgerState(), self.ledgers[0].events())
+        assert {number: seen(dataset) for number, dataset in one.datasets.items()} == {
+            number: {**{k: found[k] for k in ("name", "deleted", "purged", "hidden", "names")},
+                     "gone": found["gone"],
+                     "sets": {h: (s["state"], s["attempt"]) for h, s in found["sets"].items()}}
+            for number, found in self.plain.items()
+        }  # fmt: skip
+
+
+def seen(dataset: Any) -> Mapping[str, Any]:
+    return {
+        "name": dataset.name, "deleted": dataset.deleted, "purged": dataset.purged,
+        "hidden": set(dataset.hidden), "names": dict(dataset.names),
+        "gone": set(dataset.purged_commits),
+        "sets": {h: (s.state, s.attempt) for h, s in dataset.sets.items()},
+    }  # fmt: skip
+
+
+TestLedgerMachine: Any = LedgerMachine.TestCase
+TestLedgerMachine.settings = settings(
+    max_examples=examples(50), stateful_step_count=15, deadline=None
+)
+
+
+# Races -------------------------------------------------------------------------------------------
+
+
+def make_and_claim(ledgers: list[Ledger], sets: int) -> None:
+    """Have each ledger claim every training set; each is won once."""
+    ledgers[0].do(Create("u1", "a", "TABLE"))
+    for number in range(sets):
+        ledgers[0].do(Ask(1, replace(ASKED, version_hash=f"v{number}")))
+
+    def claims(ledger: Ledger) -> list[Claim | None]:
+        return [ledger.claim(1, f"v{number}") for number in range(sets)]
+
+    won = [*map_ahead(claims, ledgers, workers=len(ledgers), ahead=len(ledgers))]
+    for number in range(sets):
+        assert sum(of_one[number] is not None for of_one in won) == 1
+    assert [event.n for event in ledgers[0].events()] == list(range(1, 2 + 2 * sets))
+
+
+@pytest.mark.spec("DST-21", "DST-25")
+def test_threads_race_for_claims(ledger: Ledger) -> None:
+    make_and_claim([ledger, other(ledger), other(ledger)], sets=4)
+
+
+CLAIMER = """
+import sys
+from txlog.commit.context import Context
+from txlog.datasets.ledger import Ledger
+from txlog.store.local.local import LocalStore
+ledger = Ledger(Context(LocalStore(sys.argv[1])))
+print(*[n for n in range(int(sys.argv[2])) if ledger.claim(1, f"v{n}")])
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spec("DST-21")
+def test_processes_race_for_claims(tmp_path: Path) -> None:
+    root = str(tmp_path / "ledger")
+    ledger = Ledger(Context(LocalStore(root)))
+    ledger.do(Create("u1", "a", "TABLE"))
+    for number in range(20):
+        ledger.do(Ask(1, replace(ASKED, version_hash=f"v{number}")))
+    command = [sys.executable, "-c", CLAIMER, root, "20"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    won = [one.communicate()[0].split() for one in running]
+    assert sorted(int(number) for numbers in won for number in numbers) == list(range(20))

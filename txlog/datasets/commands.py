@@ -1,0 +1,254 @@
+"""What may be added to the ledger: `decide` makes an event of a command, or refuses it. Pure.
+
+Rules: spec/datasets.md, DST-20 to DST-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from txlog.datasets.events import DatasetState, LedgerState, SetState
+from txlog.datasets.values import Asked, Claim, Failure, Part
+from txlog.errors import AlreadyExistsError, CommitConflictError, NotFoundError
+from txlog.lazy import dataclass
+
+LEASE_MS = 600_000
+
+
+@dataclass(frozen=True)
+class Create:
+    """Make a data set known, of which the table is made already."""
+
+    uuid: str
+    name: str
+    type: str
+    description: str | None = None
+    txn: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """`deleted`, `undeleted`, `purged`; of a commit `hidden`, `shown`, `purged`."""
+
+    kind: str
+    dataset_id: int
+    commit_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Tag:
+    """Give a name to a commit or a training set; None takes it away."""
+
+    dataset_id: int
+    name: str
+    target: int | str | None
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Ask for a training set."""
+
+    dataset_id: int
+    asked: Asked
+
+
+@dataclass(frozen=True)
+class TakeOn:
+    """Claim a training set for a worker, or renew its claim."""
+
+    dataset_id: int
+    version_hash: str
+    worker: str
+    lease_ms: int = LEASE_MS
+    attempt: int | None = None  # Of the claim that is renewed.
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Say that a training set is made, or why it cannot be."""
+
+    claim: Claim
+    parts: tuple[Part, ...] = ()
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    error: Failure | None = None
+
+
+Command = Create | Mark | Tag | Ask | TakeOn | Finish
+Decided = tuple[str, dict[str, Any]]
+
+
+def decide(state: LedgerState, command: Command, now_ms: int) -> Decided | None:
+    """Return the kind and body of the event that a command becomes; None: it is so already.
+
+    Raises
+    ------
+    NotFoundError
+        The data set or the training set is not there.
+    AlreadyExistsError
+        The name is taken.
+    CommitConflictError
+        A worker is not, or no longer, the one that may speak.
+    """
+    match command:
+        case Create():
+            return _created(state, command)
+        case Mark():
+            return _marked(state, command)
+        case Tag():
+            return _tagged(state, command)
+        case Ask():
+            return _asked(state, command)
+        case TakeOn():
+            return _claimed(state, command, now_ms)
+        case Finish():
+            return _finished(state, command)
+
+
+def by_txn(state: LedgerState, txn: tuple[str, int] | None) -> DatasetState | None:
+    """Return the data set that an application's version made, or None."""
+    if txn is None:
+        return None
+    return next((one for one in state.datasets.values() if one.txn == tuple(txn)), None)
+
+
+def require_free_name(state: LedgerState, name: str, but: int | None = None) -> None:
+    """Raise unless no data set that is not deleted has a name.
+
+    Raises
+    ------
+    AlreadyExistsError
+        Names the data set that has it.
+    """
+    for one in state.datasets.values():
+        if one.name == name and not one.deleted and one.dataset_id != but:
+            raise AlreadyExistsError(
+                reason=f"there is a data set {name!r} already, with the id {one.dataset_id}",
+                remedy="Choose another name, or update that data set",
+            )
+
+
+def _created(state: LedgerState, command: Create) -> Decided | None:
+    if by_txn(state, command.txn) is not None:
+        return None
+    require_free_name(state, command.name)
+    return "created", {
+        "description": command.description,
+        "id": len(state.datasets) + 1,
+        "name": command.name,
+        "txn": None if command.txn is None else list(command.txn),
+        "type": command.type,
+        "uuid": command.uuid,
+    }
+
+
+def _marked(state: LedgerState, command: Mark) -> Decided | None:
+    kind, commit_id = command.kind, command.commit_id
+    known = state.datasets.get(command.dataset_id)
+    if kind == "purged" and known is not None and known.purged:
+        return None
+    dataset = state.dataset(command.dataset_id)
+    body: dict[str, Any] = {"id": dataset.dataset_id}
+    if commit_id is not None:
+        done = dataset.purged_commits if kind == "purged" else dataset.hidden
+        if (commit_id in done) == (kind != "shown"):
+            return None
+        return kind, {**body, "commit": commit_id}
+    if kind == "undeleted":
+        if not dataset.deleted:
+            return None
+        require_free_name(state, dataset.name)
+    if kind == "deleted" and dataset.deleted:
+        return None
+    return kind, body
+
+
+def _tagged(state: LedgerState, command: Tag) -> Decided | None:
+    dataset = state.dataset(command.dataset_id)
+    if isinstance(command.target, str):
+        _set_of(dataset, command.target)
+    if dataset.names.get(command.name) == command.target:
+        return None
+    field_name = "commit" if isinstance(command.target, int) else "hash"
+    return "tagged", {"id": dataset.dataset_id, "name": command.name, field_name: command.target}
+
+
+def _asked(state: LedgerState, command: Ask) -> Decided | None:
+    dataset = state.dataset(command.dataset_id)
+    gone = dataset.purged_commits & set(command.asked.commit_ids)
+    if gone:
+        raise NotFoundError(
+            reason=f"the commits {sorted(gone)} of {dataset.name!r} are purged",
+            remedy="Prepare the training set again, without them",
+        )
+    known = dataset.sets.get(command.asked.version_hash)
+    if known is not None and known.state != "FAILED":
+        return None
+    return "asked", {
+        "form": command.asked.form,
+        "hash": command.asked.version_hash,
+        "id": dataset.dataset_id,
+        "options": dict(command.asked.options),
+        "picked": [list(one) for one in command.asked.picked],
+        "type": command.asked.type,
+    }
+
+
+def _claimed(state: LedgerState, command: TakeOn, now_ms: int) -> Decided | None:
+    dataset = state.dataset(command.dataset_id)
+    known = _set_of(dataset, command.version_hash)
+    if command.attempt is not None:
+        _require_current(known, command.version_hash, command.attempt, command.worker)
+    elif not known.is_free(now_ms):
+        return None
+    return "claimed", {
+        "attempt": known.attempt + 1 if command.attempt is None else command.attempt,
+        "hash": command.version_hash,
+        "id": dataset.dataset_id,
+        "lease_until_ms": now_ms + command.lease_ms,
+        "worker": command.worker,
+    }
+
+
+def _finished(state: LedgerState, command: Finish) -> Decided:
+    claim = command.claim
+    dataset = state.dataset(claim.dataset_id)
+    known = _set_of(dataset, claim.version_hash)
+    _require_current(known, claim.version_hash, claim.attempt, claim.worker)
+    body: dict[str, Any] = {
+        "attempt": claim.attempt,
+        "hash": claim.version_hash,
+        "id": dataset.dataset_id,
+    }
+    if command.error is not None:
+        error = {"code": command.error.code, "text": command.error.text}
+        return "failed", {**body, "error": error}
+    parts = [
+        {"bytes": p.bytes, "name": p.name, "rows": p.rows, "sha256": p.sha256, "uri": p.uri}
+        for p in command.parts
+    ]
+    return "ready", {**body, "parts": parts, "statistics": dict(command.statistics)}
+
+
+def _set_of(dataset: DatasetState, version_hash: str) -> SetState:
+    found = dataset.sets.get(version_hash)
+    if found is None:
+        raise NotFoundError(
+            reason=f"{dataset.name!r} has no training set {version_hash!r}",
+            remedy="Call prepare: it returns the hash of a training set",
+        )
+    return found
+
+
+def _require_current(known: SetState, version_hash: str, attempt: int, worker: str) -> None:
+    """Raise unless an attempt is the last one, not finished, and of this worker."""
+    if known.state == "RUNNING" and (known.attempt, known.worker) == (attempt, worker):
+        return
+    raise CommitConflictError(
+        version=known.attempt,
+        rule="DST-25",
+        reason=f"attempt {attempt} at the training set {version_hash} of the worker {worker!r} is "
+        f"not the current one: attempt {known.attempt} of {known.worker!r} is {known.state}",
+        remedy="Delete what this attempt wrote: another worker makes the training set",
+    )

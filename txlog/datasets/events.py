@@ -1,0 +1,228 @@
+"""What the ledger says: events, and the state that `fold` makes of them. Pure.
+
+Rules: spec/datasets.md, DST-20 to DST-28.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import orjson
+
+from txlog.datasets.values import Asked, Failure, Part, State
+from txlog.errors import InvalidInputError, NotFoundError
+from txlog.lazy import dataclass
+
+CLOCKS_DIFFER_MS = 60_000  # By how much the clocks of two machines may differ.
+
+
+def canonical(value: Any) -> str:
+    """Return JSON in its one form: keys sorted, no spaces, UTF-8."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+@dataclass(frozen=True)
+class Event:
+    """One row of the ledger."""
+
+    n: int  # From 1, without gaps.
+    at_ms: int  # Milliseconds since the epoch, by the writer's clock.
+    by: str
+    kind: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SetState:
+    """A training set as the ledger knows it."""
+
+    asked: Asked
+    state: State = "RUNNING"
+    attempt: int = 0  # 0: nobody has claimed it yet.
+    worker: str | None = None
+    lease_until_ms: int = 0
+    parts: tuple[Part, ...] = ()
+    statistics: Mapping[str, int] = field(default_factory=dict)
+    error: Failure | None = None
+
+    def is_free(self, now_ms: int) -> bool:
+        """Whether a worker may claim it: it is to be made, and no lease runs."""
+        if self.state != "RUNNING":
+            return False
+        return self.worker is None or self.lease_until_ms + CLOCKS_DIFFER_MS < now_ms
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """A data set as the ledger knows it."""
+
+    dataset_id: int
+    uuid: str
+    name: str
+    type: str
+    description: str | None
+    created_ms: int
+    txn: tuple[str, int] | None = None
+    deleted: bool = False
+    purged: bool = False
+    hidden: frozenset[int] = frozenset()
+    purged_commits: frozenset[int] = frozenset()
+    names: Mapping[str, int | str] = field(default_factory=dict)
+    sets: Mapping[str, SetState] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LedgerState:
+    """What all events up to `n` come to."""
+
+    n: int = 0
+    datasets: Mapping[int, DatasetState] = field(default_factory=dict)
+
+    def dataset(self, dataset_id: int) -> DatasetState:
+        """Return a data set that is not purged; raises `NotFoundError`, which lists those known."""
+        found = self.datasets.get(dataset_id)
+        if found is None or found.purged:
+            raise self.unknown(dataset_id)
+        return found
+
+    def find(self, wanted: int | str) -> DatasetState:
+        """Return a data set by its number or uuid, or by its name if it is not deleted.
+
+        Raises
+        ------
+        NotFoundError
+            There is none; those that there are are listed.
+        """
+        if isinstance(wanted, int):
+            return self.dataset(wanted)
+        for one in self.datasets.values():
+            if not one.purged and (one.uuid == wanted or (one.name == wanted and not one.deleted)):
+                return one
+        raise self.unknown(wanted)
+
+    def unknown(self, wanted: int | str) -> NotFoundError:
+        """Return the error of a data set that is not there."""
+        known = [f"{d.name} ({d.dataset_id})" for d in self.datasets.values() if not d.deleted]
+        listed = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+        return NotFoundError(
+            reason=f"there is no data set {wanted!r}",
+            remedy=f"There are: {listed}" if known else "There is none yet: create one",
+        )
+
+
+def fold(state: LedgerState, events: Iterable[Event]) -> LedgerState:
+    """Return the state after further events, in their order.
+
+    Raises
+    ------
+    InvalidInputError
+        An event is of a kind that this version does not know.
+    """
+    datasets = dict(state.datasets)
+    opened: set[int] = set()  # Data sets whose dictionary of sets is this call's own.
+    n = state.n
+    for event in events:
+        n = event.n
+        body = event.body
+        if event.kind == "created":
+            datasets[body["id"]] = _new_dataset(event)
+            continue
+        dataset = datasets[body["id"]]
+        if event.kind in ("asked", "claimed", "ready", "failed"):
+            if dataset.dataset_id not in opened:
+                opened.add(dataset.dataset_id)
+                dataset = replace(dataset, sets=dict(dataset.sets))
+                datasets[dataset.dataset_id] = dataset
+            sets = dataset.sets
+            assert isinstance(sets, dict)
+            sets[body["hash"]] = _next_set(sets.get(body["hash"]), event)
+        else:
+            datasets[dataset.dataset_id] = _next_dataset(dataset, event)
+            opened.discard(dataset.dataset_id)
+    return LedgerState(n, datasets)
+
+
+def _new_dataset(event: Event) -> DatasetState:
+    body = event.body
+    txn = body.get("txn")
+    return DatasetState(
+        dataset_id=body["id"],
+        uuid=body["uuid"],
+        name=body["name"],
+        type=body["type"],
+        description=body["description"],
+        created_ms=event.at_ms,
+        txn=None if txn is None else (txn[0], txn[1]),
+    )
+
+
+def _next_dataset(dataset: DatasetState, event: Event) -> DatasetState:
+    commit_id: Any = event.body.get("commit")
+    match event.kind:
+        case "deleted":
+            return replace(dataset, deleted=True)
+        case "undeleted":
+            return replace(dataset, deleted=False)
+        case "hidden":
+            return replace(dataset, hidden=dataset.hidden | {commit_id})
+        case "shown":
+            return replace(dataset, hidden=dataset.hidden - {commit_id})
+        case "purged" if commit_id is None:
+            return replace(dataset, deleted=True, purged=True, sets={}, names={})
+        case "purged":
+            kept = {
+                version_hash: one
+                for version_hash, one in dataset.sets.items()
+                if commit_id not in one.asked.commit_ids
+            }
+            gone = {commit_id, *(dataset.sets.keys() - kept.keys())}
+            names = {name: to for name, to in dataset.names.items() if to not in gone}
+            purged = dataset.purged_commits | {commit_id}
+            return replace(dataset, purged_commits=purged, sets=kept, names=names)
+        case "tagged":
+            target = commit_id if commit_id is not None else event.body.get("hash")
+            names = {k: v for k, v in dataset.names.items() if k != event.body["name"]}
+            if target is not None:
+                names[event.body["name"]] = target
+            return replace(dataset, names=names)
+    raise InvalidInputError(
+        argument="ledger",
+        field=event.kind,
+        reason=f"event {event.n} of the ledger is {event.kind!r}, which this version of txlog "
+        "does not know",
+        remedy="A newer version wrote it: upgrade txlog",
+    )
+
+
+def _next_set(known: SetState | None, event: Event) -> SetState:
+    body = event.body
+    if event.kind == "asked":
+        picked = tuple((number, digest) for number, digest in body["picked"])
+        asked = Asked(body["hash"], body["type"], picked, body["form"], body["options"])
+        return SetState(asked, attempt=0 if known is None else known.attempt)
+    assert known is not None
+    if event.kind == "claimed":
+        return replace(
+            known,
+            attempt=body["attempt"],
+            worker=body["worker"],
+            lease_until_ms=body["lease_until_ms"],
+        )
+    if event.kind == "failed":
+        error = Failure(body["error"]["code"], body["error"]["text"])
+        return replace(known, state="FAILED", error=error)
+    parts = tuple(Part(**part) for part in body["parts"])
+    return replace(known, state="READY", parts=parts, statistics=body["statistics"], error=None)
+
+
+def pending(state: LedgerState, now_ms: int) -> Sequence[tuple[DatasetState, SetState]]:
+    """Return the training sets that a worker may claim: those of dead workers, and unclaimed."""
+    return [
+        (dataset, one)
+        for dataset in state.datasets.values()
+        if not dataset.deleted
+        for one in dataset.sets.values()
+        if one.is_free(now_ms)
+    ]

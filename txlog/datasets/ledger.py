@@ -1,0 +1,298 @@
+"""The ledger: a Delta table of events, to which one event at a time is appended.
+
+The event after n events is appended with `txn=(APP, n + 1)`. If that version is recorded already,
+another process was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to
+DST-28.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+import orjson
+import pyarrow as pa
+
+from txlog.arrow import table_of_rows
+from txlog.commit.context import Context
+from txlog.commit.loop import wait_after
+from txlog.commit.operation import execute
+from txlog.data_files.options import as_schema
+from txlog.datasets.commands import LEASE_MS, Command, Finish, TakeOn, decide
+from txlog.datasets.events import Event, LedgerState, canonical, fold
+from txlog.datasets.values import Claim, Failure, Part
+from txlog.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    LogCorruptError,
+    OutcomeUnknownError,
+    RetriesExhaustedError,
+    TxlogError,
+    warn_committed,
+)
+from txlog.expressions.tree import col, lit
+from txlog.snapshot.load import refresh
+from txlog.snapshot.snapshot import Snapshot
+from txlog.table.table import Table
+from txlog.verbs.append import Append
+from txlog.verbs.create import create, existing
+
+APP = "txlog.datasets.ledger"
+_MARK = "txlog.dataset.ledger"
+_SCHEMA = pa.schema(
+    [
+        pa.field("n", pa.int64(), False),
+        pa.field("at_ms", pa.int64(), False),
+        pa.field("by", pa.string(), False),
+        pa.field("kind", pa.string(), False),
+        pa.field("body", pa.string(), False),
+    ]
+)
+_PROPERTIES = {
+    "delta.appendOnly": "true",
+    "delta.checkpointInterval": "50",
+    _MARK: "1",
+    # One row a file: there is nothing that bounds of texts would rule out.
+    "delta.dataSkippingStatsColumns": "n",
+}
+COMPACT_EVERY = 200
+_DEADLINE_S = 120.0
+
+
+class Ledger:
+    """The events of a catalog, and the state that they come to.
+
+    Threads may share it; each process has its own.
+
+    Parameters
+    ----------
+    context
+        Of the ledger's table, which is made with the first event.
+    by
+        Who writes: a text that no other writer has.
+    """
+
+    def __init__(self, context: Context, by: str | None = None) -> None:
+        self._context = context
+        self.by = by or f"{os.getpid()}@{socket.gethostname()}/{context.effects.uuid()[:8]}"
+        self._lock = Lock()  # One thread at a time reads on, or appends.
+        self._snapshot: Snapshot | None = None
+        self._state = LedgerState()
+        self._compacted = 0
+
+    @property
+    def now_ms(self) -> int:
+        """The time, milliseconds since the epoch, UTC."""
+        return self._context.effects.now_ms()
+
+    def state(self) -> LedgerState:
+        """Return the state that all events come to now."""
+        with self._lock:
+            self._read_on()
+            return self._state
+
+    def events(self, after: int = 0) -> list[Event]:
+        """Return the events after the first `after`, in order."""
+        snapshot = existing(self._context.store)
+        return [] if snapshot is None else _events(Table._of(self._context, snapshot), after)
+
+    def do(self, command: Command) -> LedgerState:
+        """Append the event that a command becomes, and return the state after it.
+
+        Raises
+        ------
+        RetriesExhaustedError
+            Others appended first until the deadline.
+        TxlogError
+            The command is refused; see `decide`. Nothing was appended.
+        """
+        return self.try_(command)[0]
+
+    def try_(self, command: Command) -> tuple[LedgerState, bool]:
+        """Do the same; tell also whether an event was appended, or none was needed."""
+        effects = self._context.effects
+        started = effects.monotonic_s()
+        losses = 0
+        with self._lock:
+            while True:
+                self._read_on()
+                now_ms = effects.now_ms()
+                decided = decide(self._state, command, now_ms)
+                if decided is None:
+                    return self._state, False
+                event = Event(self._state.n + 1, now_ms, self.by, *decided)
+                if self._append(event):
+                    self._state = fold(self._state, [event])
+                    self._compact_if_due()
+                    return self._state, True
+                losses += 1
+                wait_after(losses, effects)
+                if effects.monotonic_s() - started > _DEADLINE_S:
+                    raise RetriesExhaustedError(
+                        version=event.n,
+                        rule="DST-21",
+                        path=self._context.store.root,
+                        reason="other writers kept appending to the ledger first",
+                        remedy="Try again when they are done",
+                    )
+
+    # What jobs call -------------------------------------------------------------------------
+
+    def claim(
+        self,
+        dataset_id: int,
+        version_hash: str,
+        worker: str | None = None,
+        lease_ms: int = LEASE_MS,
+    ) -> Claim | None:
+        """Claim a training set, or return None: it is made, or another worker's lease runs."""
+        who = worker or self.by
+        state, appended = self.try_(TakeOn(dataset_id, version_hash, who, lease_ms))
+        if not appended:
+            return None
+        found = state.dataset(dataset_id).sets[version_hash]
+        return Claim(dataset_id, version_hash, found.attempt, who, found.lease_until_ms)
+
+    def renew(self, claim: Claim, lease_ms: int = LEASE_MS) -> Claim:
+        """Return the claim with a new lease.
+
+        Raises
+        ------
+        CommitConflictError
+            The attempt is no longer the current one.
+        NotFoundError
+            The training set, or the data set, was purged.
+        """
+        state = self.do(
+            TakeOn(
+                claim.dataset_id, claim.version_hash, claim.worker, lease_ms, attempt=claim.attempt
+            )
+        )
+        lease = state.dataset(claim.dataset_id).sets[claim.version_hash].lease_until_ms
+        return Claim(claim.dataset_id, claim.version_hash, claim.attempt, claim.worker, lease)
+
+    def ready(self, claim: Claim, parts: Sequence[Part], statistics: Mapping[str, int]) -> None:
+        """Say that a training set is made; errors as for `renew`."""
+        self.do(Finish(claim, tuple(parts), dict(statistics)))
+
+    def failed(self, claim: Claim, code: str, text: str) -> None:
+        """Say why a training set cannot be made; errors as for `renew`."""
+        self.do(Finish(claim, error=Failure(code, text)))
+
+    # The table ------------------------------------------------------------------------------
+
+    def _read_on(self) -> None:
+        """Read the events that are new."""
+        context, held = self._context, self._snapshot
+        latest = existing(context.store) if held is None else refresh(context.store, held)
+        if latest is None or latest is held:
+            return
+        if held is None:
+            _require_ledger(latest)
+        n = latest.transaction_version(APP) or 0
+        if n > self._state.n:
+            new = _events(Table._of(context, latest), self._state.n)
+            expected = list(range(self._state.n + 1, n + 1))
+            if [event.n for event in new] != expected:
+                raise LogCorruptError(
+                    path=context.store.root,
+                    field="n",
+                    reason=f"the ledger records {n} events, but those after {self._state.n} are "
+                    f"{[event.n for event in new][:5]} …",
+                    remedy="Only txlog.datasets may write the ledger; restore a version before",
+                )
+            self._state = fold(self._state, new)
+        self._snapshot = latest
+
+    def _append(self, event: Event) -> bool:
+        """Append an event; return whether it is there: if not, another one has its number."""
+        context = self._context
+        if self._snapshot is None:
+            self._snapshot = _made(context)
+            return False  # Another process may have made it, with events in it.
+        row = {"n": event.n, "at_ms": event.at_ms, "by": event.by, "kind": event.kind}
+        rows = table_of_rows([{**row, "body": canonical(dict(event.body))}], _SCHEMA)
+        try:
+            done = execute(
+                Append.of_data(context, rows),
+                self._snapshot,
+                txn=(APP, event.n),
+                user_metadata=None,
+            )
+        except OutcomeUnknownError:
+            return self._is_there(event)
+        if done.outcome.skipped:
+            return False
+        table = Table._of(context, done.snapshot)
+        table._finish(done)
+        self._snapshot = table.snapshot
+        return True
+
+    def _is_there(self, event: Event) -> bool:
+        """Look whether an event of which the store lost the answer was appended."""
+        assert self._snapshot is not None
+        latest = refresh(self._context.store, self._snapshot)
+        if (latest.transaction_version(APP) or 0) < event.n:
+            return False
+        found = _events(Table._of(self._context, latest), event.n - 1)[0]
+        if found != event:
+            return False
+        self._snapshot = latest
+        return True
+
+    def _compact_if_due(self) -> None:
+        """Join the files of the events once in a while; a failure costs nobody an event."""
+        due = self._state.n // COMPACT_EVERY
+        if due == self._compacted or self._state.n % COMPACT_EVERY:
+            return
+        self._compacted = due
+        try:
+            self.compact()
+        except TxlogError as error:
+            warn_committed(
+                f"event {self._state.n} is in the ledger, but its files could not be joined: "
+                f"{error}",
+                stacklevel=4,
+            )
+
+    def compact(self) -> None:
+        """Join the files of the events."""
+        assert self._snapshot is not None
+        table = Table._of(self._context, self._snapshot)
+        table.optimize.compact()
+        self._snapshot = table.snapshot
+
+
+def _made(context: Context) -> Snapshot:
+    """Make the table of a ledger, or return the one that another process has made."""
+    try:
+        definition = as_schema(_SCHEMA, nanos=False)
+        return create(context, definition, properties=_PROPERTIES, name="ledger").snapshot
+    except AlreadyExistsError:
+        found = existing(context.store)
+        if found is None:
+            raise
+        _require_ledger(found)
+        return found
+
+
+def _require_ledger(snapshot: Snapshot) -> None:
+    if _MARK not in snapshot.metadata.configuration:
+        raise InvalidInputError(
+            argument="root",
+            reason=f"{snapshot.root} is a table, but no ledger of data sets",
+            remedy="Choose another folder",
+        )
+
+
+def _events(table: Table, after: int) -> list[Event]:
+    """Return the events of a ledger after the first ones, in order."""
+    rows = table.to_arrow(where=col("n") > lit(after)) if after else table.to_arrow()
+    columns = [rows[name].to_pylist() for name in _SCHEMA.names]
+    found = [
+        Event(n, at_ms, by, kind, orjson.loads(body))
+        for n, at_ms, by, kind, body in zip(*columns, strict=True)
+    ]
+    return sorted(found, key=lambda event: event.n)
