@@ -18,7 +18,7 @@ ROOT = HOME.parent
 
 # A room imports only rooms to its left (ARCHITECTURE in spec/architecture.md).
 ORDER = (
-    "lazy", "errors", "effects", "version", "threads", "arrow", "schema", "variant",
+    "lazy", "html", "errors", "effects", "version", "threads", "arrow", "schema", "variant",
     "actions", "log",
     "protocol", "expressions", "fragments", "parquet", "stats", "reconcile",
     "store", "observe", "checkpoint", "snapshot",
@@ -44,6 +44,8 @@ ONLY_IN = {
     "torch": {"loader"},
     "jax": {"loader"},
     "tensorflow": {"loader"},
+    "duckdb": {"table"},
+    "IPython": {"table"},
     "PIL": {"loader", "datasets"},
 }
 FACES = {"spark_ext", "cli"}

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from txlog.scan.scan import Scan
     from txlog.snapshot.checksum import ChecksumReport
     from txlog.table.fragment import TableFragment
+    from txlog.table.query import sql
     from txlog.table.table import Table
     from txlog.table.write_table import convert_to_delta, write, write_fragments
     from txlog.variant.arrays import (
@@ -104,6 +105,7 @@ __all__ = [
     "col",
     "convert_to_delta",
     "lit",
+    "sql",
     "variant_from_json",
     "variant_from_python",
     "variant_to_json",
@@ -152,6 +154,8 @@ _HOMES = {
     "col": "expressions.tree",
     "convert_to_delta": "table.write_table",
     "lit": "expressions.tree",
+    "load_ipython_extension": "table.query",
+    "sql": "table.query",
     "variant_from_json": "variant.arrays",
     "variant_from_python": "variant.arrays",
     "variant_to_json": "variant.arrays",

@@ -158,3 +158,39 @@ class TestHead:
     def test_an_unknown_column_is_named(self, table: txlog.Table, capsys: Any) -> None:
         assert run(["head", table.uri, "--columns", "absent"]) == 1
         assert "absent" in capsys.readouterr().err
+
+
+class TestSql:
+    @pytest.fixture(autouse=True)
+    def _engines(self) -> None:
+        pytest.importorskip("duckdb")
+
+    def test_rows_as_json_csv_and_text(self, table: txlog.Table, capsys: Any) -> None:
+        query = f"SELECT n, t, day FROM '{table.uri}' WHERE n > 1 ORDER BY n"
+        assert run(["sql", query, "--json"]) == 0
+        day = "2024-01-01"
+        expected = [{"n": 2, "t": "b", "day": day}, {"n": 3, "t": None, "day": day}]
+        assert json.loads(capsys.readouterr().out) == expected
+        assert run(["sql", query, "--csv"]) == 0
+        assert capsys.readouterr().out == '"n","t","day"\n2,"b",2024-01-01\n3,,2024-01-01\n'
+        assert run(["sql", query]) == 0
+        assert capsys.readouterr().out.split()[:3] == ["n", "t", "day"]
+
+    @pytest.mark.parametrize("engine", ["duckdb", "polars"])
+    def test_names(self, table: txlog.Table, capsys: Any, engine: str) -> None:
+        pytest.importorskip(engine)
+        query = "SELECT count(*) AS c FROM x"
+        given = ["--table", f"x={table.uri}", "--engine", engine]
+        assert run(["sql", query, *given, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == [{"c": 3}]
+        root = str(Path(table.uri).parent)
+        assert run(["sql", "SELECT count(*) AS c FROM t", "--root", root, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == [{"c": 3}]
+
+    def test_wrong_calls(self, table: txlog.Table, capsys: Any) -> None:
+        assert run(["sql", "SELECT 1", "--json", "--csv"]) == 2
+        assert run(["sql", "SELECT 1", "--table", "x"]) == 2
+        assert run(["sql", f"DELETE FROM '{table.uri}'"]) == 1
+        assert "one SELECT" in capsys.readouterr().err
+        assert run(["sql", "SELECT [1, 2] AS l", "--csv"]) == 1
+        assert "--json" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from txlog.cli.output import (
     print_text,
 )
 from txlog.cli.plain import INTERRUPTED
-from txlog.cli.rows import append, head, index, lookup, merge
+from txlog.cli.rows import append, head, index, lookup, merge, sql
 from txlog.errors import TxlogError
 from txlog.table.table import Table
 from txlog.version import __version__
@@ -56,6 +56,7 @@ app.command()(append)
 app.command()(merge)
 app.command()(head)
 app.command()(lookup)
+app.command()(sql)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
 Version = Annotated[

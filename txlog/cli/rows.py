@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import PurePath
@@ -18,6 +19,7 @@ from txlog.cli.output import (
     working,
 )
 from txlog.errors import InvalidInputError, NotFoundError
+from txlog.table.query import sql as run_query
 from txlog.table.table import Table
 
 _FORMATS = {
@@ -189,6 +191,57 @@ def head(
     """Show the first rows, such as: txlog head flights -n 3 --where "carrier = 'UA'"."""
     opened = Table(table, version=version_of(version))
     _print_found(table, opened.head(rows, _names(columns), where), json)
+
+
+class Engine(StrEnum):
+    """What runs a query."""
+
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help="A SELECT. FROM names a folder or URI in quotes.")],
+    table: Annotated[
+        list[str] | None, typer.Option(help="NAME=TABLE: what a name means; repeatable.")
+    ] = None,
+    root: Annotated[str, typer.Option(help="The folder, or URI, that paths begin at.")] = "",
+    engine: Annotated[
+        Engine | None, typer.Option(help="Default: the one that is installed.")
+    ] = None,
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a head.")] = False,
+) -> None:
+    """Show what a query selects from tables, by duckdb or polars."""
+    if json and csv:
+        raise typer.BadParameter("give one of the two, not both", param_hint="'--json' / '--csv'")
+    tables: dict[str, Any] = {}
+    for text in table or ():
+        name, equals, place = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"NAME=TABLE was expected, not {text!r}", param_hint="--table")
+        tables[name] = Table(place)
+    with working("Running the query"):
+        found = run_query(query, tables, engine=None if engine is None else engine.value, root=root)
+    if csv:
+        _print_csv(found)
+    else:
+        print_rows("", as_rows(found), json, names=found.schema.names)
+
+
+def _print_csv(rows: pa.Table) -> None:
+    import pyarrow.csv
+
+    text = pa.BufferOutputStream()
+    try:
+        pyarrow.csv.write_csv(rows, text)
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            argument="query",
+            reason=f"CSV cannot hold the result: {error}",
+            remedy="Select plain columns, or print --json",
+        ) from error
+    sys.stdout.write(text.getvalue().to_pybytes().decode())
 
 
 def _names(columns: str | None) -> list[str] | None:

@@ -69,6 +69,17 @@ class Outcome:
     def __bool__(self) -> bool:
         return self.version is not None
 
+    def _repr_html_(self) -> str:
+        from txlog.html import facts_html, titled
+
+        made = f"made version {self.version}" if self else "committed nothing"
+        reason = " (recorded before)" if self.skipped else ""
+        features = {
+            "features added": ", ".join(self.features_added) or None,
+            "features dropped": ", ".join(self.features_dropped) or None,
+        }
+        return titled(f"{self.operation} {made}{reason}", facts_html({**self.metrics, **features}))
+
 
 @dataclass(frozen=True)
 class Done:

@@ -123,6 +123,17 @@ class Scan(ArrowStream):
         root = without_secrets(reading.root)
         return f"txlog.Scan({root!r}, version={reading.version}, columns=[{columns}]{where})"
 
+    def _repr_html_(self) -> str:
+        from txlog.html import facts_html, rows_html, titled
+
+        reading = self.plan.reading
+        where = None if reading.where is None else to_sql(reading.where)
+        return titled(
+            f"txlog.Scan {without_secrets(reading.root)}",
+            facts_html({"version": reading.version, "where": where}),
+            rows_html(("column", "type"), [(field.name, field.type) for field in self.schema]),
+        )
+
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""

@@ -22,9 +22,58 @@ if TYPE_CHECKING:
     from txlog.verbs.doctor import Diagnosis
 
 
+class History(list[dict[str, Any]]):
+    """What commits say of themselves, newest first."""
+
+    def _repr_html_(self) -> str:
+        from txlog.html import rows_html
+
+        names = ("version", "time (UTC)", "operation", "what it did", "note", "engine")
+        return rows_html(names, map(_history_row, self))
+
+
+def _history_row(entry: dict[str, Any]) -> list[Any]:
+    from txlog.schema.timestamps import format_moment
+
+    metrics = (entry.get("operationMetrics") or {}).items()
+    made_ms = entry.get("timestamp")
+    return [
+        entry.get("version"),
+        None if made_ms is None else format_moment(made_ms * 1000, digits=3, separator=" "),
+        entry.get("operation"),
+        ", ".join(f"{name} {value}" for name, value in metrics if str(value) != "0"),
+        entry.get("userMetadata"),
+        entry.get("engineInfo"),
+    ]
+
+
 @checked
 class About(Handle):
     """The part of `Table` that tells what the table is."""
+
+    def _repr_html_(self) -> str:
+        from txlog.html import facts_html, rows_html, titled
+        from txlog.snapshot.live_files import has_large_checkpoint
+        from txlog.store.base import without_secrets
+
+        snapshot = self._snapshot
+        facts: dict[str, int | None] = {}
+        if not has_large_checkpoint(snapshot):  # A look at a table takes no seconds.
+            known, unknown = self._open.plan([]).count()
+            facts["rows"] = None if unknown else known
+            facts["files"] = self.files(["path"]).num_rows
+        partitioned = snapshot.partition_columns
+        columns = [
+            (field.name, field.type, field.nullable, field.name in partitioned)
+            for field in self.schema
+        ]
+        return titled(
+            f"txlog.Table {snapshot.metadata.name or ''} {without_secrets(self.uri)}",
+            facts_html(
+                {"version": snapshot.version, **facts, "about": snapshot.metadata.description}
+            ),
+            rows_html(("column", "type", "nullable", "partition"), columns),
+        )
 
     @property
     def uri(self) -> str:
@@ -172,18 +221,20 @@ class About(Handle):
         """The store that holds the table."""
         return self._context.store
 
-    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+    def history(self, limit: int | None = None) -> History:
         """Return what each commit up to this version says of itself, newest first.
 
         Each entry has `version` and `timestamp` (milliseconds since the epoch: the time by which
         `Table(uri, timestamp=…)` and `restore` find this version), and what its writer noted:
         `operation`, `operationParameters`, `operationMetrics`, `engineInfo`, …
+
+        It is a list, which notebooks show as a table.
         """
         from txlog.snapshot.time_travel import history
 
         if limit is not None:
             require_whole("limit", limit)
-        return history(self._context.store, self._snapshot, limit)
+        return History(history(self._context.store, self._snapshot, limit))
 
     def versions(self) -> list[dict[str, Any]]:
         """Return the versions that the log still makes up, up to this one, ascending.

@@ -1,0 +1,174 @@
+"""SQL over tables by both engines; the magic of notebooks; what notebooks show of values."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from txlog.html import facts_html, rows_html, titled
+
+NAMES = pa.table({"carrier": ["UA", "B6"], "name": ["United", "JetBlue"]})
+
+
+@pytest.fixture
+def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> txlog.Table:
+    """A table at raw/flights below the working folder, with deleted rows."""
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"carrier": ["UA", "B6", "UA"], "delay": [1, 2, 3]})
+    table = txlog.write("raw/flights", rows)
+    table.append(pa.table({"carrier": ["XX"], "delay": [9]}))
+    table.delete("delay = 2")
+    return table
+
+
+@pytest.fixture(params=["duckdb", "polars"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    pytest.importorskip(request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT carrier, CAST(SUM(delay) AS BIGINT) AS d FROM raw.flights GROUP BY 1 ORDER BY 1",
+         [{"carrier": "UA", "d": 4}, {"carrier": "XX", "d": 9}]),
+        ("SELECT flights.delay FROM raw.flights WHERE delay > 1 ORDER BY 1",
+         [{"delay": 3}, {"delay": 9}]),
+        ("SELECT delay FROM 'raw/flights' VERSION AS OF 0 ORDER BY delay",
+         [{"delay": 1}, {"delay": 2}, {"delay": 3}]),
+        ("SELECT name, delay FROM raw.flights f JOIN names n USING (carrier) WHERE delay > 1",
+         [{"name": "United", "delay": 3}]),
+        ("WITH names AS (SELECT delay FROM raw.flights) SELECT count(*) AS n FROM names",
+         [{"n": 3}]),
+        ("SELECT name FROM names WHERE carrier IN (SELECT carrier FROM raw.flights)",
+         [{"name": "United"}]),
+        ("SELECT name AS x FROM names UNION ALL SELECT carrier FROM raw.flights ORDER BY x",
+         [{"x": x} for x in ("JetBlue", "UA", "UA", "United", "XX")]),
+        ("SELECT count(*) AS n FROM late", [{"n": 1}]),
+    ],
+)  # fmt: skip
+def test_queries(flights: txlog.Table, engine: Any, query: str, rows: list[Any]) -> None:
+    given = {"names": NAMES, "late": flights.scan(where="delay > 5")}
+    assert txlog.sql(query, given, engine=engine).to_pylist() == rows
+
+
+def test_tables_below_a_root_and_variables(
+    flights: txlog.Table, tmp_path: Path, engine: Any
+) -> None:
+    query = "SELECT count(*) AS n FROM flights"
+    below = txlog.sql(query, root=tmp_path / "raw", engine=engine)
+    assert below.to_pylist() == [{"n": 3}]
+    assert txlog.sql(query, {"flights": flights}, engine=engine).to_pylist() == [{"n": 3}]
+    before = txlog.sql(f"{query} VERSION AS OF 1", {"flights": flights}, engine=engine)
+    assert before.to_pylist() == [{"n": 4}]
+    made = flights.history()[-1]["timestamp"]
+    moment = f"SELECT count(*) AS n FROM raw.flights TIMESTAMP AS OF '{made_text(made)}'"
+    assert txlog.sql(moment, engine=engine).to_pylist() == [{"n": 3}]
+
+
+def made_text(made_ms: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(made_ms / 1000, UTC).isoformat()
+
+
+def test_files_that_a_filter_rules_out_are_not_opened(flights: txlog.Table, engine: Any) -> None:
+    path = flights.file_uris("delay = 9")
+    for other in {*flights.file_uris()} - {*path}:
+        Path(other).unlink()
+    query = "SELECT carrier FROM raw.flights WHERE delay > 8"
+    assert txlog.sql(query, engine=engine).to_pylist() == [{"carrier": "XX"}]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "says"),
+    [
+        ("SELECT * FROM nope", txlog.NotFoundError, "the query names 'nope'"),
+        ("SELECT * FROM raw.flights VERSION AS OF 9", txlog.NotFoundError, "the latest is 2"),
+        ("SELECT nope FROM raw.flights", txlog.InvalidInputError, "nope"),
+        ("DELETE FROM raw.flights", txlog.InvalidInputError, "one SELECT was expected"),
+        ("SELECT 1; SELECT 2", txlog.InvalidInputError, "one SELECT was expected"),
+        ("SELECT (", txlog.InvalidInputError, "no SQL"),
+        ("SELECT * FROM read_csv('/etc/hostname')", txlog.InvalidInputError, "refuses it|no table"),
+    ],
+)
+@pytest.mark.usefixtures("flights")
+def test_what_is_no_query_is_refused(engine: Any, query: str, kind: Any, says: str) -> None:
+    with pytest.raises(kind, match=says):
+        txlog.sql(query, engine=engine)
+
+
+def test_the_engine_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(txlog.InvalidInputError, match="duckdb or polars"):
+        txlog.sql("SELECT 1", engine="spark")  # type: ignore[arg-type]
+    monkeypatch.setattr("txlog.table.query.find_spec", lambda _: None)
+    with pytest.raises(txlog.UnsupportedFeatureError, match="pip install duckdb"):
+        txlog.sql("SELECT 1")
+
+
+@pytest.fixture
+def shell() -> Any:
+    testing = pytest.importorskip("IPython.core.interactiveshell")
+    made = testing.InteractiveShell()
+    made.history_manager.enabled = False
+    made.run_line_magic("load_ext", "txlog")
+    yield made
+    made.reset()
+
+
+def test_the_magic_of_notebooks(flights: txlog.Table, shell: Any) -> None:
+    pl = pytest.importorskip("polars")
+    shell.user_ns |= {"names": NAMES, "late": flights.scan(where="delay > 5"), "raw": 1}
+    query = "SELECT name FROM names\nWHERE carrier IN (SELECT carrier FROM raw.flights)"
+    shown = shell.run_cell_magic("txlog", "", query)
+    assert isinstance(shown, pl.DataFrame)
+    assert shown.rows() == [("United",)]
+    assert shell.run_line_magic("txlog", "SELECT delay FROM late").rows() == [(9,)]
+    kept = shell.run_cell_magic("txlog", "-o found --engine polars", "SELECT count(*) FROM names")
+    assert kept is None
+    assert shell.user_ns["found"].rows() == [(2,)]
+    from IPython.core.error import UsageError
+
+    for line in ("nonsense", "--no"):
+        with pytest.raises(UsageError, match="txlog"):
+            shell.run_cell_magic("txlog", line, query)
+    ran = shell.run_cell("%%txlog\nSELECT * FROM nope")
+    assert isinstance(ran.error_in_exec, txlog.NotFoundError)
+
+
+def test_a_notebook_shows_tables_scans_outcomes_and_history(shell: Any, tmp_path: Path) -> None:
+    odd = "a<script>&\"'"
+    rows = pa.table({odd: [1, 2], "day": ["2026-11-01", "2026-11-02"]})
+    made = txlog.write(tmp_path / "<b>", rows, partition_by="day", name="<i>")
+    outcome = made.append(rows, user_metadata="<script>alert(1)</script>")
+    values = {"table": made, "scan": made.scan(where="day > '2026-11-01'")}
+    values |= {"outcome": outcome, "history": made.history(), "skipped": made.delete("false")}
+    shell.user_ns |= values
+    shown: dict[str, str] = {}
+    for name in values:
+        data, _ = shell.display_formatter.format(shell.user_ns[name])
+        shown[name] = data["text/html"]
+    for html in shown.values():
+        assert "<script" not in html
+        assert "<b>" not in html.replace("<div><b>", "")
+        assert len(html) < 10_000
+        assert re.search(r"background:(?!none)|[; \"]color:", html) is None  # Light and dark.
+    assert ">4<" in shown["table"]
+    assert "a&lt;script&gt;&amp;&quot;&#x27;" in shown["table"]
+    assert "`day` &gt;" in shown["scan"]
+    assert "made version 1" in shown["outcome"]
+    assert "committed nothing" in shown["skipped"]
+    assert "&lt;script&gt;alert" in shown["history"]
+    assert isinstance(made.history(), list)
+
+
+def test_html_is_cut_where_it_is_long() -> None:
+    html = rows_html(["n"], [[n] for n in range(1000)])
+    assert "and 970 more" in html
+    assert html.count("<tr>") == 31
+    assert len(facts_html({"x": "y" * 10_000})) < 1000
+    assert facts_html({"x": None}) == ""
+    assert titled("<") == "<div><b>&lt;</b></div>"

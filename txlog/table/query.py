@@ -1,0 +1,268 @@
+"""SQL over tables, by duckdb or polars; and the magic `%%txlog` of notebooks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from txlog.errors import InvalidInputError, NotFoundError, UnsupportedFeatureError
+from txlog.table.handle import checked
+from txlog.table.table import Table
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+_SCHEMES = ("/", "\\", "~", ".")
+
+
+@checked
+def sql(
+    query: str,
+    tables: Mapping[str, Any] | None = None,
+    *,
+    engine: Literal["duckdb", "polars"] | None = None,
+    root: str | os.PathLike[str] = "",
+    storage_options: Mapping[str, Any] | None = None,
+) -> pa.Table:
+    """Return what a query selects from tables: `SELECT`, in the SQL of the engine that runs it.
+
+    A table is named by a name of `tables`, or by its path: `FROM flights`, `FROM raw.flights` (the
+    folder `raw/flights`), `FROM 's3://bucket/flights'`. `flights VERSION AS OF 3` and
+    `flights TIMESTAMP AS OF '2026-11-01'` travel in time. Filters and columns are pushed down to
+    the tables, so that files that cannot hold wanted rows are not opened.
+
+    Parameters
+    ----------
+    tables
+        What names of the query mean: tables, scans, or any Arrow data.
+    engine
+        `duckdb` or `polars`. Default: the one that is installed, duckdb if both are.
+    root
+        The folder, or a URI of one, that paths which are not absolute begin at.
+    storage_options
+        As for `Table`, of the tables that are named by path.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no single query, or the engine refuses it.
+    NotFoundError
+        A name is none of `tables`, and there is no table at that path.
+    UnsupportedFeatureError
+        Neither engine is installed.
+
+    Examples
+    --------
+    >>> txlog.sql("SELECT carrier, avg(delay) AS d FROM flights GROUP BY carrier")  # doctest: +SKIP
+    """
+    chosen = _engine(engine)
+    given = {} if tables is None else tables
+    parsed = _parse(query)
+    if chosen == "polars":
+        _refuse_functions(parsed)
+    relations: dict[str, Any] = {}
+    for reference in _references(parsed):
+        name = f"txlog_{len(relations)}"
+        relations[name] = _relation(reference, given, os.fspath(root), storage_options)
+        _rename(reference, name)
+    text = parsed.sql(dialect="duckdb")
+    return (_by_duckdb if chosen == "duckdb" else _by_polars)(text, relations)
+
+
+def _engine(engine: str | None) -> str:
+    if engine not in (None, "duckdb", "polars"):
+        raise InvalidInputError(
+            argument="engine", reason=f"{engine!r} is not duckdb or polars", remedy="Choose one"
+        )
+    for name in ("duckdb", "polars") if engine is None else (engine,):
+        if find_spec(name) is not None:
+            return name
+    raise UnsupportedFeatureError(
+        features=(engine or "sql",),
+        reason=f"{engine or 'neither duckdb nor polars'} is not installed, and runs the query",
+        remedy=f"Install it: pip install {engine or 'duckdb'}",
+    )
+
+
+def _parse(query: str) -> exp.Query:
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        parsed = [one for one in sqlglot.parse(query, dialect="duckdb") if one is not None]
+    except sqlglot.errors.SqlglotError as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInputError(argument="query", reason=f"it is no SQL: {reason}") from error
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Query):
+        raise InvalidInputError(
+            argument="query",
+            reason="one SELECT was expected",
+            remedy="Tables are changed by their own methods: append, update, delete, merge",
+        )
+    return parsed[0]
+
+
+def _references(parsed: exp.Query) -> list[exp.Table]:
+    """Return where a query names tables, without the names that it defines itself (`WITH`)."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    return [
+        source
+        for scope in traverse_scope(parsed)
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+    ]
+
+
+def _refuse_functions(parsed: exp.Query) -> None:
+    """Refuse what reads other files; duckdb is told to refuse it itself."""
+    from sqlglot import exp
+
+    for source in parsed.find_all(exp.Table):
+        if not isinstance(source.this, exp.Identifier):
+            raise InvalidInputError(
+                argument="query",
+                reason=f"polars is to read from {source.sql(dialect='duckdb')}, which is no table",
+                remedy="Read other files into Arrow, and pass them as tables",
+            )
+
+
+def _rename(reference: exp.Table, name: str) -> None:
+    """Have a query name a table otherwise; its columns are still called by the old name."""
+    from sqlglot import exp
+
+    if not reference.alias:
+        reference.set("alias", exp.TableAlias(this=reference.this.copy()))
+    for part in ("db", "catalog", "version"):
+        reference.set(part, None)
+    reference.set("this", exp.to_identifier(name))
+
+
+def _relation(
+    reference: exp.Table, tables: Mapping[str, Any], root: str, options: Mapping[str, Any] | None
+) -> Any:
+    """Return what a name of a query means, as something that both engines read."""
+    parts = [part.name for part in reference.parts]
+    moment = _moment(reference)
+    value = tables.get(".".join(parts))
+    if isinstance(value, Table) and moment:
+        value = Table(value.uri, storage_options=value.store.options, **moment)
+    if isinstance(value, Table):
+        return value.to_pyarrow_dataset()
+    if hasattr(value, "__arrow_c_stream__") and not moment:
+        return pa.table(value)
+    path = "/".join(parts)
+    is_whole = "://" in path or path.startswith(_SCHEMES) or not root
+    uri = path if is_whole else f"{root.rstrip('/')}/{path}"
+    try:
+        return Table(uri, storage_options=options, **moment).to_pyarrow_dataset()
+    except NotFoundError as error:
+        if moment and Table.exists(uri, options):
+            raise
+        raise NotFoundError(
+            path=uri,
+            reason=f"the query names {'.'.join(parts)!r}, and there is no such table",
+            remedy="Name a path in quotes (FROM 'folder/table'), or say what the name means",
+        ) from error
+
+
+def _moment(reference: exp.Table) -> dict[str, Any]:
+    """Return the version or the timestamp of a reference, as arguments of `Table`."""
+    version = reference.args.get("version")
+    if version is None:
+        return {}
+    value = version.expression
+    if value is None or version.args.get("kind") != "AS OF" or not value.this:
+        raise InvalidInputError(
+            argument="query", reason="VERSION AS OF or TIMESTAMP AS OF was expected"
+        )
+    text = value.name
+    if version.name.upper() == "TIMESTAMP":
+        return {"timestamp": text}
+    return {"version": text if value.is_string else int(text)}
+
+
+def _by_duckdb(text: str, relations: Mapping[str, Any]) -> pa.Table:
+    import duckdb
+
+    # The query reads the tables that it names, and no other files.
+    config: dict[str, Any] = {
+        "python_enable_replacements": "false",
+        "enable_external_access": "false",
+    }
+    with duckdb.connect(config=config) as connection:
+        for name, relation in relations.items():
+            connection.register(name, relation)
+        try:
+            return connection.sql(text).to_arrow_table()
+        except duckdb.Error as error:
+            raise _refused("duckdb", error) from error
+
+
+def _by_polars(text: str, relations: Mapping[str, Any]) -> pa.Table:
+    import polars as pl
+
+    frames: dict[str, Any] = {
+        name: pl.DataFrame(relation).lazy()
+        if isinstance(relation, pa.Table)
+        else pl.scan_pyarrow_dataset(relation)
+        for name, relation in relations.items()
+    }
+    try:
+        with pl.SQLContext(frames) as context:
+            return context.execute(text, eager=True).to_arrow()
+    except pl.exceptions.PolarsError as error:
+        raise _refused("polars", error) from error
+
+
+def _refused(engine: str, error: Exception) -> InvalidInputError:
+    reason = str(error).strip().partition("\n")[0]
+    return InvalidInputError(argument="query", reason=f"{engine} refuses it: {reason}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic `%%txlog`: what `%load_ext txlog` calls.
+
+    `%%txlog [-o NAME] [--engine duckdb|polars]` above the SQL of a cell shows what `sql` returns,
+    or keeps it under a name. Names of the query are variables of the notebook, or paths.
+    """
+    magic = partial(_run_cell, shell)
+    magic.__doc__ = load_ipython_extension.__doc__
+    shell.register_magic_function(magic, "line_cell", "txlog")
+
+
+def _run_cell(shell: Any, line: str, cell: str | None = None) -> Any:
+    from getopt import GetoptError, gnu_getopt
+
+    from IPython.core.error import UsageError
+
+    options: dict[str, Any] = {}
+    if cell is not None:
+        try:
+            pairs, rest = gnu_getopt(line.split(), "o:", ["engine="])
+        except GetoptError as error:
+            raise UsageError(f"%%txlog: {error}") from error
+        if rest:
+            raise UsageError(f"%%txlog takes -o NAME and --engine NAME, not {rest[0]!r}")
+        options = dict(pairs)
+    found = sql(line if cell is None else cell, shell.user_ns, engine=options.get("--engine"))
+    frame = _as_frame(found)
+    if "-o" not in options:
+        return frame
+    shell.user_ns[options["-o"]] = frame
+    return None
+
+
+def _as_frame(rows: pa.Table) -> Any:
+    """Return rows as what notebooks show best: a frame of polars or pandas, if one is there."""
+    if find_spec("polars") is not None:
+        import polars as pl
+
+        return pl.from_arrow(rows)
+    return rows.to_pandas() if find_spec("pandas") is not None else rows
