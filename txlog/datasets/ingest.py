@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +17,9 @@ from txlog.datasets.sources import Source, Sources, refused
 from txlog.datasets.types.base import DatasetType
 from txlog.datasets.values import Input
 from txlog.effects import REAL
-from txlog.errors import NotFoundError, TxlogError, os_errors
+from txlog.errors import NotFoundError, TxlogError
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import PATHS, Store, is_there, without_secrets
-from txlog.store.local.disk import disk_of
 from txlog.table.table import Table
 
 _VERSIONED = compiled(r"(.+)@v(\d+)")
@@ -159,26 +157,15 @@ class StoredObjects:
             path = object_path(digest())
             if is_there(self._store, path):
                 return path
-            self._settle(staged, path)
+            try:
+                self._store.move([(staged, path)])
+            except TxlogError:
+                if not is_there(self._store, path):
+                    raise  # Else another writer put the same content there meanwhile.
         finally:
             with suppress(TxlogError):
                 self._store.delete([staged])
         return path
-
-    def _settle(self, staged: str, path: str) -> None:
-        here, there = self._store.local_path(staged), self._store.local_path(path)
-        if here is None or there is None:  # An object store shows an object when it is whole.
-            with self._store.open_input(staged) as old, self._store.open_output(path) as new:
-                while data := old.read(8 << 20):
-                    new.write(data)
-            return
-        folder = Path(there).parent
-        disk = disk_of(self._store.options)
-        with os_errors("create", path, self._store.root):
-            folder.mkdir(parents=True, exist_ok=True)
-            disk.rename(here, there)
-            disk.sync_folder(str(folder))
-            disk.sync_folder(str(folder.parent))
 
 
 def object_path(digest: str) -> str:

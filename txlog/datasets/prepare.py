@@ -1,0 +1,269 @@
+"""Making training sets in the background: claim, build, say ready; and getting the parts.
+
+A job is claimed for a time, which a thread renews while it is made. Whoever dies renews no more,
+and another worker makes the set again, in a folder of its own. Rules: spec/datasets.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Protocol
+
+from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
+from txlog.datasets.training_files import PickedRows, SetFiles
+from txlog.datasets.types import type_of
+from txlog.effects import REAL
+from txlog.errors import (
+    CommitConflictError,
+    DataFileError,
+    InvalidInputError,
+    NotFoundError,
+    TxlogError,
+    os_errors,
+)
+from txlog.store.base import Store, threads_for
+from txlog.store.open import open_store
+from txlog.table.table import Table
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from txlog.datasets.ledger import Ledger
+    from txlog.datasets.values import Claim, Job, Part
+    from txlog.threads import Engine
+
+_RENEWS = 3  # Times that a lease is renewed before it would be over.
+_CHUNK_BYTES = 8 << 20
+_GONE = (CommitConflictError, NotFoundError)  # Of a claim: taken over, or purged.
+
+
+class Runner(Protocol):
+    """Who makes training sets."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have a piece of work done, now or later; it raises nothing."""
+        ...
+
+
+class InlineRunner:
+    """A runner that does the work at once, in the caller's thread."""
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do the work."""
+        work()
+
+
+class ThreadRunner:
+    """A runner of threads of this process. A process that ends does what was submitted first.
+
+    Parameters
+    ----------
+    workers
+        How many training sets are made at a time.
+    """
+
+    def __init__(self, workers: int = 2) -> None:
+        self._workers = workers
+        self._lock = Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._process = 0
+        self._waiting: list[Future[None]] = []
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have a thread do the work, when one is free."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._lock:
+            if self._pool is None or self._process != os.getpid():  # Threads do not survive a fork.
+                self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="txlog-prepare")
+                self._process, self._waiting = os.getpid(), []
+            self._waiting = [one for one in self._waiting if not one.done()]
+            self._waiting.append(self._pool.submit(work))
+
+    def wait(self) -> None:
+        """Wait until all that was submitted is done."""
+        with self._lock:
+            waiting = list(self._waiting)
+        for one in waiting:
+            one.result()
+
+
+# Jobs ------------------------------------------------------------------------------------------
+
+
+def submit(job: Job, ledger: Ledger, runner: Runner, engine: Engine | None = None) -> None:
+    """Have a runner make a training set, unless it is made or somebody makes it.
+
+    Parameters
+    ----------
+    engine
+        Where work over many files is done: threads, or Spark's executors.
+    """
+    runner.submit(partial(make, job, ledger, engine))
+
+
+def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
+    """Make a training set, and say in the ledger that it is ready, or why it cannot be made.
+
+    Nothing is raised but what ends the process, or an error of the ledger itself: then the lease
+    runs out, and another worker makes the set.
+    """
+    worker = f"{ledger.by}/{REAL.uuid()[:8]}"
+    claim = ledger.claim(job.dataset_id, job.asked.version_hash, worker)
+    if claim is None:
+        return
+    home = open_store(job.files_uri.rpartition("/")[0], job.storage_options)
+    folder = open_store(f"{job.folder}/{claim.attempt}", job.storage_options)
+    try:
+        with _renewed(ledger, claim) as lease:
+            try:
+                parts, statistics = _built(job, home, folder, engine, lease.require)
+            except _TakenOverError:
+                raise
+            except Exception as error:
+                lease.require()
+                code = error.code if isinstance(error, TxlogError) else "failed"
+                text = str(error) if isinstance(error, TxlogError) else f"{error!r}"
+                ledger.failed(claim, code, text)
+                discard(folder)
+                return
+            ledger.ready(claim, parts, statistics)
+    except (_TakenOverError, *_GONE):
+        discard(folder)  # Another attempt counts, or nobody wants the set.
+
+
+def _built(
+    job: Job, home: Store, folder: Store, engine: Engine | None, check: Callable[[], None]
+) -> tuple[list[Part], dict[str, int]]:
+    """Make the parts of a training set in a folder, and return them with the statistics."""
+    kind = type_of(job.type)
+    engine = engine or threads_for(home)
+    table = Table(
+        job.table_uri, job.table_version, storage_options=job.storage_options, engine=engine
+    )
+    rows = PickedRows(table, job.asked.commit_ids, home)
+    below = folder.root.removeprefix(home.root).strip("/")
+    out = SetFiles(folder, below, job.asked.form, check)
+    statistics = kind.build(rows, out, job.asked.options)
+    return out.parts, dict(statistics)
+
+
+def discard(folder: Store) -> None:
+    """Delete the files of an attempt that does not count; what is left does no harm."""
+    with suppress(TxlogError):
+        folder.delete([file.name for file in folder.list_tree("")])
+
+
+class _TakenOverError(Exception):
+    """The lease is over, and another worker makes the set, or it was purged."""
+
+
+class _Lease:
+    """Whether an attempt still counts."""
+
+    def __init__(self) -> None:
+        self.ended = Event()
+        self.is_lost = False
+
+    def require(self) -> None:
+        """Raise if the attempt does not count any more."""
+        if self.is_lost:
+            raise _TakenOverError
+
+
+@contextmanager
+def _renewed(ledger: Ledger, claim: Claim) -> Iterator[_Lease]:
+    """Renew a lease in a thread, until the `with` ends."""
+    lease = _Lease()
+    thread = Thread(target=_renew, args=(ledger, claim, lease), name="txlog-lease", daemon=True)
+    thread.start()
+    try:
+        yield lease
+    finally:
+        lease.ended.set()
+        thread.join()
+
+
+def _renew(ledger: Ledger, claim: Claim, lease: _Lease) -> None:
+    while not lease.ended.wait(max(0.0, claim.lease_until_ms - ledger.now_ms) / 1000 / _RENEWS):
+        try:
+            claim = ledger.renew(claim)
+        except _GONE:
+            lease.is_lost = True
+            return
+        except TxlogError:  # The store may be back before the lease is over.
+            if ledger.now_ms > claim.lease_until_ms:
+                lease.is_lost = True
+                return
+            lease.ended.wait(1)
+
+
+# Getting them ----------------------------------------------------------------------------------
+
+
+def download(
+    parts: Sequence[Part],
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Copy parts into a folder, under their names, and return the paths of the files.
+
+    A file that is there already with the same bytes stays. Each one is whole when it has its name.
+
+    Parameters
+    ----------
+    parts
+        With URIs that are absolute.
+
+    Raises
+    ------
+    DataFileError
+        A part has other bytes than when it was made. The file is not there then.
+    """
+    target = Path(folder)
+    written = []
+    for part in parts:
+        if wrong := fault_of_path(part.name, DEFAULT_LIMITS):
+            raise InvalidInputError(argument="parts", reason=f"{part.name[:100]!r} {wrong}")
+        path = target / part.name
+        with os_errors("write", str(path)):
+            if not path.is_file() or _digest(path) != part.sha256:
+                _fetch(part, path, storage_options)
+        written.append(str(path))
+    return written
+
+
+def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None) -> None:
+    place, _, name = part.uri.rpartition("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name[:100]}.{REAL.uuid()}")
+    digest = sha256()
+    try:
+        with open_store(place, storage_options).open_input(name) as source, staged.open("wb") as to:
+            while data := source.read(_CHUNK_BYTES):
+                digest.update(data)
+                to.write(data)
+        if digest.hexdigest() != part.sha256:
+            raise DataFileError(
+                path=part.uri,
+                reason=f"the part {part.name} has other bytes than when it was made: SHA-256 "
+                f"{digest.hexdigest()}, {part.sha256} was expected",
+                remedy="Copy the folder again from where it was made, or restore it from a backup",
+            )
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as held:
+        while data := held.read(_CHUNK_BYTES):
+            digest.update(data)
+    return digest.hexdigest()
