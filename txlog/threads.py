@@ -1,12 +1,12 @@
 """Calls for many items in a bounded number of threads, and the interface of other engines.
 
-Also a cached property that is safe with threads and forks. Rules of engines: spec/engine.md.
+Also a cached property and a bounded cache that threads may share. Rules of engines: spec/engine.md.
 """
 
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import repeat
@@ -53,6 +53,51 @@ class cached_property(Generic[Value]):  # noqa: N801 # As in `functools`.
         # This is not a data descriptor, so Python now finds the value without this method.
         value = instance.__dict__[self._name] = self._find(instance)
         return value
+
+
+Key = TypeVar("Key")
+
+
+class BoundedCache(Generic[Key, Value]):
+    """The values that were used last, of a bounded size together; the last one always stays.
+
+    When they become too large, those that were used least recently go until a quarter is free, so
+    that the sizes need not be added up at every call. Threads may share it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._bytes = 0  # About: threads may miss each other's changes.
+
+    def get(self, key: Key) -> Value | None:
+        """Return a value, or None if there is none."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return None
+        self._entries[key] = entry
+        return entry[0]
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Keep a value of a size in bytes, in place of an older one."""
+        older = self._entries.pop(key, None)
+        self._entries[key] = value, size
+        self._bytes += size - (0 if older is None else older[1])
+        if self._bytes > self.max_bytes:
+            self._shrink()
+
+    def grow(self, key: Key, size: int) -> None:
+        """Note that a value, if it is still there, takes so many bytes more."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self.put(key, entry[0], entry[1] + size)
+
+    def _shrink(self) -> None:
+        kept = sum(size for _, size in list(self._entries.values()))
+        enough = kept if kept <= self.max_bytes else self.max_bytes * 3 // 4
+        while kept > enough and len(self._entries) > 1:
+            kept -= self._entries.popitem(last=False)[1][1]
+        self._bytes = kept
 
 
 Item = TypeVar("Item")

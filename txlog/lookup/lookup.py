@@ -36,14 +36,14 @@ from txlog.lookup.keys import (
 from txlog.lookup.runs import complete_rows
 from txlog.protocol.properties import IndexDefinition
 from txlog.scan.data_file import BATCH_ROWS
-from txlog.scan.pages import BoundedCache, FooterCache
+from txlog.scan.pages import FooterCache
 from txlog.scan.plan import ScanPlan
 from txlog.scan.positions import Part, VectorCache, rows_at, without_deleted
 from txlog.scan.read import FragmentReader
 from txlog.scan.read_plan import ReadPlan
 from txlog.schema.types import StructField
 from txlog.store.base import Store
-from txlog.threads import Engine
+from txlog.threads import BoundedCache, Engine
 
 Missing = Literal["skip", "null", "error"]
 PlanOf = Callable[[list[str], Expression | None], ScanPlan]

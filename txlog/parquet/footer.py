@@ -32,6 +32,11 @@ class Chunk:
     index: tuple[int, int] | None
     """Start and size of its offset index; None if it has none, or is encrypted."""
 
+    @property
+    def codec(self) -> int:
+        """By what its pages are packed, as `CompressionCodec` numbers it."""
+        return self.kind[-1] >> 1  # The last of its fields, of one byte.
+
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
@@ -88,6 +93,27 @@ class Footer:
     def num_row_groups(self) -> int:
         """The number of row groups."""
         return len(self._groups)
+
+    def by_group(self, positions: Numbers) -> list[tuple[int, Numbers]]:
+        """Return ascending positions by their row groups, each from its row group's first row."""
+        if len(self.group_rows) == 1:
+            return [(0, positions)]
+        ends = np.cumsum(np.array(self.group_rows, np.int64))
+        stops = np.searchsorted(positions, ends)
+        starts = np.append(0, stops[:-1])
+        return [
+            (
+                group,
+                positions[starts[group] : stops[group]] - (ends[group] - self.group_rows[group]),
+            )
+            for group in np.flatnonzero(stops > starts).tolist()
+        ]
+
+    def dictionary(self, group: int, leaf: int) -> tuple[int, int] | None:
+        """Return the bytes before the data pages of a chunk, which are a dictionary's, if any."""
+        pages, start = self._pages[group, leaf], self.row_group(group).chunks[leaf].start
+        first = pages.offset.item(0)
+        return (start, first) if start < first else None
 
     def row_group(self, number: int) -> RowGroup:
         """Return a row group; `ThriftError` if its bytes are damaged."""

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from txlog.lazy import compiled
 from txlog.parquet.file_footer import MAGIC
 from txlog.parquet.footer import Chunk, Footer, Numbers, PageStarts
-from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError, list_header, zigzag
+from txlog.parquet.page import page_header
+from txlog.parquet.thrift import STRUCT, ThriftError, list_header, zigzag
 
 ByteRange = tuple[int, int]
 """The first byte of a file, and the one after the last."""
-
-_DATA_PAGE, _DATA_PAGE_V2 = 0, 3  # Of PageType.
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +300,8 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
         start, first = row_group.chunks[leaf].start, int(pages.offset[0])
         if start < first:
             found.append(fetched.get(start, first))
-            unpacked += _page_header(found[-1], data=False)[1]
+            header = page_header(found[-1])
+            unpacked += header.end + header.unpacked
         for offset, size, rows in zip(
             pages.offset[numbers].tolist(),
             pages.size[numbers].tolist(),
@@ -310,72 +309,17 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
             strict=True,
         ):
             page = fetched.get(offset, offset + size)
-            count, full = _page_header(page, data=True)
-            if flat and count != rows:
-                raise ThriftError(f"a page has {count} values, its offset index says {rows}")
+            header = page_header(page)
+            if not header.is_data:
+                raise ThriftError("an offset index names bytes that are no data page")
+            if flat and header.values != rows:
+                raise ThriftError(
+                    f"a page has {header.values} values, its offset index says {rows}"
+                )
             found.append(page)
-            values += count
-            unpacked += full
+            values += header.values
+            unpacked += header.end + header.unpacked
     return found, values, unpacked
-
-
-def _page_header(page: bytes, *, data: bool) -> tuple[int, int]:
-    """Return how many values a page holds, and its size when unpacked, header included."""
-    plain = _plain_header(page)
-    if plain is not None:
-        return plain
-    cursor = Cursor(page)
-    kind = unpacked = packed = values = -1
-    for number, field in cursor.fields():
-        if field == I32 and number <= 3:
-            value = cursor.number()
-            if number == 1:
-                kind = value
-            elif number == 2:
-                unpacked = value
-            else:
-                packed = value
-        elif field == STRUCT and number in (5, 8):
-            for inner, inner_kind in cursor.fields():
-                if inner == 1 and inner_kind == I32:
-                    values = cursor.number()
-                else:
-                    cursor.skip(inner_kind)
-        else:
-            cursor.skip(field)
-    if data and (kind not in (_DATA_PAGE, _DATA_PAGE_V2) or values < 0):
-        raise ThriftError("an offset index names bytes that are no data page")
-    if unpacked < 0 or packed < 0 or cursor.at + packed != len(page):
-        raise ThriftError("a page is of another size than its offset index says")
-    return values, cursor.at + unpacked
-
-
-_VARINT = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
-_PLAIN = compiled(
-    # A data page, its sizes; in it the number of values and three encodings; nothing else.
-    rb"\x15\x00\x15" + _VARINT + rb"\x15" + _VARINT + rb"\x2c\x15" + _VARINT
-    + rb"\x15[\x00-\x7f]\x15[\x00-\x7f]\x15[\x00-\x7f]\x00\x00"
-)  # fmt: skip
-
-
-def _plain_header(page: bytes) -> tuple[int, int] | None:
-    """Return what `_page_header` does of a header in its usual form; None: it has another."""
-    match = _PLAIN.match(page)
-    if match is None:
-        return None
-    unpacked, packed, values = map(_zigzag, match.groups())
-    end = match.end()
-    if unpacked < 0 or packed < 0 or values < 0 or end + packed != len(page):
-        return None
-    return values, end + unpacked
-
-
-def _zigzag(data: bytes) -> int:
-    """Return a signed number of one varint."""
-    value = 0
-    for place, byte in enumerate(data):
-        value |= (byte & 0x7F) << 7 * place
-    return (value >> 1) ^ -(value & 1)
 
 
 def _chunk_bytes(chunk: Chunk, values: int, unpacked: int, size: int, at: int) -> bytes:

@@ -56,7 +56,10 @@ class Cursor:
 
     def binary(self) -> bytes:
         """Return the bytes of a text or binary value."""
-        length = self.varint()
+        return self.take(self.varint())
+
+    def take(self, length: int) -> bytes:
+        """Return so many bytes as they are."""
         start = self.at
         self._advance(length)
         return self.data[start : self.at]

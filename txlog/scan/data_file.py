@@ -32,7 +32,7 @@ from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.parquet.footer import Numbers
-    from txlog.scan.pages import PagedFile, Picks
+    from txlog.scan.pages import PagedFile, Picked
 
 BATCH_ROWS = 131_072
 
@@ -207,7 +207,7 @@ class OpenFile:
         """What is the same of files whose pages may be decoded together."""
         return self.paged.layout, tuple(self._names.items())
 
-    def picked(self, positions: Numbers) -> Picks | None:
+    def picked(self, positions: Numbers) -> Picked | None:
         """Return the pages that hold ascending positions; None where `rows_at` is to be called."""
         paged = self._paged
         if paged is None or self._legacy or not self._names or positions[-1] >= self.num_rows:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +24,21 @@ from txlog.parquet.miniature import (
     pick_pages,
 )
 from txlog.parquet.thrift import ThriftError
-from txlog.store.base import Store, is_far, map_many
+from txlog.parquet.values import (
+    MOST_STEPS,
+    ChunkPlace,
+    ColumnsOfGroup,
+    Dictionary,
+    FewOfChunk,
+    FlatColumn,
+    add_few,
+    flat_column,
+    read_dictionary,
+    values_array,
+    values_of_page,
+)
+from txlog.store.base import Store, is_far, map_many, read_ranges
+from txlog.threads import BoundedCache
 
 _FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far away,
 _NEAR_GAP = 1 << 12  # and on a local disk.
@@ -34,12 +46,28 @@ _DECODED_AT_ONCE = 32 << 20  # Bytes of pages.
 _CACHED_BYTES = 64 << 20
 _LEAST_BYTES = 256  # That a file takes in a cache.
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
 Picks = list[tuple[PickedPages, Numbers]]
 """Pages of a file, and the positions of the wanted rows in their row groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What of a file holds wanted rows, ascending.
+
+    Parameters
+    ----------
+    few
+        By the names of columns whose values are read here: their pages.
+    picks
+        The pages of all other columns, for pyarrow.
+    size
+        Of all pages in bytes, dictionaries left out.
+    """
+
+    positions: Numbers
+    few: Mapping[str, list[FewOfChunk]]
+    picks: Picks
+    size: int
 
 
 @dataclass(slots=True)
@@ -55,6 +83,9 @@ class PagedFile:
     tail: FetchedBytes  # The bytes from `tail_start` on, if offset indexes are among them.
     tail_start: int
     grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
+    _flat: dict[str, FlatColumn | None] = field(default_factory=dict)
+    _dictionaries: dict[ChunkPlace, Dictionary | None] = field(default_factory=dict)
+    _columns: dict[tuple[int, tuple[str, ...]], ColumnsOfGroup] = field(default_factory=dict)
 
     def rows_at(self, columns: Sequence[str], positions: Numbers) -> pa.Table | None:
         """Return rows at ascending positions of the file; None where row groups cost less.
@@ -70,8 +101,8 @@ class PagedFile:
             The pages cannot be read or decoded.
         """
         try:
-            picks = self.picked(columns, positions)
-            return None if picks is None else rows_of([(self, picks)], columns)
+            picked = self.picked(columns, positions)
+            return None if picked is None else rows_of([(self, picked)], columns)
         except ThriftError:
             return None  # pyarrow says what is wrong with the file, if it has more luck.
 
@@ -80,7 +111,7 @@ class PagedFile:
         """What is the same of files whose pages can be decoded as those of one."""
         return self.footer.schema, self.footer.pairs, self.footer.created_by
 
-    def picked(self, columns: Sequence[str], positions: Numbers) -> Picks | None:
+    def picked(self, columns: Sequence[str], positions: Numbers) -> Picked | None:
         """Return the pages that hold rows at ascending positions; None: row groups cost less.
 
         Raises
@@ -88,30 +119,127 @@ class PagedFile:
         ThriftError
             The file's metadata is damaged.
         """
-        footer = self.footer
-        if not footer.columns.keys() >= set(columns):
+        footer, names = self.footer, tuple(columns)
+        wanted = footer.by_group(positions)
+        new = [group for group, _ in wanted if (group, names) not in self._columns]
+        if new and not (footer.columns.keys() >= set(names) and self._load_indexes(names, new)):
             return None
-        ends = np.cumsum(np.array(footer.group_rows, np.int64))
-        stops = np.searchsorted(positions, ends)
-        starts = np.append(0, stops[:-1])
-        wanted = [
-            (
-                group,
-                positions[starts[group] : stops[group]] - (ends[group] - footer.group_rows[group]),
-            )
-            for group in np.flatnonzero(stops > starts).tolist()
+        kinds = [
+            self._columns.get((group, names)) or self._kinds(group, names) for group, _ in wanted
         ]
-        if not self._load_indexes(columns, [group for group, _ in wanted]):
-            return None
+        few: dict[str, list[FewOfChunk]] = {name: [] for name, _, _ in kinds[0].flat}
+        size = 0
+        for (_, part), kind in zip(wanted, kinds, strict=True):
+            # For all row groups or for none: a column is decoded in one way. Another thread may
+            # have left some to pyarrow meanwhile.
+            added = None
+            if few and kind.others == kinds[0].others:
+                added = add_few(footer, kind, part.tolist(), few)
+            if added is None:
+                few, size = {}, 0
+                break
+            size += added
+        others = kinds[0].others if few else names
         picks: Picks = []
-        total = 0
-        for group, part in wanted:
-            picks += [(pick, part) for pick in pick_pages(footer, group, columns, part)]
-            chunks = footer.row_group(group).chunks
-            total += sum(chunks[leaf].size for leaf in leaves_of(footer, columns))
-        if 2 * sum(pick.size for pick, _ in picks) > total:
+        for group, part in wanted if others else ():
+            for pick in pick_pages(footer, group, others, part):
+                picks.append((pick, part))
+                size += pick.size
+        total = sum([kind.size for kind in kinds])
+        return None if 2 * size > total else Picked(positions, few, picks, size)
+
+    def _kinds(self, group: int, names: tuple[str, ...]) -> ColumnsOfGroup:
+        """Return columns of a row group, whose offset indexes are known, by how they are read."""
+        footer = self.footer
+        flat, others = [], []
+        for name in names:
+            leaf, stop = footer.columns[name]
+            pages = footer.pages(group, leaf)
+            if stop == leaf + 1 and pages is not None and self.flat(name) is not None:
+                flat.append((name, ChunkPlace(group, leaf), pages))
+            else:
+                others.append(name)
+        chunks = footer.row_group(group).chunks
+        size = sum(chunks[leaf].size for leaf in leaves_of(footer, names))
+        found = self._columns[group, names] = ColumnsOfGroup(tuple(flat), tuple(others), size)
+        return found
+
+    def flat(self, name: str) -> FlatColumn | None:
+        """Return a column if its values are read without pyarrow, in all row groups."""
+        if name not in self._flat:
+            leaf = self.footer.columns[name][0]
+            found = flat_column(self.told, leaf, self.told.schema.names.index(name))
+            # Of texts, one tells where the next one begins.
+            if found is not None and found.physical == "BYTE_ARRAY" and self._is_long(leaf):
+                found = None
+            self._flat[name] = found
+        return self._flat[name]
+
+    def _is_long(self, leaf: int) -> bool:
+        """Return whether a column chunk has pages of many rows, and no dictionary."""
+        footer = self.footer
+        return any(
+            rows > MOST_STEPS * len(pages.offset) and footer.dictionary(group, leaf) is None
+            for group, rows in enumerate(footer.group_rows)
+            if (pages := footer.pages(group, leaf)) is not None
+        )
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Leave the values of columns to pyarrow from now on."""
+        self._flat.update(dict.fromkeys(names))
+        self._columns.clear()
+
+    def ranges(self, picked: Picked) -> list[ByteRange]:
+        """Return the bytes that `picked` needs, with the dictionaries that are not known."""
+        found: list[ByteRange] = []
+        for chunks in picked.few.values():
+            for chunk, pages in chunks:
+                found += [(start, stop) for start, stop, _, _ in pages]
+                place = self._dictionary_place(chunk)
+                if place is not None:
+                    found.append(place)
+        for pick, _ in picked.picks:
+            found += byte_ranges(pick)
+        return found
+
+    def add_values(
+        self,
+        found: list[bytes | None],
+        few: Sequence[FewOfChunk],
+        column: FlatColumn,
+        fetched: FetchedBytes,
+    ) -> bool:
+        """Add the values of a column; False if pyarrow has to decode it.
+
+        Raises
+        ------
+        ThriftError
+            A page is damaged, or other than its offset index says.
+        """
+        for chunk, pages in few:
+            codec = self.footer.row_group(chunk.group).chunks[chunk.leaf].codec
+            place = self._dictionary_place(chunk)
+            if place is not None:
+                new = read_dictionary(fetched.get(*place), column, codec)
+                self._dictionaries[chunk] = new
+                self.grow(0 if new is None else new.nbytes)
+            known = self._dictionaries[chunk]
+            for start, stop, rows, places in pages:
+                page = fetched.get(start, stop)
+                values = values_of_page(page, rows, places, column, codec, known)
+                if values is None:
+                    return False
+                found += values
+        return True
+
+    def _dictionary_place(self, chunk: ChunkPlace) -> ByteRange | None:
+        """Return the bytes of a dictionary that is not known yet; None: it is, or there is none."""
+        if chunk in self._dictionaries:
             return None
-        return picks
+        place = self.footer.dictionary(*chunk)
+        if place is None:
+            self._dictionaries[chunk] = None
+        return place
 
     def _load_indexes(self, columns: Sequence[str], groups: Sequence[int]) -> bool:
         """Read the offset indexes of columns that are not known yet; False if there are none."""
@@ -128,7 +256,7 @@ class PagedFile:
             return True
         fetched = self.tail
         if any(start < self.tail_start for _, _, (start, _) in places):
-            ((_, fetched),) = fetch([(self, [place for _, _, place in places])])
+            (fetched,) = fetch([(self, [place for _, _, place in places])])
         size = 0
         for group, leaf, (start, stop) in places:
             pages = footer.keep_pages(group, leaf, fetched.get(start, stop))
@@ -137,35 +265,71 @@ class PagedFile:
         return True
 
 
-def rows_of(parts: Sequence[tuple[PagedFile, Picks]], columns: Sequence[str]) -> pa.Table:
+def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -> pa.Table:
     """Return the wanted rows of picked pages, in the order of the files.
 
     Parameters
     ----------
     parts
-        Files of the same `layout`, and what `picked` gave for the same columns.
+        Files of the same `layout`, and what `picked` gave for the same columns: of the same ones
+        few rows.
 
     Raises
     ------
     ThriftError, ArrowException, OSError, StoreError
         The pages cannot be read or decoded, or are other than the files' metadata says.
     """
-    wanted = [
-        (file, [place for pick, _ in picks for place in byte_ranges(pick)]) for file, picks in parts
-    ]
-    fetched: list[tuple[PickedPages, Numbers, FetchedBytes]] = [
+    fetched = fetch([(file, file.ranges(picked)) for file, picked in parts])
+    arrays: dict[str, pa.Array | pa.ChunkedArray] = {}
+    left: list[str] = []
+    for name in parts[0][1].few:
+        values = _few_values(parts, fetched, name)
+        if values is None:
+            left.append(name)
+        else:
+            arrays[name] = values
+    together: dict[tuple[str, ...], list[_Fetched]] = {}
+    picks = [
         (pick, part, data)
-        for (_, picks), (_, data) in zip(parts, fetch(wanted), strict=True)
-        for pick, part in picks
+        for (_, picked), data in zip(parts, fetched, strict=True)
+        for pick, part in picked.picks
     ]
-    together: dict[tuple[str, ...], list[tuple[PickedPages, Numbers, FetchedBytes]]] = {}
-    for pick, part, data in _same_columns(columns, fetched):
+    others = [name for name in columns if name not in parts[0][1].few]
+    for pick, part, data in _same_columns(others, picks):
         together.setdefault(pick.columns, []).append((pick, part, data))
-    arrays: dict[str, pa.ChunkedArray] = {}
     for names, some in together.items():
         rows = pa.concat_tables([_decoded(names, few) for few in _bounded(some)])
         arrays.update(zip(names, rows.columns, strict=True))
+    if left:
+        rows = _left(parts, left)
+        arrays.update(zip(left, rows.columns, strict=True))
     return pa.table([arrays[name] for name in columns], names=list(columns))
+
+
+def _few_values(
+    parts: Sequence[tuple[PagedFile, Picked]], fetched: Sequence[FetchedBytes], name: str
+) -> pa.Array | None:
+    """Return a column of which few rows of each page are wanted; None if pyarrow has to do it."""
+    column = parts[0][0].flat(name)
+    found: list[bytes | None] = []
+    if column is None or not all(
+        file.add_values(found, picked.few[name], column, data)
+        for (file, picked), data in zip(parts, fetched, strict=True)
+    ):
+        return None
+    return values_array(found, column)
+
+
+def _left(parts: Sequence[tuple[PagedFile, Picked]], names: Sequence[str]) -> pa.Table:
+    """Return columns that looked flat, but have pages that pyarrow has to decode."""
+    again = []
+    for file, picked in parts:
+        file.leave(names)
+        pages = file.picked(names, picked.positions)
+        if pages is None:
+            raise ThriftError("row groups cost less")
+        again.append((file, pages))
+    return rows_of(again, names)
 
 
 _Fetched = tuple[PickedPages, Numbers, FetchedBytes]
@@ -216,9 +380,7 @@ def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
     return rows_among(without_views(covered.select(list(names))), np.concatenate(offsets))
 
 
-def fetch(
-    wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]],
-) -> list[tuple[PagedFile, FetchedBytes]]:
+def fetch(wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]]) -> list[FetchedBytes]:
     """Read ranges of files: far away neighbours together, and several at a time."""
     far = any(is_far(file.store) for file, _ in wanted)
     merged = [
@@ -226,27 +388,18 @@ def fetch(
         for file, ranges in wanted
     ]
     if not far:
-        return [(file, FetchedBytes(ranges, _read(file, ranges))) for file, ranges in merged]
+        return [FetchedBytes(ranges, _read(file, ranges)) for file, ranges in merged]
     single = [(file, [place]) for file, ranges in merged for place in ranges]
-    store = wanted[0][0].store
-    parts = list(map_many(store, lambda one: _read(*one)[0], single))
+    parts = list(map_many(wanted[0][0].store, lambda one: _read(*one)[0], single))
     found, begin = [], 0
-    for file, ranges in merged:
-        found.append((file, FetchedBytes(ranges, parts[begin : begin + len(ranges)])))
+    for _, ranges in merged:
+        found.append(FetchedBytes(ranges, parts[begin : begin + len(ranges)]))
         begin += len(ranges)
     return found
 
 
 def _read(file: PagedFile, ranges: Sequence[ByteRange]) -> list[bytes]:
-    """Read ranges of a file one after the other."""
-    if not ranges:
-        return []
-    parts = []
-    with file.store.open_input(file.name, size=file.size) as source:
-        for start, stop in ranges:
-            source.seek(start)
-            parts.append(bytes(source.read(stop - start)))
-    return parts
+    return read_ranges(file.store, file.name, ranges, size=file.size) if ranges else []
 
 
 def load_paged(
@@ -282,48 +435,6 @@ def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:
     return size - len(data), data
 
 
-class BoundedCache(Generic[Key, Value]):
-    """The values that were used last, of a bounded size together; the last one always stays.
-
-    When they become too large, those that were used least recently go until a quarter is free, so
-    that the sizes need not be added up at every call. Threads may share it.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._bytes = 0  # About: threads may miss each other's changes.
-
-    def get(self, key: Key) -> Value | None:
-        """Return a value, or None if there is none."""
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return None
-        self._entries[key] = entry
-        return entry[0]
-
-    def put(self, key: Key, value: Value, size: int) -> None:
-        """Keep a value of a size in bytes, in place of an older one."""
-        older = self._entries.pop(key, None)
-        self._entries[key] = value, size
-        self._bytes += size - (0 if older is None else older[1])
-        if self._bytes > self.max_bytes:
-            self._shrink()
-
-    def grow(self, key: Key, size: int) -> None:
-        """Note that a value, if it is still there, takes so many bytes more."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            self.put(key, entry[0], entry[1] + size)
-
-    def _shrink(self) -> None:
-        kept = sum(size for _, size in list(self._entries.values()))
-        enough = kept if kept <= self.max_bytes else self.max_bytes * 3 // 4
-        while kept > enough and len(self._entries) > 1:
-            kept -= self._entries.popitem(last=False)[1][1]
-        self._bytes = kept
-
-
 class FooterCache:
     """Footers of data files by their paths and sizes; the bytes of a data file never change."""
 
@@ -333,7 +444,9 @@ class FooterCache:
         tails: Callable[[str, int], tuple[int, bytes] | None] = lambda *_: None,
     ) -> None:
         """Take what knows the last bytes of a file by its name and size, as `load_paged`."""
-        self._files: BoundedCache[_FileKey, _Loaded] = BoundedCache(max_bytes)
+        self._files: BoundedCache[tuple[str, str, int], tuple[PagedFile | None]] = BoundedCache(
+            max_bytes
+        )
         self._tails = tails
 
     def __reduce__(self) -> tuple[type[FooterCache], tuple[int]]:
@@ -350,7 +463,3 @@ class FooterCache:
             if file is not None:
                 file.grow = partial(self._files.grow, key)
         return loaded[0]
-
-
-_FileKey = tuple[str, str, int]
-_Loaded = tuple[PagedFile | None]

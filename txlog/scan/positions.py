@@ -18,10 +18,11 @@ from txlog.fragments.deletion_vector import as_bitmap
 from txlog.fragments.fragment import Fragment
 from txlog.parquet.thrift import ThriftError
 from txlog.scan.deletions import load_deletions
-from txlog.scan.pages import BoundedCache, Picks, rows_of
+from txlog.scan.pages import Picked, rows_of
 from txlog.scan.read import FragmentReader, chosen_columns
 from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, map_many, threads_for
+from txlog.threads import BoundedCache
 
 if TYPE_CHECKING:
     from txlog.scan.data_file import OpenFile
@@ -81,11 +82,11 @@ def _less(positions: Numbers, gone: BitMap64 | None) -> Numbers:
 
 @dataclass(frozen=True)
 class _PickedFile:
-    """The one file of a fragment that is read, and the pages of it."""
+    """The one file of a fragment that is read, and which pages of it."""
 
     reader: FragmentReader
     file: OpenFile
-    picks: Picks
+    picked: Picked
     part: Part
 
 
@@ -104,8 +105,10 @@ def rows_at(store: Store, plan: ReadPlan, parts: Sequence[Part]) -> tuple[pa.Tab
     tasks: dict[object, list[list[int]]] = {}
     sizes: dict[object, int] = {}
     for place, picked in enumerate(opened):
-        key: object = place if picked is None else picked.file.layout
-        size = 0 if picked is None else sum(pick.size for pick, _ in picked.picks)
+        key: object = place
+        size = 0
+        if picked is not None:
+            key, size = (picked.file.layout, *picked.picked.few), picked.picked.size
         groups = tasks.setdefault(key, [[]])
         sizes[key] = sizes.get(key, 0) + size
         if groups[-1] and sizes[key] > _TASK_BYTES:
@@ -157,13 +160,13 @@ def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
         files = reader.open_paged(stack)
         if len(files) != 1:
             return None
-        picks = files[0].picked(positions)
-    return None if picks is None else _PickedFile(reader, files[0], picks, part)
+        picked = files[0].picked(positions)
+    return None if picked is None else _PickedFile(reader, files[0], picked, part)
 
 
 def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
     names = together[0].file.stored
-    raw = rows_of([(one.file.paged, one.picks) for one in together], names)
+    raw = rows_of([(one.file.paged, one.picked) for one in together], names)
     rows = pa.RecordBatch.from_arrays(
         [column.combine_chunks() for column in raw.columns], names=names
     )

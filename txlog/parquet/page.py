@@ -1,0 +1,149 @@
+"""Pages of a Parquet file: their headers, their checksums, and what they hold when unpacked."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+
+from txlog.lazy import compiled
+from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
+
+DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Of PageType.
+_CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}  # Of CompressionCodec; 0: none.
+_MOST_UNPACKED = 16 << 20  # Bytes of a page that are unpacked here.
+
+
+class PageHeader(NamedTuple):  # There is one for each page: to make it costs less than a dataclass.
+    """What the header of a page says."""
+
+    kind: int
+    values: int  # How many there are, nulls included.
+    unpacked: int  # The size of the page without its header, when unpacked.
+    end: int  # The size of the header.
+    crc: int | bytes | None  # Of the page as it stands there, maybe a varint; None without one.
+    encoding: int
+    levels: int  # The encoding of the levels that tell nulls; -1 of a dictionary.
+
+    @property
+    def is_data(self) -> bool:
+        """Whether the page holds values of rows."""
+        return self.kind in (DATA_PAGE, _DATA_PAGE_V2)
+
+
+_VARINT = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
+_USUAL = compiled(
+    # A data page, its sizes, and maybe its checksum; in it the number of values and three
+    # encodings; nothing else.
+    rb"\x15\x00\x15" + _VARINT + rb"\x15" + _VARINT + rb"(?:\x15" + _VARINT + rb"\x1c|\x2c)\x15"
+    + _VARINT + rb"\x15([\x00-\x7f])\x15([\x00-\x7f])\x15[\x00-\x7f]\x00\x00"
+)  # fmt: skip
+
+
+def page_header(page: bytes) -> PageHeader:
+    """Return the header of a page; `ThriftError` if it is damaged, or of another size."""
+    usual = _USUAL.match(page)
+    if usual is None:
+        return _any_header(page)
+    unpacked, packed, crc, values, encoding, levels = usual.groups()
+    end = usual.end()
+    numbers = _number(values), _number(unpacked), end, crc, _number(encoding), _number(levels)
+    return _sized(page, _number(packed), PageHeader(DATA_PAGE, *numbers))
+
+
+def _sized(page: bytes, packed: int, header: PageHeader) -> PageHeader:
+    if header.values < 0 or header.unpacked < 0 or packed < 0 or header.end + packed != len(page):
+        raise ThriftError("a page is of another size than its offset index says")
+    return header
+
+
+def _any_header(page: bytes) -> PageHeader:
+    cursor = Cursor(page)
+    numbers: dict[int, int] = {}
+    inside: dict[int, int] = {}
+    for number, field in cursor.fields():
+        if field == I32 and number <= 4:
+            numbers[number] = cursor.number()
+        elif field == STRUCT and number in (5, 7, 8):
+            for inner, inner_kind in cursor.fields():
+                if inner_kind == I32:
+                    inside[inner] = cursor.number()
+                else:
+                    cursor.skip(inner_kind)
+        else:
+            cursor.skip(field)
+    kind, unpacked, packed = (numbers.get(number, -1) for number in (1, 2, 3))
+    encoding = inside.get(4 if kind == _DATA_PAGE_V2 else 2, -1)
+    levels = inside.get(3, -1) if kind == DATA_PAGE else -1
+    values, crc = inside.get(1, -1), numbers.get(4)
+    header = PageHeader(kind, values, unpacked, cursor.at, crc, encoding, levels)
+    return _sized(page, packed, header)
+
+
+def _zigzag(data: bytes) -> int:
+    """Return a signed number of one varint of at most five bytes."""
+    raw = int.from_bytes(data, "little")
+    value = (
+        raw & 0x7F | raw >> 1 & 0x3F80 | raw >> 2 & 0x1FC000 | raw >> 3 & 0xFE00000
+        | raw >> 4 & 0x7F0000000
+    )  # fmt: skip
+    return (value >> 1) ^ -(value & 1)
+
+
+_number = lru_cache(4_096)(_zigzag)  # Sizes and counts of pages are often the same.
+
+
+def page_body(page: bytes, header: PageHeader, codec: int) -> bytes | None:
+    """Return what a page holds, unpacked; None if pyarrow has to do it.
+
+    Raises
+    ------
+    ThriftError
+        It is not what its checksum says, or cannot be unpacked.
+    """
+    size, crc, data = header.unpacked, header.crc, page[header.end :]
+    if crc is not None:
+        if isinstance(crc, bytes):
+            crc = _zigzag(crc)
+        if crc32(data) != crc & 0xFFFFFFFF:
+            raise ThriftError("a page is not what its checksum says")
+    if not codec:
+        return data if len(data) == size else None
+    name = _CODECS.get(codec)
+    if name is None or not 0 < size <= _MOST_UNPACKED or not _may_unpack_to(name, data, size):
+        return None
+    try:
+        body: bytes = pa.Codec(name).decompress(data, size, asbytes=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ThriftError(f"a page cannot be unpacked: {error}") from error
+    # The codec does not say how many bytes there were. LZ4 ends with bytes as they are.
+    if name == "lz4_raw" and body[-5:] != data[-min(5, size) :]:
+        return None
+    return body
+
+
+def _may_unpack_to(codec: str, data: bytes, size: int) -> bool:
+    """Return whether packed bytes say that they are so many; the codec holds them to that."""
+    try:
+        if codec == "snappy":
+            return Cursor(data).varint() == size
+        if codec == "zstd":
+            return _zstd_size(data) == size
+    except (ThriftError, IndexError):
+        return False
+    return True
+
+
+def _zstd_size(data: bytes) -> int:
+    """Return how many bytes the frame of zstd says that it holds; -1 if it does not."""
+    if data[:4] != b"\x28\xb5\x2f\xfd":
+        return -1
+    flags = data[4]
+    is_single = flags >> 5 & 1
+    width = (is_single, 2, 4, 8)[flags >> 6]
+    at = 6 - is_single + (0, 1, 2, 4)[flags & 3]
+    if not width:
+        return -1
+    return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)

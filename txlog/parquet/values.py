@@ -1,0 +1,435 @@
+"""The values of flat columns at a few rows of each page, without a library that decodes pages.
+
+To have pyarrow decode a page, a file is made around it. Where few rows of each page are wanted, it
+costs less to read their values here: from pages of version 1 with plain or dictionary values of
+columns that are not nested. All else, and whatever is not as expected, is left to pyarrow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.parquet.file_footer import FileFooter
+from txlog.parquet.footer import Footer, Numbers, PageStarts
+from txlog.parquet.page import DATA_PAGE, DICTIONARY_PAGE, page_body, page_header
+from txlog.parquet.thrift import Cursor, ThriftError, varint
+
+_PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8  # Of Encoding.
+MOST_STEPS = 2_048  # From text to text, each of which only tells where the next one begins.
+_FEW_OF_PAGE, _FEW = 4, 64  # Rows of each page, and of all, beyond which pyarrow is quicker.
+_FEW_STEPS = 16
+_MOST_BYTES = 1 << 30  # Of texts in one array, which may have 2 GiB.
+_WIDTHS = {"BOOLEAN": 0, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 0}
+_SAME = {  # Arrow types whose values are those of a Parquet type, or their first bytes.
+    "BOOLEAN": {pa.bool_(): 1},
+    "INT32": {
+        pa.int32(): 4, pa.uint32(): 4, pa.date32(): 4, pa.int16(): 2, pa.uint16(): 2,
+        pa.int8(): 1, pa.uint8(): 1,
+    },
+    "INT64": {pa.int64(): 8, pa.uint64(): 8},
+    "FLOAT": {pa.float32(): 4},
+    "DOUBLE": {pa.float64(): 8},
+    "BYTE_ARRAY": {pa.string(): 0, pa.binary(): 0},
+}  # fmt: skip
+_UNITS = {"us": "microseconds", "ns": "nanoseconds", "ms": "milliseconds"}
+_length = Struct("<I").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class FlatColumn:
+    """A column whose values can be read here.
+
+    Parameters
+    ----------
+    kind
+        Its type in Arrow.
+    physical
+        Its type in Parquet.
+    width
+        The bytes of a value in pages; 0 for truth values (a bit), and text and bytes (as they are).
+    cut
+        How many of them Arrow keeps; 0: all.
+    optional
+        Whether it may have nulls.
+    """
+
+    kind: pa.DataType
+    physical: str
+    width: int
+    cut: int
+    optional: bool
+
+
+def flat_column(told: FileFooter, leaf: int, place: int) -> FlatColumn | None:
+    """Return a column of a file if its values can be read here.
+
+    Parameters
+    ----------
+    place
+        Of the column among those at the top of the schema; `leaf` is its first leaf.
+    """
+    column = told.metadata.schema.column(leaf)
+    kind, physical = told.schema.field(place).type, str(column.physical_type)
+    if column.max_repetition_level or column.max_definition_level > 1:
+        return None
+    optional = column.max_definition_level == 1
+    cut = _SAME.get(physical, {}).get(kind)
+    if cut is not None:
+        return FlatColumn(kind, physical, _WIDTHS[physical], cut, optional)
+    if pa.types.is_timestamp(kind) and physical == "INT64":
+        unit = _UNITS.get(kind.unit)
+        same = unit is not None and f"timeUnit={unit}" in str(column.logical_type)
+        return FlatColumn(kind, physical, 8, 8, optional) if same else None
+    if pa.types.is_decimal128(kind) and physical in ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"):
+        width = _WIDTHS.get(physical) or int(column.length)
+        return FlatColumn(kind, physical, width, 0, optional) if width <= 16 else None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """The values of a dictionary page; `starts` are those of values without a fixed width."""
+
+    data: bytes
+    count: int
+    width: int
+    starts: array[int] | None
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes."""
+        return len(self.data) + (0 if self.starts is None else 4 * len(self.starts))
+
+    def value(self, number: int) -> bytes:
+        """Return a value by its number; `ThriftError` if there is none."""
+        if number >= self.count:
+            raise ThriftError(f"a page names value {number} of {self.count} in its dictionary")
+        start = number * self.width if self.starts is None else self.starts[number] + 4
+        size = self.width or _length(self.data, start - 4)[0]
+        return self.data[start : start + size]
+
+
+class ChunkPlace(NamedTuple):
+    """A column chunk, by its row group and the number of its leaf."""
+
+    group: int
+    leaf: int
+
+
+FewRows = tuple[int, int, int, list[int]]
+"""A page of few wanted rows: its bytes in the file from and up to, its rows, the wanted ones."""
+
+
+class FewOfChunk(NamedTuple):
+    """The pages of a column chunk that hold few wanted rows."""
+
+    chunk: ChunkPlace
+    pages: list[FewRows]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsOfGroup:
+    """Some columns of a row group: those whose values can be read here, and the others.
+
+    Parameters
+    ----------
+    flat
+        By their names, with the pages of their chunks.
+    size
+        Of the chunks of all, in bytes.
+    """
+
+    flat: tuple[tuple[str, ChunkPlace, PageStarts], ...]
+    others: tuple[str, ...]
+    size: int
+
+
+def add_few(
+    footer: Footer,
+    columns: ColumnsOfGroup,
+    positions: list[int],
+    few: dict[str, list[FewOfChunk]],
+) -> int | None:
+    """Add the pages of flat columns that hold rows of a row group.
+
+    Parameters
+    ----------
+    positions
+        Ascending, from the row group's first row.
+    few
+        To which they are added, by the columns' names.
+
+    Returns
+    -------
+    int or None
+        The size of the pages in bytes; None if so many rows of each are wanted that pyarrow is
+        quicker.
+    """
+    known: dict[int, list[tuple[int, int, list[int]]]] = {}  # Most columns have the same pages.
+    total = 0
+    for name, chunk, pages in columns.flat:
+        first_row, offset, size = pages.first_row, pages.offset, pages.size
+        places = known.get(id(first_row))
+        if places is None:
+            rows = footer.group_rows[chunk.group]
+            places = known[id(first_row)] = _by_page(first_row, positions, rows)
+            if len(positions) > _FEW_OF_PAGE * len(places) + _FEW:
+                return None
+        pages_of = []
+        for page, count, wanted in places:
+            start, length = offset.item(page), size.item(page)
+            pages_of.append((start, start + length, count, wanted))
+            total += length
+        few[name].append(FewOfChunk(chunk, pages_of))
+    return total
+
+
+def _by_page(
+    first_row: Numbers, positions: Sequence[int], rows: int
+) -> list[tuple[int, int, list[int]]]:
+    """Return the pages that hold positions: their numbers, how many rows they have, which ones."""
+    found = []
+    last, at, count = len(first_row) - 1, 0, len(positions)
+    while at < count:
+        page = bisect_right(first_row, positions[at]) - 1
+        start = first_row.item(page)
+        stop = first_row.item(page + 1) if page < last else rows
+        end = bisect_left(positions, stop, at)
+        found.append((page, stop - start, [position - start for position in positions[at:end]]))
+        at = end
+    return found
+
+
+def read_dictionary(page: bytes, column: FlatColumn, codec: int) -> Dictionary | None:
+    """Return the dictionary that a page is; None if it is left to pyarrow, or `ThriftError`."""
+    header = page_header(page)
+    if header.kind != DICTIONARY_PAGE or header.encoding not in (_PLAIN, _PLAIN_DICTIONARY):
+        return None
+    if column.physical == "BOOLEAN" or (not column.width and header.values > MOST_STEPS):
+        return None
+    data = page_body(page, header, codec)
+    if data is None:
+        return None
+    if column.width:
+        if len(data) < header.values * column.width:
+            raise ThriftError("a dictionary ends before its last value")
+        return Dictionary(data, header.values, column.width, None)
+    return Dictionary(data, header.values, 0, array("I", _starts(data, 0, range(header.values))))
+
+
+def values_of_page(
+    page: bytes,
+    rows: int,
+    places: Sequence[int],
+    column: FlatColumn,
+    codec: int,
+    dictionary: Dictionary | None,
+) -> Sequence[bytes | None] | None:
+    """Return values of a page as its bytes; None if pyarrow has to decode it.
+
+    Parameters
+    ----------
+    rows
+        So many the page has by its offset index.
+    places
+        Of the wanted ones, ascending.
+    dictionary
+        Of the column chunk, if that is known.
+
+    Raises
+    ------
+    ThriftError
+        The page is damaged, or other than its offset index says.
+    """
+    header = page_header(page)
+    if header.kind != DATA_PAGE or (column.optional and header.levels != _RLE):
+        return None
+    if header.values != rows:
+        raise ThriftError(f"a page has {header.values} values, its offset index says {rows}")
+    data = page_body(page, header, codec)
+    if data is None:
+        return None
+    start, ranks, present = 0, places, None
+    if column.optional:
+        start = 4 + _length_at(data, 0)
+        levels = data[4:start]
+        if levels != _all_there(rows):
+            present = _present(levels, rows, places)
+            ranks = [rank for rank in present if rank is not None]
+    if not ranks:
+        values: Sequence[bytes] | None = ()
+    elif header.encoding == _PLAIN:
+        values = _plain_values(data, start, ranks, column)
+    elif dictionary is not None and header.encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
+        numbers = _numbers(data, start, ranks)
+        values = [dictionary.value(number) for number in numbers]
+    else:
+        return None
+    if present is None or values is None:
+        return values
+    known = iter(values)
+    return [None if rank is None else next(known) for rank in present]
+
+
+@lru_cache(1_024)
+def _all_there(rows: int) -> bytes:
+    """Return the levels of a page without nulls, as most writers write them."""
+    return varint(rows << 1) + b"\1"
+
+
+def _length_at(data: bytes, at: int) -> int:
+    if at + 4 > len(data):
+        raise ThriftError("a page ends before its values")
+    return int(_length(data, at)[0])
+
+
+def _present(levels: bytes, rows: int, places: Sequence[int]) -> list[int | None]:
+    """Return for rows how many values of the page come before; None for a row that is null."""
+    cursor = Cursor(levels)
+    found: list[int | None] = []
+    start = before = 0
+    while len(found) < len(places):
+        head = cursor.varint()
+        if head & 1:
+            count = head >> 1 << 3
+            held = cursor.take(head >> 1)
+            bits = int.from_bytes(held, "little")
+        else:
+            count = head >> 1
+            is_one = cursor.take(1)[0] & 1
+            bits = ((1 << min(count, rows - start)) - 1) if is_one else 0
+        stop = bisect_left(places, start + count)
+        for place in places[len(found) : stop]:
+            at = place - start
+            is_there = bits >> at & 1
+            found.append(before + (bits & ((1 << at) - 1)).bit_count() if is_there else None)
+        before += bits.bit_count()
+        start += count
+    return found
+
+
+def _numbers(data: bytes, start: int, ranks: Sequence[int]) -> list[int]:
+    """Return numbers of a dictionary's values, by their ranks among the values of the page."""
+    cursor = Cursor(data, start)
+    width = cursor.take(1)[0]
+    if width > 32:
+        raise ThriftError(f"a page has numbers of {width} bits")
+    mask = (1 << width) - 1
+    found: list[int] = []
+    first = 0
+    while len(found) < len(ranks):
+        head = cursor.varint()
+        if head & 1:
+            count = head >> 1 << 3
+            # The last group of a page may be cut off.
+            held = cursor.take(min((head >> 1) * width, cursor.end - cursor.at))
+            stop = bisect_left(ranks, first + count)
+            for rank in ranks[len(found) : stop]:
+                bit = (rank - first) * width
+                if bit + width > 8 * len(held):
+                    raise ThriftError("a page ends before its last value")
+                part = held[bit >> 3 : (bit + width + 7) >> 3]
+                found.append(int.from_bytes(part, "little") >> (bit & 7) & mask)
+        else:
+            count = head >> 1
+            value = int.from_bytes(cursor.take((width + 7) >> 3), "little")
+            stop = bisect_left(ranks, first + count)
+            found += [value] * (stop - len(found))
+        first += count
+    return found
+
+
+def _plain_values(
+    data: bytes, start: int, ranks: Sequence[int], column: FlatColumn
+) -> Sequence[bytes] | None:
+    """Return values by their ranks; None if too many texts lie before them."""
+    width = column.width
+    if width:
+        if start + (ranks[-1] + 1) * width > len(data):
+            raise ThriftError("a page ends before its last value")
+        return [data[(at := start + rank * width) : at + width] for rank in ranks]
+    if column.physical == "BOOLEAN":
+        if start + (ranks[-1] >> 3) >= len(data):
+            raise ThriftError("a page ends before its last value")
+        return [b"\1" if data[start + (rank >> 3)] >> (rank & 7) & 1 else b"\0" for rank in ranks]
+    if ranks[-1] >= MOST_STEPS:
+        return None
+    return [data[at + 4 : at + 4 + _length_at(data, at)] for at in _starts(data, start, ranks)]
+
+
+def _starts(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
+    """Return where texts or bytes of a page begin, with their lengths before them."""
+    found: list[int] = []
+    before = 0
+    last = len(data) - 4
+    for rank in ranks:
+        if rank - before > _FEW_STEPS:  # Keys often have one length.
+            size = _length_at(data, at)
+            end = at + (rank - before) * (size + 4)
+            if size < 256 and end <= last and _are_lengths(data, at, end, size):
+                before, at = rank, end
+        for _ in range(rank - before):
+            if at > last:
+                break
+            at += 4 + _length(data, at)[0]
+        if at > last or at + 4 + _length(data, at)[0] > len(data):
+            raise ThriftError("a page ends before its last value")
+        before = rank
+        found.append(at)
+    return found
+
+
+def _are_lengths(data: bytes, at: int, end: int, size: int) -> bool:
+    """Return whether all texts from a place on have a length below 256."""
+    step = size + 4
+    count = (end - at) // step
+    return data[at:end:step].count(size) == count and not any(
+        data[at + byte : end : step].strip(b"\0") for byte in (1, 2, 3)
+    )
+
+
+def values_array(values: list[bytes | None], column: FlatColumn) -> pa.Array | None:
+    """Return values of pages as an Arrow array; None if they are too large for one."""
+    kind, count = column.kind, len(values)
+    valid = None
+    nulls = values.count(None)
+    if nulls:
+        truths = np.array([value is not None for value in values])
+        valid = pa.py_buffer(np.packbits(truths, bitorder="little"))
+    if column.physical == "BYTE_ARRAY":
+        texts = [value or b"" for value in values]
+        data = b"".join(texts)
+        if len(data) > _MOST_BYTES:
+            return None
+        offsets = array("i", accumulate(map(len, texts), initial=0))
+        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+        return pa.Array.from_buffers(kind, count, buffers, nulls)
+    if pa.types.is_decimal(kind):
+        is_big = column.physical == "FIXED_LEN_BYTE_ARRAY"  # Big-endian; the others are little.
+        digits = [value or b"" for value in values]
+        data = b"".join(
+            int.from_bytes(some[::-1] if is_big else some, "little", signed=True).to_bytes(
+                16, "little", signed=True
+            )
+            for some in digits
+        )
+    else:
+        nothing = bytes(column.width or 1)
+        fixed = [nothing if value is None else value for value in values] if nulls else values
+        if column.cut < column.width:
+            fixed = [value[: column.cut] for value in fixed if value is not None]
+        data = b"".join(fixed)  # type: ignore[arg-type]  # No value is None.
+    if column.physical == "BOOLEAN":
+        bits = np.packbits(np.frombuffer(data, np.uint8), bitorder="little")
+        return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(bits)], nulls)
+    return pa.Array.from_buffers(kind, count, [valid, pa.py_buffer(data)], nulls)
