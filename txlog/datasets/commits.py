@@ -51,7 +51,7 @@ from txlog.snapshot.load import refresh
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.partition import partition_folder
 from txlog.table.table import Table
-from txlog.verbs.append import evolved, write_metrics
+from txlog.verbs.append import evolved, require_additive, write_metrics
 
 COMMIT_ID = "commit_id"
 """The partition column of the table of a data set."""
@@ -168,6 +168,7 @@ class AddCommit(Operation):
         statistics: Statistics,
         schema_mode: SchemaMode = None,
     ) -> None:
+        require_additive(schema_mode)
         super().__init__(context)
         self._reader = rows
         self._note = note

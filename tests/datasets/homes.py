@@ -1,0 +1,124 @@
+"""Catalogs within one store, of which a test sees and breaks every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.datasets.catalog import Catalog
+from txlog.datasets.home import Home
+from txlog.datasets.limits import DEFAULT_LIMITS
+from txlog.datasets.prepare import InlineRunner, Runner
+from txlog.datasets.sources import Sources
+from txlog.effects import Effects
+from txlog.store.base import BasicStore, ObjectInfo, Put, Store
+from txlog.threads import Threads
+
+
+@dataclass(frozen=True)
+class Ticking(Effects):
+    """Ids count up, and so does the clock: the same steps give the same files."""
+
+    actor: int = 0
+    ids: list[int] = field(default_factory=lambda: [0])
+
+    def uuid(self) -> str:
+        self.ids[0] += 1
+        return f"00000000-0000-4000-{8000 + self.actor:04d}-{self.ids[0]:012x}"
+
+    def jitter(self) -> float:
+        return 0.5
+
+    def sleep_s(self, seconds: float) -> None:
+        return None
+
+
+class Below(BasicStore):
+    """A folder of a store, as a store: its steps are steps of that one."""
+
+    def __init__(self, whole: Store, folder: str) -> None:
+        self._whole = whole
+        self._folder = folder
+
+    @property
+    def root(self) -> str:
+        return f"{self._whole.root}/{self._folder}"
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self._whole.options
+
+    def _at(self, path: str) -> str:
+        return f"{self._folder}/{path}" if path else self._folder
+
+    def require_writable(self) -> None:
+        self._whole.require_writable()
+
+    def resolve(self, path: str) -> str:
+        return self._whole.resolve(self._at(path))
+
+    def read(self, path: str) -> bytes:
+        return self._whole.read(self._at(path))
+
+    def open_input(self, path: str, *, size: int | None = None) -> Any:
+        return self._whole.open_input(self._at(path), size=size)
+
+    def info(self, path: str) -> ObjectInfo:
+        return self._whole.info(self._at(path))
+
+    def list_after(self, folder: str, name: str) -> Iterator[ObjectInfo]:
+        return self._whole.list_after(self._at(folder), name)
+
+    def list_tree(self, folder: str) -> Iterator[ObjectInfo]:
+        return self._whole.list_tree(self._at(folder))
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        with self._whole.open_output(self._at(path)) as sink:
+            yield sink
+
+    def write_new(self, path: str, data: bytes) -> None:
+        self._whole.write_new(self._at(path), data)
+
+    def put_if_absent(self, path: str, data: bytes) -> Put:
+        return self._whole.put_if_absent(self._at(path), data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._whole.replace(self._at(path), data)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._whole.delete([self._at(path) for path in paths])
+
+
+class HomeWithin(Home):
+    """A home all of whose stores are folders of one."""
+
+    def store_of(self, path: str) -> Store:
+        return Below(self.store, path)
+
+
+def catalog_in(
+    store: Store, actor: int = 0, runner: Runner | None = None, effects: Effects | None = None
+) -> Catalog:
+    home = HomeWithin(
+        store,
+        sources=Sources(None),
+        limits=DEFAULT_LIMITS,
+        runner=runner or InlineRunner(),
+        engine=Threads(1),
+        effects=effects or Ticking(actor),
+        by=f"actor {actor}",
+    )
+    return Catalog._of(home)
+
+
+def rows_of(text: str) -> pa.Table:
+    return pa.table({"id": range(len(text)), "label": list(text)})
+
+
+def texts(rows: pa.Table) -> str:
+    return "".join(rows["label"].to_pylist())

@@ -1,0 +1,488 @@
+"""`Catalog` and `Dataset`: what their users call."""
+
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txlog
+from tests.datasets.homes import rows_of, texts
+from txlog.datasets import Catalog, Code, Dataset, InlineRunner, Input
+from txlog.datasets.commits import read_rows
+from txlog.datasets.values import Summary
+from txlog.errors import (
+    AlreadyExistsError,
+    DataFileError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    SchemaMismatchError,
+    TxlogError,
+)
+from txlog.loader import Loader
+
+
+class Idle:
+    """A runner that never does anything."""
+
+    def submit(self, work: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    return Catalog(tmp_path / "root", runner=InlineRunner())
+
+
+@pytest.fixture
+def ds(catalog: Catalog) -> Dataset:
+    made = catalog.create("t", "TABLE", rows_of("ab"), tags={"for": "test"})
+    made.update(rows_of("cde"), "second", {"for": "training"})
+    made.update(rows_of("f"), "third", {"for": "training", "clean": "yes"})
+    return made
+
+
+def files_of(catalog: Catalog) -> set[str]:
+    root = Path(catalog.root)
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+
+
+# Making and updating ----------------------------------------------------------------------
+
+
+def test_what_is_made_is_listed(catalog: Catalog, ds: Dataset) -> None:
+    catalog.create("u", "TABLE", rows_of("x"), description="another")
+    first, second = catalog.list()
+    assert isinstance(first, Summary)
+    assert (first.dataset_id, first.name, first.type) == (1, "t", "TABLE")
+    assert [(c.commit_id, c.message, c.rows) for c in first.commits] == [
+        (1, "Initial commit", 2), (2, "second", 3), (3, "third", 1),
+    ]  # fmt: skip
+    assert first.last_updated_ms >= first.created_ms
+    assert first == ds.summary() == Catalog(catalog.root).dataset("t").summary()
+    assert second.description == "another"
+    assert [one.name for one in catalog.list(limit=1)] == ["t"]
+    assert [one.name for one in catalog.list(after=1)] == ["u"]
+    assert catalog.list(type="GENERIC") == []
+    assert pickle.loads(pickle.dumps(first)) == first
+    assert len({first, second}) == 2
+
+
+def test_a_catalog_of_nothing_lists_nothing_and_makes_no_folder(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "none")
+    assert catalog.list() == []
+    with pytest.raises(NotFoundError, match="There is none yet"):
+        catalog.dataset("x")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("wanted", [1, "t"])
+def test_data_sets_are_found(catalog: Catalog, ds: Dataset, wanted: int | str) -> None:
+    assert catalog.dataset(wanted).uuid == ds.uuid
+    assert catalog.dataset(ds.uuid).name == "t"
+    with pytest.raises(NotFoundError, match=r"t \(1\)"):
+        catalog.dataset("intents")
+
+
+def test_a_taken_name_is_refused_before_anything_is_read(catalog: Catalog, ds: Dataset) -> None:
+    before = files_of(catalog)
+    reader = rows_of("ab").to_reader()
+    with pytest.raises(AlreadyExistsError, match="'t' already"):
+        catalog.create("t", "TABLE", reader)
+    assert reader.read_all().num_rows == 2
+    assert files_of(catalog) == before
+
+
+def test_what_does_not_fit_makes_nothing(catalog: Catalog, ds: Dataset) -> None:
+    before = files_of(catalog)
+
+    def torn() -> Iterator[pa.RecordBatch]:
+        yield rows_of("ab").to_batches()[0]
+        raise SchemaMismatchError(field="label", reason="row 7 of 001.csv has no label")
+
+    schema = rows_of("a").schema
+    with pytest.raises(SchemaMismatchError, match=r"row 7 of 001\.csv"):
+        catalog.create("new", "TABLE", pa.RecordBatchReader.from_batches(schema, torn()))
+    with pytest.raises(SchemaMismatchError, match=r"row 7 of 001\.csv"):
+        ds.update(pa.RecordBatchReader.from_batches(schema, torn()))
+    with pytest.raises(InvalidInputError, match="takes its columns from its first rows"):
+        catalog.create("new", "TABLE")
+    with pytest.raises(NotFoundError, match="no type 'TABEL'"):
+        catalog.create("new", "TABEL", rows_of("a"))
+    assert files_of(catalog) == before
+    assert len(ds.commits()) == 3
+    assert [one.name for one in catalog.list()] == ["t"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a\0b", " a", "x" * 300])
+def test_odd_names_are_refused(catalog: Catalog, name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        catalog.create(name, "TABLE", rows_of("a"))
+    assert catalog.list() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"tags": {f"t{i}": "x" for i in range(10_000)}},
+        {"tags": {"a": 1}},
+        {"tags": ["a"]},
+        {"message": 7},
+        {"message": "x" * 100_000},
+        {"code": 7},
+        {"inputs": [7]},
+        {"txn": "job"},
+        {"schema_mode": "overwrite"},
+    ],
+    ids=lambda arguments: repr(arguments)[:25],
+)
+def test_odd_arguments_are_refused(ds: Dataset, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        ds.update(rows_of("x"), **arguments)
+    assert len(ds.commits()) == 3
+
+
+@pytest.mark.spec("DST-5", "DST-23")
+def test_retries_with_a_txn_do_nothing(catalog: Catalog) -> None:
+    made = [catalog.create("t", "TABLE", rows_of("ab"), txn=("http", 1)) for _ in range(2)]
+    assert made[0].uuid == made[1].uuid
+    ds = made[0]
+    one = ds.update(rows_of("c"), "one", txn=("job", 1))
+    ds.update(rows_of("d"), "two", txn=("job", 2))
+    assert ds.update(rows_of("c"), "one", txn=("job", 1)) == one
+    assert [commit.message for commit in ds.commits()] == ["Initial commit", "one", "two"]
+    with pytest.raises(InvalidInputError, match="a later version of 'job' than 0"):
+        ds.update(rows_of("e"), txn=("job", 0))
+
+
+def test_a_commit_says_where_it_comes_from(catalog: Catalog, ds: Dataset, tmp_path: Path) -> None:
+    table = txlog.write(str(tmp_path / "raw"), rows_of("ab"))
+    given = [table, ds.commit(2), "s3://in/x.csv", Input("y", role="labels", digest="ab")]
+    made = ds.update(table, inputs=given, code=Code("clean.py", "4f1c2e"))
+    assert [(one.uri, one.role, one.version) for one in made.inputs] == [
+        (table.uri, "table", 0),  # The source itself.
+        (table.uri, "source", 0),
+        (f"txlog-dataset:{ds.uuid}", "source", 2),
+        ("s3://in/x.csv", "source", None),
+        ("y", "labels", None),
+    ]
+    assert made == ds.commit()
+    assert made.code == Code("clean.py", "4f1c2e")
+    assert ds.commit(1) == ds.commits()[0]
+    for wanted in (5, 0, "golden"):
+        with pytest.raises((NotFoundError, InvalidInputError)):
+            ds.commit(wanted)
+
+
+# Deleting, hiding, names ------------------------------------------------------------------
+
+
+def test_a_deleted_data_set_comes_back(catalog: Catalog, ds: Dataset) -> None:
+    ds.delete()
+    assert catalog.list() == []
+    assert [one.deleted for one in catalog.list(deleted=True)] == [True]
+    for change in (
+        lambda: ds.update(rows_of("x")), lambda: ds.prepare(), lambda: ds.tag("x", 1)
+    ):  # fmt: skip
+        with pytest.raises(NotFoundError, match="is deleted"):
+            change()
+    assert len(ds.commits()) == 3
+    ds.undelete()
+    assert ds.update(rows_of("x")).commit_id == 4
+
+
+@pytest.mark.spec("DST-6", "DST-40")
+def test_hidden_commits_are_not_picked(ds: Dataset) -> None:
+    before = ds.prepare()
+    ds.hide(2)
+    assert [commit.hidden for commit in ds.commits()] == [False, True, False]
+    assert ds.prepare().picked == (1, 3)
+    assert ds.fetch(before.version_hash).picked == (1, 2, 3)
+    ds.show(2)
+    assert ds.prepare().version_hash == before.version_hash
+
+
+def test_names_stand_for_commits_and_hashes(ds: Dataset) -> None:
+    ds.tag("first", 1)
+    made = ds.prepare("first")
+    ds.tag("golden", made.version_hash)
+    assert ds.commit("first").commit_id == 1
+    assert ds.fetch("golden") == ds.fetch(made.version_hash)
+    assert ds.summary().names == {"first": 1, "golden": made.version_hash}
+    assert [c.commit_id for c in ds.diff("golden", 2).commits_added] == [2]
+    ds.tag("first", 2)
+    ds.tag("golden", None)
+    assert ds.summary().names == {"first": 2}
+    for target in (9, "v1zz", True, 1.5):
+        with pytest.raises(TxlogError):
+            ds.tag("x", target)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="The names are first"):
+        ds.commit("golden")
+
+
+# Training sets ----------------------------------------------------------------------------
+
+
+@pytest.mark.spec("DST-40")
+@pytest.mark.parametrize(
+    ("commit", "tags", "picked"),
+    [
+        (None, {}, (1, 2, 3)),
+        (2, {}, (1, 2)),
+        (None, {"for": "training"}, (2, 3)),
+        (None, {"for": "training", "clean": "yes"}, (3,)),
+        (2, {"for": "training"}, (2,)),
+    ],
+)
+def test_commits_are_picked_by_tags(
+    ds: Dataset, commit: int | None, tags: dict[str, str], picked: tuple[int, ...]
+) -> None:
+    asked = ds.prepare(commit, tags)
+    assert asked.picked == picked
+    made = ds.fetch(asked.version_hash)
+    assert made.state == "READY"
+    rows = [t for b in read_rows(ds.table(), picked, ["label"]) for t in b[0].to_pylist()]
+    assert texts(made.table().to_arrow()) == "".join(rows)
+
+
+@pytest.mark.spec("DST-40")
+def test_a_pick_of_nothing_is_refused(ds: Dataset) -> None:
+    with pytest.raises(InvalidInputError, match="no commit of 3 has for=dev"):
+        ds.prepare(tags={"for": "dev"})
+    with pytest.raises(NotFoundError, match="The last one is 3"):
+        ds.prepare(4)
+    for arguments in ({"form": "zip"}, {"options": {"a": 1}}, {"tags": {"a": 1}}, {"commit": 0}):
+        with pytest.raises(InvalidInputError):
+            ds.prepare(**arguments)  # type: ignore[arg-type]
+    assert ds.training_sets() == []
+
+
+@pytest.mark.spec("DST-41")
+def test_the_same_pick_is_made_once(catalog: Catalog, ds: Dataset) -> None:
+    one = ds.prepare(tags={"for": "training"})
+    before = files_of(catalog)
+    again = Catalog(catalog.root).dataset("t").prepare(tags={"for": "training"})
+    assert again == one
+    assert again.version_hash == one.version_hash
+    assert files_of(catalog) == before
+    assert ds.prepare(options={"x": "y"}).version_hash != one.version_hash
+    assert ds.prepare(form="csv", tags={"for": "training"}).version_hash != one.version_hash
+
+
+@pytest.mark.spec("DST-41")
+def test_the_version_hash_of_a_recipe_never_changes() -> None:
+    from txlog.datasets.select import ask, pick
+    from txlog.datasets.values import Commit
+
+    commits = [Commit("u", k, 0, "table/1", 1, f"{k}" * 64) for k in (2, 1)]
+    asked = ask("u", "text-intent/1", pick(commits), "csv", {"a": "b"})
+    assert asked.version_hash == "v182bb524ce5c459f77b479fd830961f81d958c027"
+    assert asked.commit_ids == (1, 2)
+
+
+def test_nobody_waits_for_what_is_made(catalog: Catalog, ds: Dataset) -> None:
+    idle = Catalog(catalog.root, runner=Idle()).dataset("t")
+    asked = idle.prepare()
+    assert (asked.state, asked.root, asked.parts) == ("RUNNING", None, ())
+    assert idle.fetch(asked.version_hash, wait_s=0.05).state == "RUNNING"
+    with pytest.raises(NotFoundError, match="is RUNNING"):
+        asked.table()
+    with pytest.raises(NotFoundError, match="no training set 'v1zz'"):
+        idle.fetch("v1zz")
+    assert catalog.sweep() == 1  # The other process never claimed it.
+    assert idle.fetch(asked.version_hash).state == "READY"
+    assert catalog.sweep() == 0
+
+
+def test_threads_make_training_sets(tmp_path: Path) -> None:
+    ds = Catalog(tmp_path / "root").create("t", "TABLE", rows_of("ab"))
+    asked = ds.prepare()
+    made = ds.fetch(asked.version_hash, wait_s=60)
+    assert made.state == "READY"
+    batches = list(made.loader(batch_size=2, shuffle=None))
+    assert [batch["label"].tolist() for batch in batches] == [["a", "b"]]
+    assert isinstance(made.loader(batch_size=1), Loader)
+
+
+def test_training_sets_are_downloaded(ds: Dataset, tmp_path: Path) -> None:
+    made = ds.fetch(ds.prepare().version_hash)
+    paths = made.download(tmp_path / "out")
+    assert texts(pa.concat_tables([pa.parquet.read_table(p) for p in paths])) == "abcdef"
+    assert all(Path(part.uri).is_file() for part in made.parts)
+
+
+def test_a_copied_folder_is_a_catalog(catalog: Catalog, ds: Dataset, tmp_path: Path) -> None:
+    made = ds.fetch(ds.prepare().version_hash)
+    shutil.copytree(catalog.root, tmp_path / "copy")
+    shutil.rmtree(catalog.root)
+    copy = Catalog(tmp_path / "copy").dataset("t")
+    again = copy.fetch(made.version_hash)
+    assert texts(again.table().to_arrow()) == "abcdef"
+    assert len(copy.verify()) == 3
+
+
+# Verifying and purging --------------------------------------------------------------------
+
+
+@pytest.mark.spec("DST-33")
+def test_verify_finds_what_was_changed_by_hand(ds: Dataset) -> None:
+    assert [commit.commit_id for commit in ds.verify()] == [1, 2, 3]
+    assert ds.verify(2) == [ds.commit(2)]
+    ds.table().delete("label = 'd'")
+    with pytest.raises(DataFileError, match="commit 2 was made of 3 rows"):
+        ds.verify()
+    assert ds.verify(1)
+    ds.table().restore(version=3)
+    assert len(ds.verify()) == 3
+    ds.table().append(pa.table({"commit_id": pa.array([9], pa.int32()), "id": [1], "label": ["x"]}))
+    with pytest.raises(DataFileError, match=r"rows of the commits \['9'\]"):
+        ds.verify()
+
+
+def held_in(root: Path, text: bytes) -> list[Path]:
+    """Return the data files that hold a text, uncompressed as such short ones are."""
+    return [p for p in root.rglob("*.parquet") if p.is_file() and text in p.read_bytes()]
+
+
+@pytest.mark.spec("DST-6")
+def test_a_purged_commit_is_gone_for_good(catalog: Catalog, ds: Dataset) -> None:
+    both, first = ds.prepare(), ds.prepare(1)
+    ds.tag("both", both.version_hash)
+    ds.table().optimize.compact()
+    with pytest.raises(InvalidInputError, match="is not the name"):
+        ds.purge(2, confirm="u")
+    ds.purge(2, confirm="t")
+    ds.purge(2, confirm="t")
+    root = Path(catalog.root)
+    assert not list((root / "data" / ds.uuid / "commit_id=2").glob("*"))
+    assert [p.name for p in (root / "sets" / ds.uuid).iterdir() if any(p.rglob("*.parquet"))] == [
+        first.version_hash
+    ]
+    assert [(c.purged, c.message) for c in ds.commits()] == [
+        (False, "Initial commit"), (True, "second"), (False, "third"),
+    ]  # fmt: skip
+    with pytest.raises(NotFoundError, match="no training set"):
+        ds.fetch(both.version_hash)
+    assert ds.summary().names == {}
+    assert ds.prepare().picked == (1, 3)
+    assert [commit.commit_id for commit in ds.verify()] == [1, 3]
+    assert ds.fetch(first.version_hash).state == "READY"
+    assert ds.update(rows_of("x")).commit_id == 4
+
+
+@pytest.mark.spec("DST-6")
+def test_a_purged_data_set_is_gone_for_good(catalog: Catalog, ds: Dataset) -> None:
+    ds.prepare()
+    kept = catalog.create("u", "TABLE", rows_of("xy"))
+    ds.purge(confirm="t")
+    left = {path.partition("/")[0] for path in files_of(catalog) if ds.uuid in path}
+    assert left == set()
+    for call in (ds.summary, ds.commits, ds.prepare, ds.undelete, ds.table):
+        with pytest.raises(NotFoundError, match="no data set 1"):
+            call()
+    assert [one.name for one in catalog.list(deleted=True)] == ["u"]
+    assert kept.verify()
+    assert catalog.create("t", "TABLE", rows_of("z")).dataset_id == 3
+
+
+def test_objects_beside_the_rows_go_with_the_last_that_needs_them(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    for name, size in {"a.bin": 9, "b.bin": 10}.items():
+        (tmp_path / name).write_bytes(b"x" * (size << 20))
+    one = catalog.create("one", "GENERIC", tmp_path / "a.bin")
+    one.update(tmp_path / "b.bin")
+    two = catalog.create("two", "GENERIC", tmp_path / "a.bin")
+    objects = Path(catalog.root) / "files"
+    count = lambda: len([p for p in objects.rglob("*") if p.is_file()])  # noqa: E731
+    assert count() == 2
+    one.purge(2, confirm="one")
+    assert count() == 1
+    one.purge(confirm="one")
+    assert count() == 1
+    assert two.verify()
+    two.purge(confirm="two")
+    assert count() == 0
+
+
+# Differences and lineage ------------------------------------------------------------------
+
+
+def test_the_difference_of_commits(ds: Dataset) -> None:
+    diff = ds.diff(1, 3)
+    assert [c.commit_id for c in diff.commits_added] == [2, 3]
+    assert diff.commits_removed == ()
+    assert (diff.rows_added, diff.rows_removed) == (4, 0)
+    assert diff.statistics == {"numExamples": (2, 6)}
+    assert diff.labels_added() == ["c", "d", "e", "f"]
+    assert diff.added().read_all().to_pylist() == [
+        {"id": 0, "label": "c", "commit_id": 2}, {"id": 1, "label": "d", "commit_id": 2},
+        {"id": 2, "label": "e", "commit_id": 2}, {"id": 0, "label": "f", "commit_id": 3},
+    ]  # fmt: skip
+    assert diff.removed().read_all().num_rows == 0
+    back = ds.diff(3, 1)
+    assert back.labels_removed() == ["c", "d", "e", "f"]
+    assert texts(back.removed().read_all()) == "cdef"
+    with pytest.raises(InvalidInputError, match="without a key"):
+        diff.changed()
+    assert diff.to_json()["rows_added"] == 4
+
+
+def test_the_difference_by_key(ds: Dataset) -> None:
+    """Commit 2 has the rows 0c 1d 2e; commit 4 has 0c again, another 1, and a new 3."""
+    new = pa.table({"id": [0, 1, 3], "label": ["c", "D", "n"]})
+    ds.update(new, tags={"for": "dev"})
+    old, later = ds.prepare(2, {"for": "training"}), ds.prepare(tags={"for": "dev"})
+    diff = ds.diff(old.version_hash, later.version_hash, key="id")
+    assert texts(diff.added().read_all()) == "n"
+    assert texts(diff.removed().read_all()) == "e"
+    assert texts(diff.changed()) == "D"
+    with pytest.raises(InvalidInputError, match="no column 'nr'"):
+        ds.diff(old.version_hash, later.version_hash, key="nr").changed()
+
+
+def test_what_both_sides_have_is_not_read(ds: Dataset) -> None:
+    for path in (Path(ds.table().uri) / "commit_id=1").glob("*.parquet"):
+        path.unlink()
+    assert texts(ds.diff(1, 2).added().read_all()) == "cde"
+
+
+def test_lineage_goes_up_and_down(catalog: Catalog, ds: Dataset, tmp_path: Path) -> None:
+    table = txlog.write(str(tmp_path / "raw"), rows_of("ab"))
+    made = ds.update(table, code=Code("clean.py", "1"))
+    training = ds.prepare(tags={"for": "training"})
+    child = catalog.create("child", "TABLE", rows_of("x"), inputs=[training, made])
+    up = child.lineage()
+    labels = {(node.kind, node.label) for node in up.nodes}
+    assert labels >= {
+        ("commit", "child @ 1"), ("training set", training.version_hash[:12]),
+        ("commit", "t @ 4"), ("commit", "t @ 2"), ("commit", "t @ 3"),
+        ("table", f"{table.uri}@0"), ("code", "clean.py@1"),
+    }  # fmt: skip
+    assert len(child.lineage(depth=1).nodes) == 3
+    assert len(child.lineage(depth=0).nodes) == 1
+    down = ds.lineage(2, "down")
+    assert {node.label for node in down.nodes} == {
+        "t @ 2", training.version_hash[:12], "child @ 1"
+    }  # fmt: skip
+    ds.purge(2, confirm="t")
+    gone = {node.label: node.purged for node in child.lineage().nodes}
+    assert training.version_hash[:12] in gone  # It stays as a name.
+    dot = up.to_dot()
+    assert dot.startswith("digraph lineage {")
+    assert '"clean.py@1"' in dot
+    assert up.to_json()["edges"][0].keys() == {"source", "target", "role"}
+    with pytest.raises(InvalidInputError, match="'up' or 'down'"):
+        ds.lineage(1, "sideways")  # type: ignore[arg-type]
+    with pytest.raises(InvalidTypeError):
+        ds.lineage(1, depth=1.5)  # type: ignore[arg-type]
+
+
+def test_provenance_is_in_the_training_set_itself(ds: Dataset) -> None:
+    ds.update(rows_of("x"), inputs=["s3://in/x.csv"])
+    graph = ds.prepare().provenance()
+    assert [node.kind for node in graph.nodes] == ["training set", *["commit"] * 4, "file"]

@@ -1,0 +1,205 @@
+"""`Catalog`: the data sets in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txlog.datasets.commands import Create, by_txn, require_free_name
+from txlog.datasets.dataset import Dataset
+from txlog.datasets.events import pending
+from txlog.datasets.home import Home
+from txlog.datasets.lifecycle import delete_tree, make_table, said
+from txlog.datasets.limits import DEFAULT_LIMITS, Limits
+from txlog.datasets.prepare import Runner, ThreadRunner, submit
+from txlog.datasets.sources import Sources
+from txlog.datasets.types import type_of
+from txlog.datasets.values import Code, Summary
+from txlog.errors import OutcomeUnknownError, TxlogError, require_whole
+from txlog.store.open import open_store
+from txlog.threads import Engine
+
+
+class Catalog:
+    """The data sets in one folder: Delta tables and files, and nothing beside.
+
+    Any number of processes may use the folder at once.
+
+    Parameters
+    ----------
+    root
+        A folder or a URI, which need not exist: the first data set makes it.
+    storage_options
+        As for `Table`.
+    sources
+        Which places sources may be read from, by names: `{"incoming": "s3://raw/in"}`, or a
+        `Sources`. Default: any path or URI that this process may read.
+    limits
+        What a source may hold at most: a `Limits`.
+    engine
+        Where work over many files is done; as for `Table`.
+    runner
+        Who makes training sets. Default: two threads of this process.
+
+    Examples
+    --------
+    >>> catalog = Catalog("datasets")  # doctest: +SKIP
+    >>> intents = catalog.create("intents", "TEXT_INTENT", "in/001.csv")  # doctest: +SKIP
+    >>> intents.update("in/002.csv", "More", tags={"category": "training set"})  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        sources: Sources | Mapping[str, str | os.PathLike[str]] | None = None,
+        engine: Engine | None = None,
+        runner: Runner | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        by: str | None = None,
+    ) -> None:
+        if not isinstance(sources, Sources):
+            sources = Sources(sources, storage_options)
+        self._home = Home(
+            open_store(root, storage_options),
+            sources=sources,
+            limits=limits,
+            runner=runner or ThreadRunner(),
+            engine=engine,
+            by=by,
+        )
+
+    @classmethod
+    def _of(cls, home: Home) -> Catalog:
+        catalog = cls.__new__(cls)
+        catalog._home = home
+        return catalog
+
+    def __repr__(self) -> str:
+        return f"txlog.datasets.Catalog({self.root!r})"
+
+    @property
+    def root(self) -> str:
+        """The folder, as an absolute path or a URI."""
+        return self._home.root
+
+    def create(
+        self,
+        name: str,
+        type: str,
+        source: Any = None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        description: str | None = None,
+        message: str = "Initial commit",
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Dataset:
+        """Make a data set, with a first commit if there is a source.
+
+        It is there whole, or not at all. The arguments beside `name`, `type` and `description` are
+        those of `Dataset.update`.
+
+        Parameters
+        ----------
+        name
+            A name that no other data set has which is not deleted.
+        type
+            Such as `TEXT_INTENT`, `IMAGE_CLASS`, `GENERIC` or `TABLE`.
+        txn
+            `(application, version)`: if a data set was made with it, that one is returned.
+
+        Raises
+        ------
+        AlreadyExistsError
+            The name is taken.
+        NotFoundError
+            There is no such type, or no such source.
+        SchemaMismatchError, InvalidInputError
+            The source does not fit. Nothing was made.
+        """
+        home = self._home
+        kind = type_of(type)
+        home.limits.require_name("name", name)
+        if description is not None:
+            home.limits.require_text("description", description)
+        state = home.ledger.state()
+        made = by_txn(state, txn)
+        if made is not None:
+            return Dataset._of(home, made)
+        require_free_name(state, name)
+        uuid = home.effects.uuid()
+        note = said(home, message, tags, inputs, code)
+        try:
+            snapshot = make_table(
+                home, uuid, kind, note, source, name=name, description=description
+            )
+            state = home.ledger.do(Create(uuid, name, kind.name, description, txn))
+        except OutcomeUnknownError:
+            raise  # It may be there.
+        except TxlogError:
+            delete_tree(home.store_of(f"data/{uuid}"))
+            raise
+        made = by_txn(state, txn) or state.find(uuid)
+        if made.uuid != uuid:  # Another process made it with the same `txn` meanwhile.
+            delete_tree(home.store_of(f"data/{uuid}"))
+        else:
+            home.keep(uuid, snapshot)
+        return Dataset._of(home, made)
+
+    def dataset(self, wanted: int | str) -> Dataset:
+        """Return a data set by its number, its uuid, or its name if it is not deleted.
+
+        Raises
+        ------
+        NotFoundError
+            There is none; those that there are are listed.
+        """
+        return Dataset._of(self._home, self._home.ledger.state().find(wanted))
+
+    def list(
+        self,
+        limit: int = 100,
+        after: int | None = None,
+        type: str | None = None,
+        *,
+        deleted: bool = False,
+    ) -> list[Summary]:
+        """Return summaries of the data sets, in the order in which they were made.
+
+        Parameters
+        ----------
+        limit
+            How many at most.
+        after
+            Only those made after the data set of this number: the last one of the page before.
+        type
+            Only those of a type.
+        deleted
+            Also those that are deleted, but not purged.
+        """
+        require_whole("limit", limit, 1)
+        wanted = None if type is None else type_of(type).name
+        found = [
+            one
+            for number, one in sorted(self._home.ledger.state().datasets.items())
+            if number > (after or 0)
+            and not one.purged
+            and (deleted or not one.deleted)
+            and wanted in (None, one.type)
+        ]
+        return [self._home.summary(one) for one in found[:limit]]
+
+    def sweep(self) -> int:
+        """Take over the training sets of workers that died, and return how many there are.
+
+        Servers call it once a minute. The runner makes them.
+        """
+        home = self._home
+        waiting = pending(home.ledger.state(), home.effects.now_ms())
+        for dataset, one in waiting:
+            submit(home.job(dataset, one.asked), home.ledger, home.runner, home.engine)
+        return len(waiting)

@@ -1,0 +1,420 @@
+"""`Dataset`: the commits of one data set, and the training sets that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from txlog.commit.app_versions import require_app_version
+from txlog.data_files.incoming import SchemaMode
+from txlog.datasets.commands import Ask, Mark, Tag
+from txlog.datasets.commits import COMMIT_ID, digest_of
+from txlog.datasets.diff import Diff
+from txlog.datasets.events import DatasetState
+from txlog.datasets.home import Home, number_of
+from txlog.datasets.lifecycle import purge_commit, purge_dataset, said, update
+from txlog.datasets.lineage import Direction, Graph, node_of, trace
+from txlog.datasets.prepare import submit
+from txlog.datasets.select import ask, pick
+from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.types import type_of
+from txlog.datasets.types.base import type_key
+from txlog.datasets.values import FORMS, Code, Commit, Summary
+from txlog.errors import (
+    DataFileError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFoundError,
+    require_whole,
+)
+
+if TYPE_CHECKING:
+    from txlog.table.table import Table
+
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
+
+
+class Dataset:
+    """A data set: a table whose rows belong to numbered commits.
+
+    It is made by `Catalog.create` or `Catalog.dataset`. Every call looks at the folder anew, so
+    what other processes did is seen.
+    """
+
+    def __init__(self, home: Home, dataset_id: int, uuid: str, type: str) -> None:
+        self.dataset_id = dataset_id
+        self.uuid = uuid
+        self.type = type
+        self._home = home
+
+    @classmethod
+    def _of(cls, home: Home, state: DatasetState) -> Dataset:
+        return cls(home, state.dataset_id, state.uuid, state.type)
+
+    def __repr__(self) -> str:
+        return f"txlog.datasets.Dataset({self.dataset_id}, {self.name!r}, {self.type!r})"
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._state().name
+
+    # Commits --------------------------------------------------------------------------------
+
+    def update(
+        self,
+        source: Any,
+        message: str = "",
+        tags: Mapping[str, str] | None = None,
+        *,
+        inputs: Sequence[Any] = (),
+        code: Code | str | None = None,
+        schema_mode: SchemaMode = None,
+        txn: tuple[str, int] | None = None,
+    ) -> Commit:
+        """Add a commit, whole or not at all, and return it.
+
+        Parameters
+        ----------
+        source
+            What the type takes in: a path or URI, a table, or Arrow data.
+        message, tags
+            What the commit says. Training sets pick commits by tags.
+        inputs
+            What the rows were made from, beside the source: URIs, tables at versions, commits and
+            training sets of any data set, or `Input`.
+        code
+            The program that made them, as a name or a `Code(name, version)`.
+        schema_mode
+            `merge` adds columns that only the source has; of the type TABLE alone.
+        txn
+            `(application, version)`: if a commit was made with it, that one is returned, and
+            nothing is written.
+
+        Raises
+        ------
+        SchemaMismatchError
+            A row does not fit; it is named. Nothing was committed.
+        InvalidInputError
+            The source is not allowed, has no rows, or an argument is wrong.
+        NotFoundError
+            The data set is deleted, or there is no such source.
+        """
+        home = self._home
+        state = self._require_live()
+        require_app_version(txn)
+        note = said(home, message, tags, inputs, code, txn)
+        return update(home, state, type_of(self.type), note, source, schema_mode)
+
+    def commits(self) -> list[Commit]:
+        """Return the commits in order; hidden and purged ones say so."""
+        return self._home.commits(self._state())
+
+    def commit(self, wanted: int | str | None = None) -> Commit:
+        """Return a commit by its number or a name that `tag` gave it. Default: the last one.
+
+        Raises
+        ------
+        NotFoundError
+            There is none.
+        """
+        state = self._state()
+        commits = self._home.commits(state)
+        number = number_of(state, wanted)
+        if number is None and commits:
+            return commits[-1]
+        if number is None or not 1 <= number <= len(commits):
+            raise NotFoundError(
+                version=number,
+                reason=f"the data set {state.name!r} has no commit {wanted}"
+                if wanted is not None
+                else f"the data set {state.name!r} has no commit yet",
+                remedy=f"It has the commits 1 to {len(commits)}" if commits else "Add one: update",
+            )
+        return commits[number - 1]
+
+    def summary(self) -> Summary:
+        """Return what the data set is, and its commits."""
+        return self._home.summary(self._state())
+
+    def table(self) -> Table:
+        """Return the table of all rows; its column `commit_id` says which commit a row is of."""
+        self._state()
+        return self._home.table(self.uuid)
+
+    def verify(self, commit: int | str | None = None) -> list[Commit]:
+        """Compute digests again from the rows as they are, and return the commits that fit.
+
+        Parameters
+        ----------
+        commit
+            Default: all that are not purged; then there must be no row of an unknown commit.
+
+        Raises
+        ------
+        DataFileError
+            The rows of a commit are not those that were committed; the commit is named.
+        """
+        found = (
+            [c for c in self.commits() if not c.purged] if commit is None else [self.commit(commit)]
+        )
+        table = self.table()
+        if commit is None:
+            known = {str(c.commit_id) for c in found}
+            held = {str(one[COMMIT_ID]) for one in table.partitions()}
+            if held - known:
+                raise _damaged(table, f"it has rows of the commits {sorted(held - known)}, which "
+                               "no version made")  # fmt: skip
+        for one in found:
+            rows, digest = digest_of(table, one.commit_id)
+            if (rows, digest) != (one.rows, one.digest):
+                raise _damaged(
+                    table,
+                    f"commit {one.commit_id} was made of {one.rows} rows with the digest "
+                    f"{one.digest}, and has {rows} rows with the digest {digest}",
+                )
+        return found
+
+    # Training sets --------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        commit: int | str | None = None,
+        tags: Mapping[str, str] | None = None,
+        form: str = "parquet",
+        options: Mapping[str, str] | None = None,
+    ) -> TrainingSet:
+        """Pick commits, have a training set made of them, and return at once.
+
+        The same pick and recipe is made once, by whoever asks first.
+
+        Parameters
+        ----------
+        commit
+            The last commit to look at, by its number or name. Default: the last one.
+        tags
+            Only commits that have all of these. Hidden ones are never picked.
+        form
+            `parquet`, or `csv` as in the chapter.
+        options
+            What the type takes.
+
+        Returns
+        -------
+        TrainingSet
+            Its `version_hash` is what `fetch` takes.
+
+        Raises
+        ------
+        InvalidInputError
+            No commit has the tags, or an argument is wrong.
+        """
+        home = self._home
+        state = self._require_live()
+        if form not in FORMS:
+            raise InvalidInputError(
+                argument="form", reason=f"one of {', '.join(FORMS)} was expected, not {form!r}"
+            )
+        wanted = home.limits.require_tags(tags or {})
+        picked = pick(home.commits(state), number_of(state, commit), wanted)
+        asked = ask(self.uuid, type_key(type_of(self.type)), picked, form, _options(options))
+        after, is_new = home.ledger.try_(Ask(self.dataset_id, asked))
+        known = after.dataset(self.dataset_id)
+        if is_new or known.sets[asked.version_hash].is_free(home.effects.now_ms()):
+            submit(home.job(known, asked), home.ledger, home.runner, home.engine)
+            known = self._state()
+        return home.training_set(known, known.sets[asked.version_hash])
+
+    def fetch(self, version_hash: str, wait_s: float = 0) -> TrainingSet:
+        """Return how far a training set is: RUNNING, READY with parts, or FAILED with the reason.
+
+        Parameters
+        ----------
+        version_hash
+            What `prepare` returned, or a name that `tag` gave it.
+        wait_s
+            How long to wait while it is RUNNING, in seconds.
+
+        Raises
+        ------
+        NotFoundError
+            Nobody asked for it, or a commit of it is purged.
+        """
+        effects = self._home.effects
+        until = effects.monotonic_s() + wait_s
+        pause = _FIRST_LOOK_S
+        while True:
+            state = self._state()
+            wanted = state.names.get(version_hash, version_hash)
+            one = state.sets.get(wanted) if isinstance(wanted, str) else None
+            if one is None:
+                raise NotFoundError(
+                    reason=f"{state.name!r} has no training set {version_hash!r}",
+                    remedy="Call prepare, and take the hash that it returns",
+                )
+            left = until - effects.monotonic_s()
+            if one.state != "RUNNING" or left <= 0:
+                return self._home.training_set(state, one)
+            effects.sleep_s(min(pause, left))
+            pause = min(2 * pause, _LONGEST_LOOK_S)
+
+    def training_sets(self) -> list[TrainingSet]:
+        """Return all training sets that were asked for, in that order."""
+        state = self._state()
+        return [self._home.training_set(state, one) for one in state.sets.values()]
+
+    # Names, and what is hidden or gone -----------------------------------------------------------
+
+    def tag(self, name: str, target: int | str | None) -> None:
+        """Give a name to a commit, by its number, or to a training set, by its hash.
+
+        A name that is given again moves; None takes it away. Where a commit or a hash is expected,
+        a name will do.
+        """
+        self._home.limits.require_name("name", name)
+        if isinstance(target, bool) or not isinstance(target, int | str | None):
+            raise InvalidTypeError(
+                argument="target", reason=f"a number or a hash was expected, not {target!r}"
+            )
+        self._require_live()
+        if isinstance(target, int):
+            self.commit(target)
+        self._home.ledger.do(Tag(self.dataset_id, name, target))
+
+    def hide(self, commit: int | str) -> None:
+        """Have no later training set pick a commit; those that are made keep it."""
+        self._mark("hidden", self.commit(commit).commit_id)
+
+    def show(self, commit: int | str) -> None:
+        """Undo `hide`."""
+        self._mark("shown", self.commit(commit).commit_id)
+
+    def delete(self) -> None:
+        """Leave the data set out of lists, and refuse changes; `undelete` brings it back."""
+        self._mark("deleted")
+
+    def undelete(self) -> None:
+        """Undo `delete`.
+
+        Raises
+        ------
+        AlreadyExistsError
+            Another data set has the name by now.
+        """
+        self._mark("undeleted")
+
+    def purge(self, commit: int | str | None = None, *, confirm: str) -> None:
+        """Remove the bytes of a commit, or of the whole data set, for good.
+
+        The training sets that hold the commit go with it, and objects beside the rows that nothing
+        else refers to. The commit stays as a name: number, message, digest, inputs. If it is broken
+        off, call it again.
+
+        Parameters
+        ----------
+        confirm
+            The name of the data set, once more.
+
+        Raises
+        ------
+        InvalidInputError
+            `confirm` is another name. Nothing was done.
+        """
+        known = self._home.ledger.state().datasets[self.dataset_id]
+        if confirm != known.name:
+            raise InvalidInputError(
+                argument="confirm",
+                reason=f"{confirm!r} is not the name of the data set, {known.name!r}",
+                remedy="Nothing was removed; pass its name if you mean it",
+            )
+        if commit is None:
+            purge_dataset(self._home, known)
+        else:
+            purge_commit(self._home, known, self.commit(commit).commit_id)
+
+    # Differences and lineage -------------------------------------------------------------------
+
+    def diff(self, a: int | str, b: int | str, key: str | Sequence[str] | None = None) -> Diff:
+        """Return what `b` has more and less than `a`.
+
+        Parameters
+        ----------
+        a, b
+            Commits, each for all up to it that are not hidden; or version hashes; or names.
+        key
+            Columns by which rows are the same one, so that rows can be `changed`.
+        """
+        keys = (key,) if isinstance(key, str) else tuple(key or ())
+        state = self._state()
+        commits = self._home.commits(state)
+        before, after = (self._side(state, commits, one) for one in (a, b))
+        return Diff(before, after, keys, self.table)
+
+    def lineage(
+        self, commit: int | str | None = None, direction: Direction = "up", depth: int | None = None
+    ) -> Graph:
+        """Return what a commit or training set was made from (`up`), or what came of it (`down`).
+
+        `down` looks at all data sets of the catalog. Purged commits stay as names.
+
+        Parameters
+        ----------
+        commit
+            A number, a hash, or a name. Default: the last commit.
+        depth
+            How many steps to go at most. Default: all.
+        """
+        if depth is not None:
+            require_whole("depth", depth)
+        state = self._state()
+        target = state.names.get(commit, commit) if isinstance(commit, str) else commit
+        if not isinstance(target, str):
+            target = self.commit(target).commit_id
+        elif target not in state.sets:
+            self.fetch(target)  # Raises.
+        return trace(self._home.everything(), node_of(self.uuid, target), direction, depth)
+
+    # Within -------------------------------------------------------------------------------------
+
+    def _state(self) -> DatasetState:
+        return self._home.ledger.state().dataset(self.dataset_id)
+
+    def _require_live(self) -> DatasetState:
+        state = self._state()
+        if state.deleted:
+            raise NotFoundError(
+                reason=f"the data set {state.name!r} ({state.dataset_id}) is deleted",
+                remedy="Bring it back first: undelete",
+            )
+        return state
+
+    def _mark(self, kind: str, commit_id: int | None = None) -> None:
+        self._home.ledger.do(Mark(kind, self.dataset_id, commit_id))
+
+    def _side(
+        self, state: DatasetState, commits: list[Commit], wanted: int | str
+    ) -> tuple[Commit, ...]:
+        """Return the commits of one side of a difference."""
+        target = state.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
+        if isinstance(target, str):
+            return self.fetch(target).commits
+        return tuple(pick(commits, number_of(state, target)))
+
+
+def _options(options: Mapping[str, str] | None) -> dict[str, str]:
+    given = dict(options or {})
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidTypeError(
+                argument="options", field=str(name), reason="texts by names were expected"
+            )
+    return given
+
+
+def _damaged(table: Table, reason: str) -> DataFileError:
+    return DataFileError(
+        path=table.uri,
+        version=table.version,
+        reason=reason,
+        remedy="Restore the table to a version before, if its rows were changed by hand",
+    )

@@ -1,0 +1,191 @@
+"""Where the things of a catalog are, and what ledger and tables together say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from txlog.commit.context import Context
+from txlog.datasets.commits import commits_of
+from txlog.datasets.events import DatasetState, SetState
+from txlog.datasets.ledger import Ledger
+from txlog.datasets.lineage import Found
+from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.values import Asked, Commit, Job, Summary
+from txlog.effects import REAL, Effects
+from txlog.errors import NotFoundError, require_whole
+from txlog.snapshot.load import load_snapshot, refresh
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store, threads_for
+from txlog.store.open import open_store
+from txlog.table.table import Table
+from txlog.threads import Engine
+
+if TYPE_CHECKING:
+    from txlog.datasets.limits import Limits
+    from txlog.datasets.prepare import Runner
+    from txlog.datasets.sources import Sources
+
+
+class Home:
+    """The stores of a catalog's folder, its ledger, and the snapshots that are known of its tables.
+
+    Threads may share it. `stores` gives the store of a path below the root; tests put theirs in.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        sources: Sources,
+        limits: Limits,
+        runner: Runner,
+        engine: Engine | None = None,
+        effects: Effects = REAL,
+        by: str | None = None,
+    ) -> None:
+        self.store = store
+        self.sources = sources
+        self.limits = limits
+        self.runner = runner
+        self.effects = effects
+        self.engine = engine or threads_for(store)
+        self.ledger = Ledger(Context(self.store_of("ledger"), effects), by)
+        self._snapshots: dict[str, Snapshot] = {}  # The newest known, by uuid.
+
+    @property
+    def root(self) -> str:
+        """The folder, as an absolute path or a URI."""
+        return self.store.root
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The storage options."""
+        return self.store.options
+
+    def uri(self, path: str) -> str:
+        """Return the absolute path or URI of a path below the root."""
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def store_of(self, path: str) -> Store:
+        """Return the store of a folder below the root."""
+        return open_store(self.uri(path), self.options)
+
+    def context(self, uuid: str) -> Context:
+        """Return the context of a data set's table."""
+        return Context(self.store_of(f"data/{uuid}"), self.effects, self.engine)
+
+    def snapshot(self, uuid: str) -> Snapshot:
+        """Return the latest version of a data set's table; errors as for `Table`."""
+        held, context = self._snapshots.get(uuid), self.context(uuid)
+        found = load_snapshot(context.store) if held is None else refresh(context.store, held)
+        self.keep(uuid, found)
+        return found
+
+    def keep(self, uuid: str, snapshot: Snapshot) -> None:
+        """Remember a version, from which later ones are reached by their new commits alone."""
+        self._snapshots[uuid] = snapshot
+
+    def table(self, uuid: str) -> Table:
+        """Return a data set's table at its latest version."""
+        return Table._of(self.context(uuid), self.snapshot(uuid))
+
+    # What is known of a data set ------------------------------------------------------------
+
+    def commits(self, state: DatasetState) -> list[Commit]:
+        """Return the commits in order; hidden and purged ones say so."""
+        found = commits_of(self.snapshot(state.uuid), state.uuid)
+        marked = state.hidden | state.purged_commits
+        if not marked:
+            return found
+        return [
+            replace(
+                one,
+                hidden=one.commit_id in state.hidden,
+                purged=one.commit_id in state.purged_commits,
+            )
+            if one.commit_id in marked
+            else one
+            for one in found
+        ]
+
+    def summary(self, state: DatasetState) -> Summary:
+        """Return what a data set is, and its commits."""
+        commits = self.commits(state)
+        return Summary(
+            dataset_id=state.dataset_id,
+            uuid=state.uuid,
+            name=state.name,
+            type=state.type,
+            created_ms=state.created_ms,
+            last_updated_ms=max([state.created_ms, *(one.created_ms for one in commits)]),
+            description=state.description,
+            commits=tuple(commits),
+            names=dict(state.names),
+            deleted=state.deleted,
+        )
+
+    def training_set(self, state: DatasetState, one: SetState) -> TrainingSet:
+        """Return a training set that was asked for."""
+        asked = one.asked
+        wanted = set(asked.commit_ids)
+        folder = self.uri(f"sets/{state.uuid}/{asked.version_hash}/{one.attempt}")
+        return TrainingSet(
+            dataset_id=state.dataset_id,
+            dataset=state.uuid,
+            version_hash=asked.version_hash,
+            state=one.state,
+            commits=tuple(c for c in self.commits(state) if c.commit_id in wanted),
+            form=asked.form,
+            options=dict(asked.options),
+            root=folder if one.state == "READY" else None,
+            parts=tuple(replace(part, uri=self.uri(part.uri)) for part in one.parts),
+            statistics=dict(one.statistics),
+            error=one.error,
+            storage_options=self.options,
+        )
+
+    def job(self, state: DatasetState, asked: Asked) -> Job:
+        """Return what a worker needs to make a training set."""
+        return Job(
+            dataset_id=state.dataset_id,
+            dataset=state.uuid,
+            asked=asked,
+            table_uri=self.uri(f"data/{state.uuid}"),
+            table_version=self.snapshot(state.uuid).version,
+            folder=self.uri(f"sets/{state.uuid}/{asked.version_hash}"),
+            files_uri=self.uri("files"),
+            storage_options=self.options,
+        )
+
+    def everything(self) -> Found:
+        """Return the commits and training sets of all data sets, for lineage."""
+        commits, sets = [], []
+        for state in self.ledger.state().datasets.values():
+            if not state.purged:
+                commits += [(state.name, one) for one in self.commits(state)]
+                sets += [self.training_set(state, one) for one in state.sets.values()]
+        return Found(commits, sets)
+
+
+def number_of(state: DatasetState, wanted: int | str | None) -> int | None:
+    """Return the number of a commit by its number or name.
+
+    Raises
+    ------
+    NotFoundError
+        No commit has the name; those that there are are listed.
+    """
+    if not isinstance(wanted, str):
+        if wanted is not None:
+            require_whole("commit", wanted, 1)
+        return wanted
+    found = state.names.get(wanted)
+    if not isinstance(found, int):
+        known = ", ".join(name for name, to in state.names.items() if isinstance(to, int))
+        raise NotFoundError(
+            reason=f"no commit of {state.name!r} has the name {wanted!r}",
+            remedy=f"The names are {known}" if known else "Give one a name: tag",
+        )
+    return found

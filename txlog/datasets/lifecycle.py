@@ -1,0 +1,288 @@
+"""How rows of a data set come and go: sources become commits, and a purge removes bytes for good.
+
+A purge first says so in the ledger, so that nothing picks the rows any more, then bytes go. Whoever
+is broken off in between calls it again: what is there still is looked for anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.arrow import pc
+from txlog.commit.app_versions import is_recorded
+from txlog.data_files.incoming import SchemaMode
+from txlog.data_files.options import as_schema
+from txlog.datasets.commands import Mark
+from txlog.datasets.commits import (
+    COMMIT_ID,
+    PROPERTIES,
+    TYPE,
+    AddCommit,
+    Note,
+    add_commit,
+    commit_with_txn,
+)
+from txlog.datasets.events import DatasetState
+from txlog.datasets.home import Home
+from txlog.datasets.ingest import Ingested, ingest
+from txlog.datasets.lineage import as_input
+from txlog.datasets.types.base import DatasetType, type_key
+from txlog.datasets.values import Code, Commit, Input
+from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.expressions.tree import Expression, col, lit
+from txlog.lazy import dataclass
+from txlog.log.paths import decode_path
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.snapshot import Snapshot
+from txlog.stats.partition import partition_folder
+from txlog.store.base import Store
+from txlog.table.table import Table
+from txlog.verbs.create import create
+
+_URI = "uri"
+"""The column of objects that lie beside the rows, and the folder that they are in."""
+_FILES = "files/"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a caller says of a commit, checked."""
+
+    message: str
+    tags: Mapping[str, str]
+    inputs: tuple[Input, ...]
+    code: Code | None
+    txn: tuple[str, int] | None = None
+
+    def note(self, uuid: str, kind: DatasetType, read: Ingested) -> Note:
+        """Return it with what the source says, once its rows are read."""
+
+        def inputs() -> Sequence[Input]:
+            return [*read.inputs(), *self.inputs]
+
+        return Note(uuid, type_key(kind), self.message, self.tags, inputs, self.code, self.txn)
+
+
+def said(
+    home: Home,
+    message: str,
+    tags: Mapping[str, str] | None,
+    inputs: Sequence[Any],
+    code: Code | str | None,
+    txn: tuple[str, int] | None = None,
+) -> Said:
+    """Check what a commit is to say; errors name the argument."""
+    home.limits.require_text("message", message)
+    checked = home.limits.require_tags(tags or {})
+    named = tuple(as_input(one) for one in inputs)
+    known = Code(code) if isinstance(code, str) else code
+    if not isinstance(known, Code | None):
+        raise InvalidTypeError(
+            argument="code",
+            reason=f"a name or a Code was expected, not {type(code).__name__}",
+            remedy='Pass Code("clean.py", "4f1c2e")',
+        )
+    return Said(message, checked, named, known, txn)
+
+
+def make_table(
+    home: Home,
+    uuid: str,
+    kind: DatasetType,
+    said: Said,
+    source: Any,
+    *,
+    name: str,
+    description: str | None,
+) -> Snapshot:
+    """Make the table of a data set, with the first commit if there is a source.
+
+    On an error the caller deletes the folder.
+    """
+    context = home.context(uuid)
+    read = None if source is None else _ingest(home, kind, source)
+    columns = kind.ingestion if read is None else read.schema
+    if columns is None:
+        raise InvalidInputError(
+            argument="source",
+            reason=f"a data set of the type {kind.name} takes its columns from its first rows",
+            remedy="Give the source of the first commit",
+        )
+    schema = pa.schema([pa.field(COMMIT_ID, pa.int32()), *columns])
+    snapshot = create(
+        context,
+        as_schema(schema, nanos=False),
+        partition_by=[COMMIT_ID],
+        properties={**PROPERTIES, TYPE: type_key(kind)},
+        name=name,
+        description=description,
+    ).snapshot
+    if read is None:
+        return snapshot
+    operation = AddCommit(context, read.reader, said.note(uuid, kind, read), kind.statistics())
+    return add_commit(operation, snapshot, None).snapshot
+
+
+def update(
+    home: Home,
+    state: DatasetState,
+    kind: DatasetType,
+    said: Said,
+    source: Any,
+    schema_mode: SchemaMode,
+) -> Commit:
+    """Add a commit, or return the one that was made with the same `txn`."""
+    uuid, txn = state.uuid, said.txn
+    purged = _purges(home)
+    snapshot = home.snapshot(uuid)
+    if txn is not None and is_recorded(snapshot, txn):
+        return _made_with(snapshot, uuid, txn)
+    context = home.context(uuid)
+    read = _ingest(home, kind, source)
+    note = said.note(uuid, kind, read)
+    operation = AddCommit(context, read.reader, note, kind.statistics(), schema_mode)
+    done = add_commit(operation, snapshot, txn)
+    home.keep(uuid, done.snapshot)
+    if done.outcome.skipped:
+        assert txn is not None
+        return _made_with(done.snapshot, uuid, txn)
+    assert operation.commit is not None
+    if _purges(home) != purged:
+        _require_whole(home, state.dataset_id, operation.commit.commit_id)
+    return operation.commit
+
+
+def _ingest(home: Home, kind: DatasetType, source: Any) -> Ingested:
+    return ingest(
+        kind,
+        source,
+        sources=home.sources,
+        limits=home.limits,
+        store=home.store,
+    )
+
+
+def _made_with(snapshot: Snapshot, uuid: str, txn: tuple[str, int]) -> Commit:
+    found = commit_with_txn(snapshot, uuid, txn)
+    if found is None:
+        raise InvalidInputError(
+            argument="txn",
+            reason=f"the data set records a later version of {txn[0]!r} than {txn[1]}, and no "
+            "commit of that one",
+            remedy="Count the versions of an application upwards",
+        )
+    return found
+
+
+def _require_whole(home: Home, dataset_id: int, commit_id: int) -> None:
+    """Raise if a commit that was just made lost bytes to a purge meanwhile.
+
+    A purge first says so in the ledger, then looks who else refers to an object. So a commit that
+    finds no new purge in the ledger after it landed was seen.
+
+    Raises
+    ------
+    NotFoundError
+        The data set was purged.
+    DataFileError
+        An object of the commit is gone.
+    """
+    state = home.ledger.state()
+    dataset = state.datasets[dataset_id]
+    if dataset.purged:
+        delete_tree(home.store_of(f"data/{dataset.uuid}"))
+        raise state.unknown(dataset_id)
+    for path in sorted(_objects(home, dataset, col(COMMIT_ID) == lit(commit_id))):
+        try:
+            home.store.info(path)
+        except NotFoundError as error:
+            raise DataFileError(
+                path=home.uri(path),
+                reason=f"commit {commit_id} refers to an object that another process purged while "
+                "the commit was made",
+                remedy="Hide or purge this commit, and add it again",
+            ) from error
+
+
+# Purging -------------------------------------------------------------------------------------
+
+
+def delete_tree(store: Store) -> None:
+    """Delete all files below a store's root."""
+    store.delete([file.name for file in store.list_tree("")])
+
+
+def purge_dataset(home: Home, dataset: DatasetState) -> None:
+    """Remove a data set: its table, its training sets, and objects that only it refers to."""
+    objects = _objects(home, dataset)
+    home.ledger.do(Mark("purged", dataset.dataset_id))
+    delete_tree(home.store_of(f"data/{dataset.uuid}"))
+    delete_tree(home.store_of(f"sets/{dataset.uuid}"))
+    _delete_unused(home, objects)
+
+
+def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
+    """Remove the rows of a commit, and the training sets that hold them."""
+    is_it = col(COMMIT_ID) == lit(commit_id)
+    objects = _objects(home, dataset, is_it)
+    home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
+    table = home.table(dataset.uuid)
+    table.delete(is_it, user_metadata=f"purge commit {commit_id}")
+    home.keep(dataset.uuid, table.snapshot)
+    table.store.delete(_files_of(table, str(commit_id)))
+    kept = home.ledger.state().dataset(dataset.dataset_id).sets
+    sets = home.store_of(f"sets/{dataset.uuid}")
+    sets.delete([f.name for f in sets.list_tree("") if f.name.partition("/")[0] not in kept])
+    _delete_unused(home, objects)
+
+
+def _files_of(table: Table, commit_id: str) -> list[str]:
+    """Return the files with rows of a purged commit: as the log has them, and in its folder."""
+    name = table.snapshot.physical_partition_columns[0]
+    gone = load_files(table.store, table.snapshot).tombstones
+    found = {
+        decode_path(path)
+        for path, values in zip(
+            gone["path"].to_pylist(), gone["partition_values"].to_pylist(), strict=True
+        )
+        if dict(values or ()).get(name) == commit_id
+    }
+    folder = partition_folder({COMMIT_ID: commit_id})
+    found |= {f"{folder}/{file.name}" for file in table.store.list_tree(folder)}
+    return sorted(found)
+
+
+def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
+    """Return the objects beside the rows of a data set, as paths below the root."""
+    try:
+        table = home.table(dataset.uuid)
+    except NotFoundError:  # A purge was broken off.
+        return set()
+    if _URI not in table.schema.names:
+        return set()
+    found: set[str] = set()
+    for batch in table.scan(columns=[_URI], where=where).to_batches():
+        uris = pc.drop_null(batch.column(0).unique()).to_pylist()
+        found.update(uri for uri in uris if uri.startswith(_FILES))
+    return found
+
+
+def _delete_unused(home: Home, objects: set[str]) -> None:
+    """Delete objects that no row and no training set refers to."""
+    left = set(objects)
+    for other in home.ledger.state().datasets.values():
+        if not left:
+            return
+        if not other.purged:
+            left -= _objects(home, other)
+            left -= {part.uri for one in other.sets.values() for part in one.parts}
+    home.store.delete(sorted(left))
+
+
+def _purges(home: Home) -> int:
+    """Return how often something was purged in a catalog."""
+    datasets = home.ledger.state().datasets.values()
+    return sum(one.purged + len(one.purged_commits) for one in datasets)
