@@ -7,15 +7,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.threads import map_ahead, prefetch
+import txlog
+from txlog.threads import Threads, map_ahead, prefetch
 
 
 def counted(up_to: int, closed: list[bool]) -> Generator[int, None, None]:
@@ -172,3 +175,75 @@ if pid:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Bar:
+    """A bar such as tqdm's, which notes what it is told."""
+
+    made: ClassVar[list[Bar]] = []
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+        self.told: list[int | str] = []
+        self.made.append(self)
+
+    def update(self, count: int) -> None:
+        self.told.append(count)
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+
+@pytest.fixture
+def bars() -> Iterator[list[Bar]]:
+    Bar.made.clear()
+    yield Bar.made
+    Bar.made.clear()
+
+
+class TestProgress:
+    def test_parts_are_counted(self, bars: list[Bar]) -> None:
+        with txlog.progress(Bar, after_s=0):
+            assert [*Threads(2).map(abs, [-1, -2, -3])] == [1, 2, 3]
+            assert [*Threads(1).map(abs, iter([-1]))] == [1]
+        assert [*Threads(2).map(abs, [-1])] == [1]
+        known, unknown = bars
+        assert known.given == {"total": 3, "desc": "txlog", "unit": "parts"}
+        assert known.told == [1, 1, 1, "closed"]
+        assert unknown.given["total"] is None
+
+    def test_quick_work_has_no_bar(self, bars: list[Bar]) -> None:
+        with txlog.progress(Bar, after_s=1000):
+            assert [*Threads(2).map(abs, [-1, -2])] == [1, 2]
+        assert bars == []
+
+    def test_a_bar_is_closed_where_work_fails(self, bars: list[Bar]) -> None:
+        with txlog.progress(Bar, after_s=0), pytest.raises(TypeError):
+            list(Threads(1).map(abs, [-1, "x"]))  # type: ignore[list-item]
+        (bar,) = bars
+        assert bar.told == [1, "closed"]
+
+    def test_verbs_have_bars_with_their_names(self, bars: list[Bar], tmp_path: Path) -> None:
+        table = txlog.write(tmp_path / "things", pa.table({"a": [1]}))
+        table.append(pa.table({"a": [2]}))
+        with txlog.progress(Bar, after_s=0):
+            table.to_arrow()
+            list(table.to_batches())
+            table.optimize.compact()
+        assert [bar.given["desc"] for bar in bars] == [
+            "SCAN things",
+            "SCAN things",
+            "OPTIMIZE things",
+        ]
+        assert bars[1].told == [1, 1, "closed"]
+
+    def test_tqdm_is_the_default(self, capsys: pytest.CaptureFixture[str]) -> None:
+        pytest.importorskip("tqdm")
+        with txlog.progress(after_s=0):
+            list(Threads(1).map(abs, [-1, -2]))
+        assert "2/2" in capsys.readouterr().err
+
+    def test_without_tqdm_the_error_says_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+        with pytest.raises(txlog.UnsupportedFeatureError, match="pip install tqdm"):
+            txlog.progress().__enter__()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 from txlog.arrow import pc
 from txlog.effects import REAL
 from txlog.store.base import without_secrets
+from txlog.threads import doing, is_tracked
 from txlog.version import __version__
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ HISTOGRAMS: dict[str, tuple[str, str, str, list[float]]] = {
 _current: ContextVar[Observation | None] = ContextVar("txlog.observation", default=None)
 
 
+def short_name(root: str) -> str:
+    """Return the last part of the URI of a table, for people."""
+    return without_secrets(root).partition("?")[0].rstrip("/").rpartition("/")[2]
+
+
 class Observation:
     """One operation on one table, from its beginning to its end."""
 
@@ -78,11 +84,13 @@ class Observation:
     _meters: _Meters | None = None
     _attached: Any = None
     _token: Token[Observation | None] | None = None
+    _doing: Token[str]
     _attempts = 1
 
     def __init__(self, name: str, root: str, area: Area) -> None:
         self.name = name
         self.table = without_secrets(root)
+        self._short = short_name(root)
         self._began = REAL.monotonic_s()
         self._logger = _logger_of(area)
         self._attributes = {
@@ -97,10 +105,11 @@ class Observation:
         trace = sys.modules.get("opentelemetry.trace")
         if trace is None:
             return
-        short = self.table.rstrip("/").rpartition("/")[2]
         try:
             self._span = trace.get_tracer("txlog", __version__).start_span(
-                f"{self.name} {short}", kind=trace.SpanKind.CLIENT, attributes=self._attributes
+                f"{self.name} {self._short}",
+                kind=trace.SpanKind.CLIENT,
+                attributes=self._attributes,
             )
             if attach:
                 from opentelemetry import context
@@ -173,10 +182,12 @@ class Observation:
     def __enter__(self) -> Observation:
         self.begin(attach=True)
         self._token = _current.set(self)
+        self._doing = doing.set(f"{self.name} {self._short}")
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._token is not None:
+            doing.reset(self._doing)
             _current.reset(self._token)
         self.end(error)
 
@@ -236,9 +247,9 @@ def note(event: str, facts: Facts = _NONE) -> None:
 
 
 def is_observed(area: Area) -> bool:
-    """Return whether anybody may look: OpenTelemetry, or a logger that takes warnings."""
+    """Return whether anybody may look: a bar, OpenTelemetry, or a logger that takes warnings."""
     modules = sys.modules
-    if "opentelemetry.trace" in modules or "opentelemetry.metrics" in modules:
+    if is_tracked() or "opentelemetry.trace" in modules or "opentelemetry.metrics" in modules:
         return True
     return _logger_of(area) is not None
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import repeat
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 
+from txlog.effects import REAL
+from txlog.errors import UnsupportedFeatureError
 from txlog.lazy import dataclass
 
 if TYPE_CHECKING:
@@ -237,6 +241,90 @@ def prefetch(
         batches.close()
 
 
+@dataclass(frozen=True)
+class _Progress:
+    """How progress is shown, and after how many seconds."""
+
+    bar: Callable[..., Any]
+    after_s: float
+
+
+_progress: ContextVar[_Progress | None] = ContextVar("txlog.progress", default=None)
+doing: ContextVar[str] = ContextVar("txlog.doing", default="txlog")  # The label of a bar.
+
+
+@contextmanager
+def progress(bar: Callable[..., Any] | None = None, *, after_s: float = 2.0) -> Iterator[None]:
+    """Show a progress bar for what takes long within a `with`: reading, rewriting, merging, ….
+
+    Parameters
+    ----------
+    bar
+        What makes a bar as tqdm does: called as `bar(total=…, desc=…, unit=…)`, it returns an
+        object with `update(n)` and `close()`. `total` is None where nobody knows it. Default:
+        `tqdm.auto.tqdm`, which is a widget in a notebook.
+    after_s
+        Show a bar only of work that takes longer than so many seconds. It counts parts (of files,
+        of rows), and appears when one of them is done.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        No bar is given, and tqdm is not installed.
+
+    Examples
+    --------
+    >>> with txlog.progress():  # doctest: +SKIP
+    ...     table.optimize.compact()
+    """
+    if bar is None:
+        from importlib import import_module
+
+        try:
+            bar = import_module("tqdm.auto").tqdm
+        except ImportError as error:
+            raise UnsupportedFeatureError(
+                features=("tqdm",),
+                reason="progress bars need tqdm, or another bar",
+                remedy="Install it: pip install tqdm",
+            ) from error
+    assert bar is not None
+    token = _progress.set(_Progress(bar, after_s))
+    try:
+        yield
+    finally:
+        _progress.reset(token)
+
+
+def is_tracked() -> bool:
+    """Return whether somebody asked for `progress`."""
+    return _progress.get() is not None
+
+
+def tracked(
+    results: Iterator[Item] | Generator[Item, None, None], items: object, label: str | None = None
+) -> Iterator[Item]:
+    """Yield results, and show how many of the items are done if somebody asked for `progress`."""
+    shown = _progress.get()
+    if shown is None:
+        yield from results
+        return
+    began, done, bar = REAL.monotonic_s(), 0, None
+    try:
+        for result in results:
+            done += 1
+            if bar is not None:
+                bar.update(1)
+            elif REAL.monotonic_s() - began >= shown.after_s:
+                total = len(items) if isinstance(items, Sized) else None
+                bar = shown.bar(total=total, desc=label or doing.get(), unit="parts")
+                bar.update(done)
+            yield result
+    finally:
+        if bar is not None:
+            bar.close()
+
+
 class Engine(Protocol):
     """Runs one function over many items.
 
@@ -262,9 +350,9 @@ class Threads:
         """Yield `function(item)` for each item, in order; an error ends the iteration."""
         workers = self.workers or os.cpu_count() or 1
         if workers == 1:
-            yield from map(function, items)
+            yield from tracked(map(function, items), items)
             return
-        yield from map_ahead(function, items, workers=workers, ahead=workers)
+        yield from tracked(map_ahead(function, items, workers=workers, ahead=workers), items)
 
 
 def is_in_process(engine: Engine) -> bool:

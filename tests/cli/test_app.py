@@ -477,6 +477,30 @@ def test_long_work_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Copying" not in quick.getvalue()
 
 
+def test_long_work_shows_how_far_it_is(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from txlog.cli import output
+
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(output, "_PATIENCE_S", 0)
+    with output.working("Reading"):
+        for _ in txlog.Table(path).to_batches():
+            output._shown[0]._shown.refresh()
+        output.print_text("done")
+        assert output._shown == []
+    told = terminal.getvalue()
+    assert "Reading" in told
+    assert "1/3" in told
+    assert told.index("1/3") < told.index("3/3")
+    assert capsys.readouterr().out == "done\n"
+
+
 def test_diff_and_blame(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = as_json(capsys, "diff", path, "0", "--on", "a")
     assert sorted((row["_change_type"], row["a"]) for row in rows) == [("delete", 2), ("insert", 4)]

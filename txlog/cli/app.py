@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -20,12 +21,15 @@ from txlog.cli.output import (
     print_rows,
     print_table,
     print_text,
+    working,
 )
 from txlog.cli.plain import INTERRUPTED
 from txlog.cli.rows import append, head, index, lookup, merge, sql
 from txlog.errors import TxlogError
 from txlog.table.table import Table
 from txlog.version import __version__
+
+_SHOW_THEIR_OWN = {"demo", "ui"}
 
 
 class _Commands(TyperGroup):
@@ -34,7 +38,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
         try:
-            return super().invoke(ctx)
+            with nullcontext() if _SHOW_THEIR_OWN & {*sys.argv[1:2]} else working("Working"):
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from txlog.errors import TxlogError
+from txlog.threads import progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,35 +37,83 @@ def console() -> Console:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, indented."""
+    _stop_working()
     data = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
     sys.stdout.write(data.decode() + "\n")
 
 
 def print_text(text: str) -> None:
     """Print a line."""
+    _stop_working()
     sys.stdout.write(text + "\n")
+
+
+class _Working:
+    """What is shown on a terminal while a command works: a line with a bar, of its own thread."""
+
+    def __init__(self, text: str) -> None:
+        from threading import Timer
+
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30))
+        self._shown = Progress(
+            *columns, MofNCompleteColumn(), console=Console(stderr=True), transient=True
+        )
+        self.task = self._shown.add_task(text, total=None)
+        self._timer = Timer(_PATIENCE_S, self._shown.start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def bar(self, *, total: int | None = None, desc: str = "", unit: str = "") -> _Working:
+        """Begin to count, as `txlog.progress` asks for."""
+        self._shown.reset(self.task, total=total)
+        return self
+
+    def update(self, count: int) -> None:
+        """Count."""
+        self._shown.advance(self.task, count)
+
+    def close(self) -> None:
+        """Count no longer; the line says that something goes on."""
+        self._shown.reset(self.task, total=None)
+
+    def tell(self, text: str) -> None:
+        """Say what is being done."""
+        self._shown.update(self.task, description=text)
+
+    def stop(self) -> None:
+        """Take the line away."""
+        self._timer.cancel()
+        self._timer.join()
+        self._shown.stop()
+
+
+_shown: list[_Working] = []  # At most one: a command, and what it does in it.
 
 
 @contextmanager
 def working(text: str) -> Iterator[None]:
-    """Say on a terminal what is being done, if it takes more than two seconds."""
-    if not sys.stderr.isatty():
+    """Say on a terminal what is being done and how far it is, if it takes over two seconds."""
+    if _shown or not sys.stderr.isatty():
+        if _shown:
+            _shown[0].tell(text)
         yield
         return
-    from threading import Timer
-
-    from rich.console import Console
-
-    status = Console(stderr=True).status(text)
-    timer = Timer(_PATIENCE_S, status.start)
-    timer.daemon = True
-    timer.start()
+    line = _Working(text)
+    _shown.append(line)
     try:
-        yield
+        with progress(line.bar, after_s=_PATIENCE_S):
+            yield
     finally:
-        timer.cancel()
-        timer.join()
-        status.stop()
+        _stop_working()
+
+
+def _stop_working() -> None:
+    """Take the line away before something is printed."""
+    if _shown:
+        _shown.pop().stop()
 
 
 def print_table(
@@ -106,6 +155,7 @@ def print_table(
         )
     for row in rows:
         grid.add_row(*(escape(_text(value)) for value in row))
+    _stop_working()
     console().print(grid)
 
 

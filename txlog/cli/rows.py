@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import PurePath
@@ -16,6 +15,7 @@ from txlog.cli.output import (
     as_rows,
     print_outcome,
     print_rows,
+    print_text,
     working,
 )
 from txlog.errors import InvalidInputError, NotFoundError
@@ -241,7 +241,7 @@ def _print_csv(rows: pa.Table) -> None:
             reason=f"CSV cannot hold the result: {error}",
             remedy="Select plain columns, or print --json",
         ) from error
-    sys.stdout.write(text.getvalue().to_pybytes().decode())
+    print_text(text.getvalue().to_pybytes().decode().removesuffix("\n"))
 
 
 def _names(columns: str | None) -> list[str] | None:

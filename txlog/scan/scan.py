@@ -14,14 +14,14 @@ from txlog.errors import UnsupportedFeatureError, not_installed, require_whole
 from txlog.expressions.sql import to_sql
 from txlog.fragments.fragment import Fragment
 from txlog.lazy import dataclass
-from txlog.observe import note, observed_batches, reading
+from txlog.observe import note, observed_batches, reading, short_name
 from txlog.scan.data_file import BATCH_ROWS, RowRange
 from txlog.scan.files import uris_of
 from txlog.scan.plan import Explanation, ScanPlan
 from txlog.scan.read import FragmentReader, read_fragment
 from txlog.scan.read_plan import ReadPlan
 from txlog.store.base import Store, is_far, map_many, without_secrets
-from txlog.threads import Engine, Threads
+from txlog.threads import Engine, Threads, tracked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,12 +164,14 @@ class Scan(ArrowStream):
         )
 
     def _batches(self, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
+        label = f"SCAN {short_name(self.store.root)}"
         if is_far(self.store):
             read = partial(_read_ahead, self.store, self.plan.reading, batch_size)
-            for batches in map_many(self.store, read, self.plan.to_read, size=_bytes_of):
+            parts = map_many(self.store, read, self.plan.to_read, size=_bytes_of)
+            for batches in tracked(parts, self.plan.to_read, label):
                 yield from batches
             return
-        for fragment in self.plan.to_read:
+        for fragment in tracked(iter(self.plan.to_read), self.plan.to_read, label):
             yield from read_fragment(
                 self.store, self.plan.reading, fragment, batch_rows=batch_size, threads=True
             )
