@@ -13,6 +13,7 @@ from txlog.protocol.access import (
 )
 from txlog.protocol.features import CATALOG_MANAGED, FEATURES, Feature
 from txlog.protocol.properties import Properties
+from txlog.schema.json import schema_json
 from txlog.schema.types import ArrayType, MapType, PrimitiveType, StructField, StructType
 
 LONG = StructType((StructField("a", PrimitiveType("long")),))
@@ -68,6 +69,8 @@ IN_THE_WILD = {
     "timestampNanos": "reader-writer",
     "txlog.fragments": "reader-writer",
     "checkpointProtection": "writer",
+    "collations": "writer",
+    "collations-preview": "writer",
     "icebergCompatV3": "writer",
     "icebergWriterCompatV1": "writer",
     "icebergWriterCompatV3": "writer",
@@ -101,10 +104,19 @@ def with_field(**field_metadata: object) -> StructType:
     return StructType((StructField("a", PrimitiveType("long"), metadata=named),))
 
 
-ACTIVE = {
-    "icebergCompatV1": metadata(delta__enableIcebergCompatV1="true"),
-    "icebergCompatV2": metadata(delta__enableIcebergCompatV2="True"),
-}
+COLLATED = Metadata(
+    id="1",
+    schema_string=schema_json(
+        StructType(
+            (
+                StructField(
+                    "a", PrimitiveType("string"), metadata={"__COLLATIONS": {"a": "ICU.de_DE"}}
+                ),
+            )
+        )
+    ),
+)
+ACTIVE = {"collations": COLLATED, "collations-preview": COLLATED}
 
 
 def test_every_inactive_row_has_an_activation() -> None:
@@ -258,7 +270,7 @@ def test_a_new_table_can_always_be_read_and_written() -> None:
 @pytest.mark.parametrize(
     ("schema", "configuration", "name"),
     [
-        (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2"),
+        (LONG, {"delta__enableIcebergCompatV2": "true"}, "icebergCompatV2 needs column mapping"),
     ],
 )
 def test_what_txlog_cannot_write_makes_no_new_table(

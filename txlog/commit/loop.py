@@ -36,7 +36,8 @@ from txlog.protocol.access import (
     with_types,
     with_vectors,
 )
-from txlog.protocol.properties import Properties
+from txlog.protocol.iceberg import require_compatible
+from txlog.protocol.properties import Properties, compatibilities
 from txlog.reconcile.files import controls_of
 from txlog.schema.json import parse_schema
 from txlog.snapshot.commits import (
@@ -128,6 +129,9 @@ def _encoded(
     protocol = intent.protocol or (snapshot.protocol if snapshot else None)
     stamped, row_ids = False, None
     if protocol is not None and metadata is not None:
+        if compatibilities(metadata.configuration):
+            before = None if snapshot is None else snapshot.metadata
+            require_compatible(protocol, metadata, path=store.root, before=before, adds=intent.adds)
         properties = Properties(metadata.configuration)
         stamped = is_stamped(protocol, metadata)
         if gives_row_ids(protocol, properties):

@@ -20,6 +20,8 @@ from txlog.fragments.fragment import Fragment
 from txlog.fragments.ids import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from txlog.lazy import dataclass
 from txlog.protocol.access import materializes_partitions
+from txlog.protocol.iceberg import moved_ids
+from txlog.protocol.mapping import ID
 from txlog.scan.columns import ROW_ID, ROW_VERSION, row_tracking, visible_metadata
 from txlog.scan.data_file import BATCH_ROWS
 from txlog.scan.read import FragmentReader
@@ -49,7 +51,12 @@ def plan_rewrite(snapshot: Snapshot, options: WriteOptions) -> RewritePlan:
     names = _moved_columns(snapshot)
     if names:
         columns = [*columns, ROW_ID, ROW_VERSION]
-        moved = tuple(StructField(name, PrimitiveType("long")) for name in names)
+        ids = moved_ids(snapshot.metadata.configuration)
+        metadata = [{ID: number} for number in ids] if ids else [{}, {}]
+        moved = tuple(
+            StructField(name, PrimitiveType("long"), metadata=held)
+            for name, held in zip(names, metadata, strict=True)
+        )
     layout = FileLayout(
         snapshot.schema,
         tuple(snapshot.partition_columns),

@@ -25,7 +25,7 @@ from txlog.errors import InvalidInputError, SchemaMismatchError
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
-from txlog.protocol.properties import Properties, index_definitions
+from txlog.protocol.properties import Properties, compatibilities, index_definitions
 from txlog.schema.arrow import VOID, arrow_schema, gathered, stored_batch, stored_fields, unstorable
 from txlog.schema.types import ArrayType, DataType, StructField, StructType
 from txlog.stats.collect import StatsCollector, stats_leaves
@@ -348,6 +348,7 @@ class _Writer:
         named = partial(physical_path, schema, mode=layout.mapping_mode)
         page_rows = layout.properties.get("txlog.pageRows")
         arguments = layout.writer_properties.arguments(layout.codec, self._leaves, rows, named)
+        arguments["store_decimal_as_integer"] = bool(compatibilities(layout.properties.raw))
         if page_rows is not None:
             arguments = {"max_rows_per_page": page_rows, **arguments}
         try:

@@ -8,7 +8,12 @@ from functools import lru_cache
 from txlog.actions.table import Metadata, Protocol
 from txlog.errors import InvalidInputError, LogCorruptError, UnsupportedFeatureError
 from txlog.protocol.features import ACTIVATION, CATALOG_MANAGED, FEATURES, REQUIRES, Feature
-from txlog.protocol.properties import Properties, asks_for
+from txlog.protocol.iceberg import (
+    feature_of,
+    require_compatible,
+    require_makeable,
+)
+from txlog.protocol.properties import Properties, asks_for, compatibilities
 from txlog.schema.types import (
     CHANGE_TYPE,
     CURRENT_DEFAULT,
@@ -72,7 +77,7 @@ def brings_vectors(properties: Properties) -> bool:
     """Return whether the first commit that leaves a deletion vector enables them (rule CON-22)."""
     if DELETION_VECTORS in properties.raw or properties.get(VECTORS_ON_USE) != "auto":
         return False
-    return not any(properties.get(f"delta.enableIcebergCompatV{n}") for n in (1, 2))
+    return not {1, 2}.intersection(compatibilities(properties.raw))
 
 
 def with_vectors(protocol: Protocol, metadata: Metadata) -> tuple[Protocol, Metadata]:
@@ -102,7 +107,8 @@ def materializes_partitions(protocol: Protocol | None, properties: Properties) -
     """
     name = "materializePartitionColumns"
     asked = asks_for(name, properties.raw) if protocol is None else supports(protocol, name)
-    return asked or bool(properties.get("delta.writePartitionColumnsToParquet"))
+    asked = asked or bool(properties.get("delta.writePartitionColumnsToParquet"))
+    return asked or bool(compatibilities(properties.raw))
 
 
 def is_stamped(protocol: Protocol | None, metadata: Metadata | None) -> bool:
@@ -209,6 +215,8 @@ def require_writable(protocol: Protocol, metadata: Metadata, *, path: str) -> No
             reason=f"txlog can read this table, but not write it: {', '.join(lacking)}",
             remedy="Write it with an engine that has these features",
         )
+    if compatibilities(metadata.configuration):
+        require_compatible(protocol, metadata, path=path)
 
 
 def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
@@ -218,11 +226,12 @@ def _can_write(row: Feature | None, name: str, active: set[str]) -> bool:
 
 
 def _active(metadata: Metadata) -> Iterator[str]:
-    """Yield the features that properties turn on."""
-    for compat in ("icebergCompatV1", "icebergCompatV2"):
-        text = metadata.configuration.get(f"delta.enable{compat[0].upper()}{compat[1:]}")
-        if (text or "").lower() == "true":
-            yield compat
+    """Yield the features that columns make use of, of those that can only be left alone."""
+    if _COLLATED in (metadata.schema_string or ""):
+        yield from ("collations", "collations-preview")
+
+
+_COLLATED = '"__COLLATIONS"'  # In a field's metadata: how its texts are compared.
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
@@ -327,6 +336,7 @@ def new_protocol(schema: StructType, properties: Properties) -> Protocol:
         A property turns on a feature that txlog cannot write yet.
     """
     needed = needed_features(schema, properties)
+    require_makeable(schema, properties.raw)
     versions = [FEATURES[name].legacy_writer for name in needed]
     if all(version is not None and version <= 4 for version in versions):
         least = max((version for version in versions if version is not None), default=2)
@@ -386,7 +396,7 @@ def needed_features(schema: StructType, properties: Properties) -> frozenset[str
                 remedy="Omit delta.enableDeletionVectors=false",
             )
         readers.add("txlog.fragments")
-    _refuse_unwritable(properties)
+    writers.update(map(feature_of, compatibilities(properties.raw)))
     if properties.get("delta.enableChangeDataFeed"):
         _require_no_change_columns(schema)
         writers.add("changeDataFeed")
@@ -441,15 +451,3 @@ def merged_protocol(now: Protocol, other: Protocol) -> Protocol:
         reader_features=sorted(readers) if reader == 3 else None,
         writer_features=sorted(names),
     )
-
-
-def _refuse_unwritable(properties: Properties) -> None:
-    metadata = Metadata(id="", schema_string="", configuration=dict(properties.raw))
-    active = {*_active(metadata)}
-    if active:
-        names = ", ".join(sorted(active))
-        raise InvalidInputError(
-            argument="properties",
-            reason=f"txlog cannot write tables that use {names}",
-            remedy="Omit the property or the column that turns it on",
-        )

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txlog.actions.table import Metadata
 from txlog.errors import InvalidInputError, LogCorruptError
+from txlog.protocol.iceberg import gives_nested_ids
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_type
 from txlog.schema.json import schema_json
@@ -23,7 +24,7 @@ from txlog.schema.types import ArrayType, DataType, MapType, StructField, Struct
 MAPPING_MODE = "delta.columnMapping.mode"
 HIGHEST_ID = "delta.columnMapping.maxColumnId"
 
-_ID = "delta.columnMapping.id"
+ID = "delta.columnMapping.id"
 _PHYSICAL = "delta.columnMapping.physicalName"
 # The ids of elements, keys and values (IcebergCompatV2).
 _NESTED_IDS = "delta.columnMapping.nested.ids"
@@ -76,15 +77,17 @@ def mapped(
         Use the logical names as physical names, because existing files have these names.
     """
     taken = max([_highest(metadata), *_ids(schema), *(_ids(before) if before else ())])
-    return StructType(_Giver(taken, legacy).fields(schema, before, ()))
+    nested = gives_nested_ids(metadata.configuration)
+    return StructType(_Giver(taken, legacy, nested).fields(schema, before, ()))
 
 
 class _Giver:
     """Assigns ids and physical names, from the first field to the last."""
 
-    def __init__(self, taken: int, legacy: bool) -> None:
+    def __init__(self, taken: int, legacy: bool, nested: bool) -> None:
         self._taken = taken
         self._legacy = legacy
+        self._nested = nested  # Elements, keys and values get ids too.
 
     def fields(
         self, kind: StructType, before: StructType | None, above: tuple[str, ...]
@@ -98,13 +101,21 @@ class _Giver:
         if held is not None and not _alike(held.type, field.type):
             held = None
         metadata: dict[str, Any] = dict(field.metadata)
-        if held is not None and _ID not in metadata:
+        if held is not None and ID not in metadata:
             metadata |= {key: held.metadata[key] for key in _KEYS if key in held.metadata}
-        if _ID not in metadata:
+        if ID not in metadata:
             self._taken += 1
-            metadata[_ID] = self._taken
+            metadata[ID] = self._taken
         if _PHYSICAL not in metadata:
-            metadata[_PHYSICAL] = field.name if self._legacy else _name(metadata[_ID], path)
+            metadata[_PHYSICAL] = field.name if self._legacy else _name(metadata[ID], path)
+        if self._nested:
+            ids = dict(metadata.get(_NESTED_IDS) or {})
+            for name in _nested_paths(field.type, metadata[_PHYSICAL]):
+                if name not in ids:
+                    self._taken += 1
+                    ids[name] = self._taken
+            if ids:
+                metadata[_NESTED_IDS] = ids
         inner = self._type(field.type, None if held is None else held.type, path)
         return replace(field, type=inner, metadata=metadata)
 
@@ -127,7 +138,20 @@ class _Giver:
         return kind
 
 
-_KEYS = (_ID, _PHYSICAL, _NESTED_IDS)
+_KEYS = (ID, _PHYSICAL, _NESTED_IDS)
+
+
+def _nested_paths(kind: DataType, path: str) -> Iterator[str]:
+    """Yield the paths of elements, keys and values below a field, but not within structs."""
+    parts: list[tuple[str, DataType]] = []
+    match kind:
+        case ArrayType(element):
+            parts = [("element", element)]
+        case MapType(key, value):
+            parts = [("key", key), ("value", value)]
+    for name, inner in parts:
+        yield f"{path}.{name}"
+        yield from _nested_paths(inner, f"{path}.{name}")
 
 
 def _name(number: int, path: tuple[str, ...]) -> str:
@@ -204,7 +228,7 @@ def require_mapped(schema: StructType, mode: str, *, path: str) -> None:
             taken.add((names[:-1], name))
             if mode != "id" or field.field_id is not None:
                 continue
-            key = _ID
+            key = ID
         raise LogCorruptError(
             path=path,
             field=".".join(names),
@@ -220,8 +244,8 @@ def same_in_files(schema: StructType, other: StructType) -> bool:
     return all(held.get(path) == _mapping(field) for path, field in all_fields(schema))
 
 
-def _mapping(field: StructField) -> tuple[int | None, str]:
-    return field.field_id, field.physical_name
+def _mapping(field: StructField) -> tuple[int | None, str, dict[str, int]]:
+    return field.field_id, field.physical_name, _nested_ids(field)
 
 
 def unmapped(schema: StructType) -> StructType:

@@ -138,6 +138,7 @@ _KNOWN: dict[str, tuple[Callable[[str], Any], Any]] = {
     "delta.enableExpiredLogCleanup": (_flag, True),
     "delta.enableIcebergCompatV1": (_flag, False),
     "delta.enableIcebergCompatV2": (_flag, False),
+    "delta.enableIcebergCompatV3": (_flag, False),
     "delta.enableInCommitTimestamps": (_flag, False),
     "delta.enableRowTracking": (_flag, False),
     "delta.enableTypeWidening": (_flag, False),
@@ -369,6 +370,20 @@ _BY_FOLDED_NAME = {name.lower(): name for name in (*_KNOWN, *KEPT)}
 def property_name(name: str) -> str:
     """Return the name of a known property in Delta's spelling, ignoring case; others unchanged."""
     return _BY_FOLDED_NAME.get(name.lower(), name)
+
+
+COMPATIBILITY = {n: f"delta.enableIcebergCompatV{n}" for n in (1, 2, 3)}
+"""The properties that turn the versions of Iceberg compatibility on."""
+
+
+def compatibilities(raw: Mapping[str, str | None]) -> list[int]:
+    """Return which versions of Iceberg compatibility properties turn on; rightly, one at most."""
+    return [version for version, name in COMPATIBILITY.items() if is_on(raw, name)]
+
+
+def is_on(raw: Mapping[str, str | None], name: str) -> bool:
+    """Return whether a property is true."""
+    return (raw.get(name) or "").strip().lower() == "true"
 
 
 DROPPED = "txlog.droppedColumns"  # This property is a JSON array of physical names.

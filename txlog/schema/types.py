@@ -210,7 +210,7 @@ def require_known_changes(schema: StructType, *, path: str) -> None:
     """
     odd = [
         f"{name}: {change.get('fromType')} to {change.get('toType')}"
-        for name, change in _changes("", schema)
+        for name, change in recorded_changes(schema)
         if not is_widening(str(change.get("fromType")), str(change.get("toType")))
     ]
     if odd:
@@ -221,6 +221,11 @@ def require_known_changes(schema: StructType, *, path: str) -> None:
             f"{'; '.join(odd)}",
             remedy="Read the table with the engine that made the change",
         )
+
+
+def recorded_changes(schema: StructType) -> list[tuple[str, dict[str, Any]]]:
+    """Return the changes of types that columns record, each with the column's dotted name."""
+    return _changes("", schema)
 
 
 def _changes(prefix: str, kind: DataType) -> list[tuple[str, dict[str, Any]]]:

@@ -128,6 +128,7 @@ def convert(
         properties=properties,
         name=name,
         description=description,
+        of_files=True,
         effects=context.effects,
     )
     now_ms = context.effects.now_ms()

@@ -43,6 +43,7 @@ from txlog.protocol.access import (
     new_protocol,
     with_features,
 )
+from txlog.protocol.iceberg import completed
 from txlog.protocol.mapping import (
     MAPPING_MODE,
     mapped,
@@ -55,6 +56,7 @@ from txlog.protocol.properties import (
     Properties,
     asked_versions,
     asks_for,
+    compatibilities,
     split_features,
     validate_properties,
 )
@@ -132,6 +134,7 @@ def new_table(
     cluster_by: Sequence[str] = (),
     name: str | None = None,
     description: str | None = None,
+    of_files: bool = False,
     effects: Effects,
 ) -> NewTable:
     """Check the arguments for a new table, and return what it is to be.
@@ -140,6 +143,11 @@ def new_table(
     The first delete that leaves a deletion vector enables them, unless the properties say
     otherwise (rule CON-22). With row tracking, the
     columns of moved rows' ids and versions get names that no other column has.
+
+    Parameters
+    ----------
+    of_files
+        Its files are there already, so columns keep their names in files.
 
     Raises
     ------
@@ -154,7 +162,7 @@ def new_table(
     validate_properties(properties)
     _require_not_recorded(properties)
     require_stats_columns(schema, partition_by, Properties(properties))
-    configuration: dict[str, str | None] = {**_vectors(properties), **properties}
+    configuration = completed({**_vectors(properties), **properties})
     if odd_names(schema):
         configuration.setdefault(MAPPING_MODE, "name")
     if Properties(configuration).get("delta.enableRowTracking"):
@@ -168,7 +176,9 @@ def new_table(
         configuration=configuration,
     )
     if Properties(configuration).get(MAPPING_MODE) != "none":
-        schema = mapped(unmapped(schema), metadata)
+        if of_files:
+            _require_fit_for_files(metadata)
+        schema = mapped(unmapped(schema), metadata, legacy=of_files)
     metadata = with_schema(metadata, schema)
     require_known_changes(schema, path="schema")
     new = NewTable(metadata, schema, tuple(cluster_by))
@@ -180,6 +190,18 @@ def new_table(
             argument="properties", reason=error.reason, remedy="Correct the constraint"
         ) from error
     return new
+
+
+def _require_fit_for_files(metadata: Metadata) -> None:
+    """Refuse properties that need ids of columns in files, for files that are there already."""
+    if compatibilities(metadata.configuration):
+        reason = "Iceberg compatibility needs ids of columns in files, which these have not"
+    elif Properties(metadata.configuration).get(MAPPING_MODE) == "id":
+        reason = f"{MAPPING_MODE}=id needs ids of columns in files, which these have not"
+    else:
+        return
+    remedy = "Leave the property out, or write the rows to a new table"
+    raise InvalidInputError(argument="properties", reason=reason, remedy=remedy)
 
 
 def row_columns(effects: Effects) -> dict[str, str]:

@@ -22,15 +22,18 @@ from txlog.expressions.tree import Expression, IsNull, Not, Or
 from txlog.protocol.access import (
     STAMPED_SINCE,
     at_least,
+    materializes_partitions,
     needed_features,
     require_writable,
     upgraded,
 )
+from txlog.protocol.iceberg import feature_of
 from txlog.protocol.mapping import MAPPING_MODE, mapped, with_schema
 from txlog.protocol.properties import (
     RECORDED,
     Properties,
     asked_versions,
+    compatibilities,
     split_features,
     validate_properties,
 )
@@ -78,8 +81,9 @@ class ChangeMetadata(Operation):
         """
         changed = self.change(base)
         schema = parse_schema(changed.metadata.schema_string or "")
-        if _maps_columns(base, changed.metadata.configuration):
-            schema = mapped(schema, base.metadata, legacy=True)
+        maps = _maps_columns(base, changed.metadata.configuration)
+        if maps or _turns_on_iceberg(self.context, base, changed.metadata.configuration):
+            schema = mapped(schema, changed.metadata, legacy=maps)
             changed = replace(changed, metadata=with_schema(changed.metadata, schema))
         needed = needed_features(schema, Properties(changed.metadata.configuration))
         protocol = at_least(upgraded(base.protocol, needed | changed.features), changed.versions)
@@ -224,6 +228,40 @@ def _maps_columns(base: Snapshot, configuration: Mapping[str, str | None]) -> bo
         ),
         remedy="Turn on the mode name, or write the rows to a new table",
     )
+
+
+def _turns_on_iceberg(
+    context: Context, base: Snapshot, configuration: Mapping[str, str | None]
+) -> bool:
+    """Return whether a table gets another Iceberg compatibility.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Files that are there do not fit it.
+    """
+    now, then = compatibilities(base.metadata.configuration), compatibilities(configuration)
+    if now == then or not then:
+        return False
+    live = load_files(context.store, base).live
+    has_vectors = live.num_rows > live["deletion_vector"].null_count
+    if not live.num_rows or (now and now >= then and not has_vectors):
+        return True
+    reason = "have deletion vectors" if has_vectors else ""
+    if then[0] > 1 and now < then:
+        reason = "have no ids for elements of lists and maps, or other forms of timestamps"
+    elif base.mapping_mode == "none":
+        reason = "have no ids of columns"
+    elif base.partition_columns and not materializes_partitions(base.protocol, base.properties):
+        reason = "lack the partition columns"
+    if reason:
+        raise UnsupportedFeatureError(
+            path=base.root,
+            features=(feature_of(then[0]),),
+            reason=f"{feature_of(then[0])} cannot be turned on: files that are there {reason}",
+            remedy="Write the rows to a new table that is created with the property",
+        )
+    return True
 
 
 def _require_settable(properties: Mapping[str, str]) -> None:
