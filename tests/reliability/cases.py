@@ -44,7 +44,7 @@ from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.rewrites import CommitRewrites
 from txlog.verbs.fragments.workers import write_new_fragments
 from txlog.verbs.indexes import CreateIndex, DropIndex
-from txlog.verbs.mapped_columns import DropColumns, RenameColumn
+from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping
 from txlog.verbs.merge.merge import Merge
 from txlog.verbs.metadata import AddConstraints, Describe, DropConstraint, SetProperties
 from txlog.verbs.overwrite import Overwrite
@@ -376,6 +376,11 @@ CASES: dict[str, Case] = {
     "set properties": on(
         lambda t: t.alter.set_properties({"txlog.pageRows": "500"}, txn=TXN),
         SetProperties,
+    ),
+    "end column mapping": on(
+        lambda t: t.alter.set_properties({"delta.columnMapping.mode": "none"}, txn=TXN),
+        SetMapping,
+        make=base(delta__columnMapping__mode="name"),
     ),
     "add a constraint": on(
         lambda t: t.alter.add_constraint({"positive": "id >= 0"}, txn=TXN), AddConstraints

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -320,3 +321,66 @@ def test_names_of_a_wrong_type_are_told_by_their_argument(tmp_path: Path) -> Non
         table.alter.drop_columns(5)  # type: ignore[arg-type]
     with pytest.raises(txlog.InvalidTypeError, match=r"not 5 \(argument='columns'\)"):
         table.optimize.z_order(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["set", "unset", "drop"])
+def test_column_mapping_ends(tmp_path: Path, way: str) -> None:
+    """All rows are written again by the columns' own names, with their ids and without deleted."""
+    data = pa.table(
+        {"a": [1, 2, 3, 4], "p": ["x", "y", "x", None], "s": [{"u": n, "v": [n]} for n in range(4)]}
+    )
+    properties = {
+        "delta.columnMapping.mode": "name",
+        "delta.enableRowTracking": "true",
+        "delta.dataSkippingStatsColumns": "a,s.u",
+    }
+    table = txlog.write(tmp_path / "t", data, partition_by="p", properties=properties)
+    table.create_index("a")
+    table.alter.rename_column("a", "b")
+    table.alter.rename_column("s.u", "w")
+    table.delete("b = 2")
+    columns = [*table.schema.names, "_rowid", "_row_last_updated_at_version"]
+    before = table.to_arrow(columns).sort_by("b")
+    old = table.version
+    mode = "delta.columnMapping.mode"
+    if way == "set":
+        table.alter.set_properties({mode: "none"})
+    elif way == "unset":
+        table.alter.unset_properties(mode)
+    else:
+        table.alter.drop_feature("columnMapping")
+    assert table.snapshot.mapping_mode == "none"
+    assert "columnMapping" not in (table.metadata.schema_string or "")
+    assert table.to_arrow(columns).sort_by("b").equals(before)
+    assert ("columnMapping" in (table.protocol.reader_features or ())) == (way != "drop")
+    assert table.scan(where="s.w > 100").file_uris() == []
+    assert table.lookup([3], columns=["s"], on="b").to_pylist() == [{"s": {"w": 2, "v": [2]}}]
+    assert txlog.Table(table.uri, version=old).to_arrow(columns).sort_by("b").equals(before)
+    assert pq.read_schema(Path(table.uri, table.files()["path"][0].as_py())).names[:2] == ["b", "s"]
+    table.append(pa.table({"b": [9], "p": ["z"], "s": [{"w": 9, "v": []}]}))
+    table.restore(old)
+    assert (
+        table.to_arrow(columns)
+        .drop_columns(columns[-1])
+        .sort_by("b")
+        .equals(before.drop_columns(columns[-1]))
+    )
+    assert table.lookup([3], columns=["b"], on="b").num_rows == 1
+
+
+def test_column_mapping_does_not_end(tmp_path: Path) -> None:
+    mode = {"delta.columnMapping.mode": "none"}
+    odd = txlog.write(tmp_path / "a", pa.table({"a b": [1]}))
+    with pytest.raises(txlog.InvalidInputError, match="a b"):
+        odd.alter.set_properties(mode)
+    iceberg = txlog.write(
+        tmp_path / "b", pa.table({"a": [1]}), properties={"delta.enableIcebergCompatV2": "true"}
+    )
+    for end in (
+        lambda: iceberg.alter.set_properties(mode),
+        lambda: iceberg.alter.drop_feature("columnMapping"),
+    ):
+        with pytest.raises(txlog.UnsupportedFeatureError, match="icebergCompatV2"):
+            end()
+    assert iceberg.refresh().version == 0
+    assert len(list(Path(iceberg.uri).glob("*.parquet"))) == 1

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from txlog.commit.app_versions import AppVersion
+    from txlog.commit.context import Context
     from txlog.commit.intent import UserMetadata
     from txlog.commit.operation import Outcome
     from txlog.expressions.tree import Expression
     from txlog.schema.types import DataType
+    from txlog.verbs.metadata import SetProperties
 
 
 @checked
@@ -169,7 +171,8 @@ class TableAlter(AlterProtocol):
     ) -> Outcome:
         """Set table properties; the protocol gets the features that they turn on.
 
-        Names and values are those of `Table.create`.
+        Names and values are those of `Table.create`. `delta.columnMapping.mode=none` ends column
+        mapping: all rows are written again, by the columns' own names.
 
         Raises
         ------
@@ -178,9 +181,7 @@ class TableAlter(AlterProtocol):
         UnsupportedFeatureError
             It cannot be turned on for a table that is there.
         """
-        from txlog.verbs.metadata import SetProperties
-
-        operation = SetProperties(self._table._context, properties)
+        operation = _properties(self._table._context, properties)
         return self._table._run(operation, txn, user_metadata)
 
     def unset_properties(
@@ -199,11 +200,9 @@ class TableAlter(AlterProtocol):
             The table has no such property, and `if_exists` is not set.
         """
         from txlog.data_files.options import as_names
-        from txlog.verbs.metadata import SetProperties
 
-        operation = SetProperties(
-            self._table._context, {}, unset=as_names(names), if_exists=if_exists
-        )
+        unset = as_names(names)
+        operation = _properties(self._table._context, {}, unset=unset, if_exists=if_exists)
         return self._table._run(operation, txn, user_metadata)
 
     def add_constraint(
@@ -445,3 +444,16 @@ class TableAlter(AlterProtocol):
 
         operation = ChangeColumn(self._table._context, column, **changes)
         return self._table._run(operation, txn, user_metadata)
+
+
+def _properties(context: Context, properties: Mapping[str, str], **more: Any) -> SetProperties:
+    """Return the operation that sets properties; the end of column mapping is another one."""
+    from txlog.protocol.mapping import MAPPING_MODE
+    from txlog.verbs.metadata import SetProperties
+
+    names = {*properties, *more.get("unset", ())}
+    if MAPPING_MODE not in names:
+        return SetProperties(context, properties, **more)
+    from txlog.verbs.mapped_columns import SetMapping
+
+    return SetMapping(context, properties, **more)

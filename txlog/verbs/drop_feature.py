@@ -20,7 +20,7 @@ from txlog.commit.intent import Intent, Reads
 from txlog.commit.operation import Operation
 from txlog.data_files.deletions import adds_of, removes_of
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.rewrite import plan_rewrite
+from txlog.data_files.rewrite import RewritePlan, plan_rewrite
 from txlog.data_files.write import discard_files
 from txlog.errors import InvalidInputError, TxlogError, UnsupportedFeatureError, warn_committed
 from txlog.fragments.fragment import Fragment
@@ -54,6 +54,7 @@ from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.compact import rewrite_all
 from txlog.verbs.expire import truncate
 from txlog.verbs.features import ProtocolChange
+from txlog.verbs.mapped_columns import without_mapping
 
 PROTECTION = "checkpointProtection"
 
@@ -93,6 +94,7 @@ class _Cleaned:
     metadata: Metadata
     domains: tuple[DomainMetadata, ...] = ()
     rewritten: Callable[[Fragment], bool] | None = None  # Whose files are written again.
+    plan: RewritePlan | None = None  # How they are. Default: as the table is.
     without_ids: bool = False  # All files are logged again, without ids of rows.
 
 
@@ -116,7 +118,8 @@ class DropFeature(Operation):
             live = load_files(self.context.store, base).live
             rows = live.slice(0, 0)
             if cleaned.rewritten is not None:
-                rows = self._rewrite(base, live, cleaned.rewritten)
+                plan = cleaned.plan or plan_rewrite(base, WriteOptions())
+                rows = self._rewrite(base, live, cleaned.rewritten, plan)
                 adds, gone = self._written, rows.num_rows
             if cleaned.without_ids:
                 has = live.filter(pc.is_valid(live["base_row_id"]))
@@ -185,11 +188,14 @@ class DropFeature(Operation):
         return replace(cleaned, metadata=metadata), change
 
     def _rewrite(
-        self, base: Snapshot, live: pa.Table, wanted: Callable[[Fragment], bool]
+        self,
+        base: Snapshot,
+        live: pa.Table,
+        wanted: Callable[[Fragment], bool],
+        plan: RewritePlan,
     ) -> pa.Table:
         """Write the rows of fragments again, and return the rows of their files."""
         chosen = [one for one in plan_scan(base, live, columns=[]).fragments if wanted(one)]
-        plan = plan_rewrite(base, WriteOptions())
         for _, adds in rewrite_all(self.context, plan, [(one,) for one in chosen]):
             self._written.extend(adds)
         return files_at(live, (file.path for one in chosen for file in one.files))
@@ -280,6 +286,9 @@ def _cleaned(base: Snapshot, feature: str) -> _Cleaned:
             return _Cleaned(metadata, rewritten=lambda one: one.deletion is not None)
         case "rowTracking":
             return _Cleaned(metadata, _ended(base, ROW_TRACKING_DOMAIN), without_ids=True)
+        case "columnMapping" if base.mapping_mode != "none":
+            ended = without_mapping(base, metadata)
+            return _Cleaned(ended.metadata, ended.domains, _every, ended.rewrite)
         case "clustering":
             return _Cleaned(metadata, _ended(base, CLUSTERING))
         case "typeWidening" if TYPE_CHANGES in str(base.metadata.schema_string):
@@ -323,8 +332,6 @@ def _require_unused(base: Snapshot, feature: str) -> None:
     elif feature == "checkConstraints" and constraints:
         names = ", ".join(name.removeprefix("delta.constraints.") for name in constraints)
         reason = f"the table has constraints: {names}"
-    elif feature == "columnMapping" and base.mapping_mode != "none":
-        reason = f"names of columns in files are mapped (by {base.mapping_mode})"
     elif feature == "domainMetadata" and domains:
         reason = f"the table has domains: {', '.join(domains)}"
     if reason:

@@ -1,4 +1,4 @@
-"""Renaming and dropping columns; data files stay as they are.
+"""Rename and drop columns, which leaves data files as they are; end column mapping.
 
 Rules: the Delta protocol, "Column Mapping"; spec/fragments.md, FRG-23.
 """
@@ -6,26 +6,44 @@ Rules: the Delta protocol, "Column Mapping"; spec/fragments.md, FRG-23.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
+from txlog.actions.file import Add
+from txlog.actions.table import DomainMetadata, Metadata
 from txlog.commit.context import Context
+from txlog.commit.intent import Intent, Reads
 from txlog.data_files.constraints import generated_columns, rules_of
+from txlog.data_files.deletions import removes_of
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.rewrite import RewritePlan, plan_rewrite
+from txlog.data_files.write import discard_files
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import columns_of
 from txlog.expressions.sql import quote_name
 from txlog.fragments.rows import FEATURE
+from txlog.protocol.access import require_writable
 from txlog.protocol.features import CLUSTERING
-from txlog.protocol.mapping import MAPPING_MODE
-from txlog.protocol.properties import dropped_columns, index_definitions, with_dropped
+from txlog.protocol.mapping import HIGHEST_ID, MAPPING_MODE, require_plain_names, unmapped
+from txlog.protocol.properties import (
+    INDEX_PREFIX,
+    Properties,
+    dropped_columns,
+    index_definitions,
+    with_dropped,
+)
+from txlog.scan.plan import plan_scan
 from txlog.schema.edit import FieldPath, find_field, renamed, without_field
+from txlog.schema.json import schema_json
 from txlog.schema.types import DataType, StructType
+from txlog.snapshot.live_files import load_files
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import LISTED
 from txlog.stats.files import physical_path
-from txlog.verbs.metadata import Changed
+from txlog.verbs.compact import rewrite_all
+from txlog.verbs.metadata import Changed, SetProperties
 from txlog.verbs.schema import ChangeSchema, path_of
 
 
@@ -149,6 +167,116 @@ class DropColumns(ChangeSchema):
     def parameters(self, base: Snapshot) -> Mapping[str, Any]:
         """Return the columns."""
         return {"columns": sorted(".".join(path) for path in self._paths(base))}
+
+
+@dataclass(frozen=True)
+class Unmapped:
+    """A table without column mapping: what it becomes, and how its rows are written again."""
+
+    metadata: Metadata
+    domains: tuple[DomainMetadata, ...]
+    rewrite: RewritePlan
+
+
+def without_mapping(base: Snapshot, metadata: Metadata) -> Unmapped:
+    """Return a table whose data files have the names of its columns.
+
+    Parameters
+    ----------
+    metadata
+        Of the table, with the properties that it gets.
+
+    Raises
+    ------
+    InvalidInputError
+        A column has a name that needs column mapping.
+    UnsupportedFeatureError
+        Iceberg compatibility needs column mapping.
+    """
+    schema = unmapped(base.schema)
+    require_plain_names(schema, StructType(()))
+    configuration = {
+        name: text
+        for name, text in metadata.configuration.items()
+        if name not in (MAPPING_MODE, HIGHEST_ID)
+    }
+    columns = {field.name_in_files(base.mapping_mode): field.name for field in base.schema.fields}
+    for definition in index_definitions(configuration).values():
+        names = tuple(columns.get(name, name) for name in definition.columns)
+        configuration[f"{INDEX_PREFIX}{definition.name}"] = replace(definition, columns=names).text
+    made = metadata.model_copy(
+        update={"configuration": configuration, "schema_string": schema_json(schema)}
+    )
+    domains: tuple[DomainMetadata, ...] = ()
+    if clustered := clustering_columns(base):
+        paths = [logical_path(base, path) for path in clustered]
+        text = {"clusteringColumns": paths, "domainName": CLUSTERING}
+        domains = (DomainMetadata(domain=CLUSTERING, configuration=orjson.dumps(text).decode()),)
+    plan = plan_rewrite(base, WriteOptions())
+    layout = replace(
+        plan.layout, schema=schema, mapping_mode="none", properties=Properties(configuration)
+    )
+    return Unmapped(made, domains, replace(plan, layout=layout))
+
+
+class SetMapping(SetProperties):
+    """Set properties with the mode of column mapping among them.
+
+    The end of column mapping writes all rows again, by the columns' own names.
+    """
+
+    deadline_s = 3600.0
+
+    def __init__(self, context: Context, *args: Any, **kwargs: Any) -> None:
+        super().__init__(context, *args, **kwargs)
+        self._written: list[Add] = []
+
+    def intent(self, base: Snapshot) -> Intent | None:
+        """Return the files by the names of columns, and the metadata that says so.
+
+        Raises
+        ------
+        InvalidInputError
+            A column has a name that needs column mapping, or other properties change too.
+        UnsupportedFeatureError
+            Iceberg compatibility needs column mapping.
+        """
+        changed = self.change(base)
+        then = Properties(changed.metadata.configuration).get(MAPPING_MODE)
+        if base.mapping_mode == "none" or then != "none":
+            return super().intent(base)
+        if changed.numbers_rows or changed.features or changed.versions != (1, 1):
+            raise InvalidInputError(
+                argument="properties",
+                field=MAPPING_MODE,
+                reason="the end of column mapping writes all rows again, and other properties "
+                "need a commit of their own",
+                remedy=f"Set {MAPPING_MODE} alone",
+            )
+        ended = without_mapping(base, changed.metadata)
+        require_writable(base.protocol, ended.metadata, path=base.root)
+        rows = load_files(self.context.store, base).live
+        fragments = plan_scan(base, rows, columns=[]).fragments
+        for _, adds in rewrite_all(self.context, ended.rewrite, [(one,) for one in fragments]):
+            self._written.extend(adds)
+        now_ms = self.context.effects.now_ms()
+        return Intent(
+            operation=self.name,
+            kind="overwrite",  # Whatever others wrote meanwhile has the other names.
+            read_version=base.version,
+            removes=tuple(removes_of(rows, now_ms, data_change=False)),
+            adds=tuple(add.model_copy(update={"data_change": False}) for add in self._written),
+            metadata=ended.metadata,
+            domains=ended.domains,
+            reads=Reads(everything=True),
+            parameters=changed.parameters,
+            metrics={"numRemovedFiles": rows.num_rows, "numAddedFiles": len(self._written)},
+        )
+
+    def discard(self) -> None:
+        """Delete the files of the last attempt."""
+        discard_files(self.context.store, self._written)
+        self._written.clear()
 
 
 def _is_in(path: FieldPath, above: FieldPath) -> bool:
