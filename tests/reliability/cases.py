@@ -40,8 +40,8 @@ from txlog.verbs.delete import Delete, DeleteFound
 from txlog.verbs.drop_feature import DropFeature
 from txlog.verbs.features import AddFeatures, ClusterBy, UpgradeProtocol
 from txlog.verbs.fragments.column_commits import CommitColumns
+from txlog.verbs.fragments.commit import CommitRewrites
 from txlog.verbs.fragments.deletes import CommitDeletes
-from txlog.verbs.fragments.rewrites import CommitRewrites
 from txlog.verbs.fragments.workers import write_new_fragments
 from txlog.verbs.indexes import CreateIndex, DropIndex
 from txlog.verbs.mapped_columns import DropColumns, RenameColumn, SetMapping

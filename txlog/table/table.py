@@ -226,7 +226,7 @@ class Table(About, Reading, Lookups, Writing):
         try:
             first = None
             if fragments:
-                from txlog.verbs.fragments.rewrites import first_files
+                from txlog.verbs.fragments.commit import first_files
 
                 first = partial(first_files, fragments)
             done = create(context, **definition, first=first, txn=txn, user_metadata=user_metadata)

@@ -5,19 +5,228 @@ Rules: spec/fragments.md, FRG-24 to FRG-27.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+
+from txlog.actions.columns import flat
+from txlog.actions.file import Add
+from txlog.arrow import arrow_array, pc
 from txlog.commit import operation as commits
 from txlog.commit.context import Context
-from txlog.data_files.write_plan import AddedFiles
+from txlog.commit.intent import Intent
+from txlog.data_files.deletions import removes_of
+from txlog.data_files.options import WriteOptions
+from txlog.data_files.write_plan import AddedFiles, plan_append, require_still_fits
+from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.fragments.metadata import FragmentMetadata
+from txlog.log.paths import canonical_keys
+from txlog.snapshot.live_files import load_files
+from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.verbs.append import Append
+from txlog.verbs.create import NO_TABLE, NewTable
+from txlog.verbs.fragments.base_version import Base, FragmentsOperation
 from txlog.verbs.fragments.column_commits import CommitColumns
 from txlog.verbs.fragments.deletes import CommitDeletes
 from txlog.verbs.fragments.operations import Operation, require_operation
-from txlog.verbs.fragments.rewrites import CommitRewrites, Fit, new_files
+from txlog.verbs.fragments.workers import require_distinct
 from txlog.verbs.overwrite import Overwrite
+
+
+def new_files(fragments: Sequence[FragmentMetadata]) -> list[Add]:
+    """Return the files of new fragments.
+
+    Raises
+    ------
+    InvalidInputError
+        One is there twice, or is not what `write_fragments` gave.
+    """
+    require_distinct(fragments)
+    for held in fragments:
+        if held.id is not None or held.written_for is None or len(held.adds) != 1:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason="it is a fragment of the table, not a new one",
+                remedy="Pass what write_fragments gave",
+            )
+    return [held.adds[0] for held in fragments]
+
+
+class Fit:
+    """Refuses versions of a table that fragments were not written for, or that have them."""
+
+    def __init__(self, context: Context, fragments: Sequence[FragmentMetadata]) -> None:
+        self._context = context
+        self._fragments = fragments
+        self._seen: dict[int, Snapshot] = {}
+
+    def __call__(self, base: Snapshot) -> None:
+        """Refuse a version.
+
+        Raises
+        ------
+        InvalidInputError
+            It has one of the files, or had it, or is of another table.
+        CommitConflictError
+            Its columns, partitions or rules are others by now.
+        """
+        for held in self._fragments:
+            wanted = base.memo(_first_digest if held.read_version < 0 else _digest)
+            if held.written_for != wanted:
+                self._require_harmless(held, base)
+        for path in self._committed(base):
+            raise InvalidInputError(
+                argument="fragments",
+                field=path,
+                reason="the table has, or had, this file: the fragment was committed before",
+                remedy="Leave it out; pass txn to make commits that are repeated do nothing",
+            )
+
+    def _committed(self, base: Snapshot) -> Iterator[str]:
+        """Yield the files that a version has, or had."""
+        paths = [held.adds[0].path for held in self._fragments]
+        for path in paths:
+            first = base.tail.first_version(path)
+            if first is not None and first <= base.version:
+                yield path
+        # The checkpoint cannot know of a file that is newer: it got its name after that version.
+        at = base.checkpoint[0].version if base.checkpoint else -1
+        older = [held.adds[0].path for held in self._fragments if held.read_version < at]
+        if not older:
+            return
+        state = load_files(self._context.store, base)
+        ours = canonical_keys(arrow_array(older, pa.string()))
+        live, gone = (
+            pc.is_in(ours, value_set=flat(canonical_keys(rows["path"])))
+            for rows in (state.live, state.tombstones)
+        )
+        for number in pc.indices_nonzero(pc.or_(live, gone)).to_pylist():
+            yield older[number]
+
+    def _require_harmless(self, held: FragmentMetadata, base: Snapshot) -> None:
+        """The table has other columns or rules now: those of the time of writing decide."""
+        version = held.read_version
+        if version not in self._seen:
+            found = None
+            if 0 <= version <= base.version:
+                found = load_snapshot(self._context.store, version=version)
+            if found is None or _digest(found) != held.written_for:
+                raise InvalidInputError(
+                    argument="fragments",
+                    field=held.adds[0].path,
+                    reason="the fragment was written for another table",
+                    remedy="Commit it to the table that write_fragments was called with",
+                )
+            self._seen[version] = found
+        require_still_fits(base, self._seen[version])
+
+
+def _digest(snapshot: Snapshot) -> str:
+    plan = plan_append(snapshot, snapshot.schema, WriteOptions())
+    return plan.written_for(snapshot.metadata.id)
+
+
+def _first_digest(snapshot: Snapshot) -> str:
+    """Return the digest of fragments that were written before there was such a table."""
+    return plan_append(snapshot, snapshot.schema, WriteOptions()).written_for(NO_TABLE)
+
+
+def first_files(fragments: Sequence[FragmentMetadata], new: NewTable) -> list[Add]:
+    """Return the files of fragments for a table that is made of them.
+
+    Raises
+    ------
+    InvalidInputError
+        One is there twice, or was written for another table.
+    """
+    wanted = new.plan().written_for(NO_TABLE)
+    adds = new_files(fragments)
+    for held in fragments:
+        if held.written_for != wanted:
+            raise InvalidInputError(
+                argument="fragments",
+                field=held.adds[0].path,
+                reason="it was written for a table of other columns, partitioning or rules",
+                remedy="Give the table the columns of the data, and write_fragments the table's "
+                "partition_by and properties",
+            )
+    return adds
+
+
+class CommitRewrites(FragmentsOperation):
+    """Commit fragments in the place of others that have the same rows."""
+
+    name = "OPTIMIZE"
+
+    def __init__(self, context: Context, opened: Snapshot, request: Operation.Rewrite) -> None:
+        self._old = [old for group in request.groups for old in group.old_fragments]
+        self._new = [new for group in request.groups for new in group.new_fragments]
+        super().__init__(context, opened, self._old)
+        self._request = request
+
+    def base(self, latest: Snapshot) -> Snapshot:
+        """Refuse tables that track rows; else as for other fragments."""
+        if latest.has_stable_row_ids:
+            raise UnsupportedFeatureError(
+                path=latest.root,
+                features=("rowTracking",),
+                reason="the table tracks rows, whose ids fragments of workers do not carry",
+                remedy="Use Table.optimize.compact, which keeps them",
+            )
+        return super().base(latest)
+
+    def changes(self, base: Base) -> Intent:
+        """Return the old files as removed, and the new ones as added."""
+        adds = new_files(self._new)
+        Fit(self.context, self._new)(base.snapshot)
+        for group in self._request.groups:
+            _require_same_place(group, base.snapshot)
+            _require_same_rows(group, base)
+        leaving = base.rows([base.changed(old) for old in self._old])
+        now_ms = self.context.effects.now_ms()
+        removes = removes_of(leaving, now_ms, data_change=False)
+        return Intent(
+            operation=self.name,
+            kind="compact",
+            read_version=base.snapshot.version,
+            removes=tuple(removes),
+            adds=tuple(add.model_copy(update={"data_change": False}) for add in adds),
+            isolation="SnapshotIsolation",
+            metrics={"numRemovedFiles": len(removes), "numAddedFiles": len(adds)},
+        )
+
+
+def _require_same_rows(group: Operation.RewriteGroup, base: Base) -> None:
+    """Refuse new fragments with more or fewer rows than the old ones."""
+    before = [base.changed(old).num_rows for old in group.old_fragments]
+    after = [new.num_rows for new in group.new_fragments]
+    if None in before or None in after or sum(before) != sum(after):  # type: ignore[arg-type]
+        raise InvalidInputError(
+            argument="groups",
+            reason=f"the old fragments have {before} rows, the new ones {after}: "
+            "a rewrite keeps all rows",
+            remedy="Write all rows of the old fragments, and no others",
+        )
+
+
+def _require_same_place(group: Operation.RewriteGroup, base: Snapshot) -> None:
+    """Refuse new fragments that were not made from the old ones' version, or partition."""
+    partitions = [dict(held.adds[0].partition_values) for held in group.old_fragments]
+    for held in group.new_fragments:
+        if held.read_version != base.version:
+            reason = f"it was written on version {held.read_version}, not {base.version}"
+        elif dict(held.adds[0].partition_values) not in partitions:
+            reason = "none of the old fragments is in its partition"
+        else:
+            continue
+        raise InvalidInputError(
+            argument="groups",
+            field=held.adds[0].path,
+            reason=reason,
+            remedy="Read and write the rows of the old fragments at one version",
+        )
 
 
 def commit_fragments(
