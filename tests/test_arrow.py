@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.arrow import (
+    ParquetWriter,
     arrow_array,
     arrow_scalar,
     empty_table,
@@ -206,6 +208,20 @@ FUNCTIONS = [
     lambda module, x: module.match_substring_regex(x.cast(pa.string()), "[12]"),
     lambda module, x: module.round(x.cast(pa.float64()), -1),
     lambda module, x: module.coalesce(x, 5),
+    lambda module, x: module.cast(x, pa.string()),
+    lambda module, x: module.cast(module.divide(x, 2.0), pa.int8(), safe=False),
+    lambda module, x: module.cast(x, "int16"),
+    lambda module, x: module.take(x, [2, 0, None]),
+    lambda module, x: module.filter(pa.table({"x": x}), module.is_valid(x)),
+    lambda module, x: module.filter(x, module.greater(x, 1), null_selection_behavior="emit_null"),
+    lambda module, x: module.sort_indices(x, sort_keys=[("", "descending")]),
+    lambda module, x: module.is_in(x, options=module.SetLookupOptions(pa.array([3]))),
+    lambda module, x: module.is_in(x, pa.array([3, None]), skip_nulls=True),
+    lambda module, x: module.and_(module.is_valid(x), module.or_(module.equal(x, 1), True)),
+    lambda module, x: module.call_function("negate", [x]),
+    lambda module, x: module.value_counts(x),
+    lambda module, x: module.min_max(x, min_count=3),
+    lambda module, x: module.index(x, 3),
 ]
 
 
@@ -215,6 +231,41 @@ def test_functions_take_python_values(function: Any) -> None:
 
     values = pa.array([1, None, 3])
     assert function(pc, values).equals(function(pyarrow.compute, values))
+
+
+class Broken:
+    """A `pyarrow._parquet` and `pyarrow._compute` of another version."""
+
+    def ParquetWriter(*_: Any, **__: Any) -> None:  # noqa: N802 (As pyarrow calls it.)
+        raise TypeError("__cinit__() got an unexpected keyword argument")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_parquet_files_are_those_of_pyarrow(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    rows = pa.table({"n": [1, None, 3], "l": [["a"], [], None]})
+    arguments: dict[str, Any] = {"compression": "zstd", "write_page_index": True}
+    wanted, made = pa.BufferOutputStream(), pa.BufferOutputStream()
+    with pyarrow.parquet.ParquetWriter(wanted, rows.schema, **arguments) as peer:
+        peer.add_key_value_metadata({"a": "b"})
+        peer.write_table(rows, 2)
+    if broken:
+        monkeypatch.setitem(sys.modules, "pyarrow._parquet", Broken)
+        monkeypatch.setitem(sys.modules, "pyarrow._compute", Broken)
+    writer = ParquetWriter(made, rows.schema, **arguments)
+    writer.add_key_value_metadata({"a": "b"})
+    writer.write_table(rows, 2)
+    footer = writer.close()
+    assert made.getvalue().equals(wanted.getvalue())
+    assert [footer.schema.column(at).path for at in range(2)] == ["n", "l.list.element"]
+    with pytest.raises(TypeError):
+        ParquetWriter(pa.BufferOutputStream(), rows.schema, no_such_argument=1)
+    with pytest.raises(pa.ArrowNotImplementedError):
+        ParquetWriter(pa.BufferOutputStream(), pa.schema([("x", pa.month_day_nano_interval())]))
+    least = type(pc)("pyarrow.compute").min(rows["n"])
+    assert least.as_py() == 1
 
 
 def test_modules_are_there_when_asked() -> None:

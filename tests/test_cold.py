@@ -133,6 +133,12 @@ def test_pandas_data_is_taken(table: txlog.Table) -> None:
     assert table.count("id = 9") == 1
 
 
+@pytest.mark.parametrize("work", ["version", "count", "to_arrow", "append", "delete"])
+def test_documentation_of_functions_is_not_made(table: txlog.Table, work: str) -> None:
+    """`pyarrow.compute` makes it as it is imported, which takes as long as a small append."""
+    assert not {"pyarrow.compute", "pydoc"} & loaded_for(table, work)
+
+
 OPENED = {"actions", "arrow", "checkpoint", "commit.context", "effects", "errors",
           "fragments", "lazy", "log", "observe", "parquet.file_footer", "protocol", "reconcile",
           "schema", "snapshot", "store", "table", "threads", "version"}  # fmt: skip

@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact
-from functools import wraps
 from importlib import import_module
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -47,34 +46,122 @@ class _Module:
         return value
 
 
+_IN_PYTHON = frozenset({"index", "random"})
+_REGISTERED = {"and_": "and", "or_": "or"}
+
+
 class _Compute(_Module):
-    """`pyarrow.compute`, whose functions take Python values without importing pandas."""
+    """`pyarrow.compute`, whose functions take Python values without importing pandas.
+
+    A function of Arrow's registry is called without importing the module: half of the time of its
+    import goes into the texts of its documentation. Functions that the module writes in Python
+    are the module's own.
+    """
 
     def __getattr__(self, name: str) -> Any:
-        function = _fill_null if name == "fill_null" else super().__getattr__(name)
-        known = getattr(function, "__arrow_compute_function__", None)
-        if known is not None:
-            function = _with_scalars(function, known["arity"])
+        function = {"fill_null": _fill_null, "cast": _cast}.get(name) or self._registered(name)
+        if function is None:
+            function = super().__getattr__(name)
         setattr(self, name, function)
         return function
 
+    def _registered(self, name: str) -> Callable[..., Any] | None:
+        try:
+            compiled = import_module("pyarrow._compute")
+            if name == "call_function" or name[0].isupper():
+                return getattr(compiled, name, None)
+            registered = _REGISTERED.get(name, name)
+            function = compiled.function_registry().get_function(registered)
+            return None if name in _IN_PYTHON else _wrapped(function, compiled)
+        except (AttributeError, ImportError, KeyError):  # Not registered, or another pyarrow.
+            return None
 
-def _with_scalars(function: Callable[..., Any], arity: Any) -> Callable[..., Any]:
-    """Return a function of `pyarrow.compute` that converts its Python values to scalars first.
 
-    The arguments after the values are options and are passed on unchanged.
+def _wrapped(function: Any, compiled: Any) -> Callable[..., Any]:
+    """Return a function of the registry as `pyarrow.compute` offers it.
+
+    Its values come first; Python values become scalars. Its options follow, by position or name.
     """
-    values = None if arity is Ellipsis else arity
+    arity = None if function.arity is Ellipsis else function.arity
+    options_class: Any = getattr(compiled, function._doc.options_class or "", None)
 
-    @wraps(function)
-    def call(*given: Any, **options: Any) -> Any:
-        for item in given[:values]:
+    def call(*given: Any, options: Any = None, memory_pool: Any = None, **named: Any) -> Any:
+        values = given[:arity]
+        for item in values:
             if type(item) in _PLAIN:
-                made = [arrow_scalar(v) if type(v) in _PLAIN else v for v in given[:values]]
-                return function(*made, *given[len(made) :], **options)
-        return function(*given, **options)
+                values = tuple(arrow_scalar(v) if type(v) in _PLAIN else v for v in values)
+                break
+        if options is None and (named or len(given) > len(values)):
+            options = options_class(*given[len(values) :], **named)
+        if values and isinstance(values[0], compiled.Expression):
+            return compiled.Expression._call(function.name, list(values), options)
+        return function.call(values, options, memory_pool)
 
+    call.__name__ = function.name
     return call
+
+
+class _Parquet(_Module):
+    """`pyarrow.parquet`, whose writer does not import `pyarrow.fs`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return ParquetWriter if name == "ParquetWriter" else super().__getattr__(name)
+
+
+_PARQUET_DEFAULTS = {
+    "version": "2.6",
+    "compression": "snappy",
+    "use_dictionary": True,
+    "write_statistics": True,
+    "data_page_version": "1.0",
+}
+
+
+class ParquetWriter:
+    """Writes tables into an open file, as `pyarrow.parquet.ParquetWriter` does.
+
+    That class imports the file systems of pyarrow, which takes as long as a small append.
+
+    Parameters
+    ----------
+    sink
+        An open file, which stays open.
+    arguments
+        Those of pyarrow's class that concern the format.
+
+    Raises
+    ------
+    TypeError
+        This version of pyarrow does not know an argument.
+    """
+
+    def __init__(self, sink: Any, schema: pa.Schema, **arguments: Any) -> None:
+        try:
+            compiled = import_module("pyarrow._parquet")
+            settings = {**_PARQUET_DEFAULTS, "writer_engine_version": "V2", **arguments}
+            self._writer = compiled.ParquetWriter(sink, schema, **settings)
+        except (AttributeError, ImportError, TypeError, ValueError):
+            # Either an argument is wrong, or another version of pyarrow has another inside.
+            public = import_module("pyarrow.parquet").ParquetWriter
+            self._writer = public(sink, schema, **{**_PARQUET_DEFAULTS, **arguments})
+
+    def write_table(self, table: pa.Table, row_group_size: int) -> None:
+        """Write the rows of a table with the writer's schema, in row groups of at most a size."""
+        self._writer.write_table(table, row_group_size=row_group_size)
+
+    def add_key_value_metadata(self, pairs: Mapping[str, str]) -> None:
+        """Add key-value pairs to the footer."""
+        self._writer.add_key_value_metadata(dict(pairs))
+
+    def close(self) -> pq.FileMetaData:
+        """Write the footer, and return it."""
+        self._writer.close()
+        return getattr(self._writer, "writer", self._writer).metadata
+
+
+def _cast(values: Any, target_type: Any, safe: bool = True) -> Any:
+    options = pc.CastOptions.safe(target_type) if safe else pc.CastOptions.unsafe(target_type)
+    return pc.call_function("cast", [values], options)
 
 
 def _fill_null(values: Any, fill_value: Any) -> Any:
@@ -84,8 +171,8 @@ def _fill_null(values: Any, fill_value: Any) -> Any:
 
 
 pc: Any = _Compute("pyarrow.compute")
-pq: Any = _Module("pyarrow.parquet")
-ds: Any = _Module("pyarrow.dataset")  # It always imports pandas.
+pq: Any = _Parquet("pyarrow.parquet")
+ds: Any = _Module("pyarrow.dataset")  # It imports pandas, whatever one does.
 
 # For numbers: the type code of `array.array`, and the Python type that values must have.
 _CODES = {

@@ -221,7 +221,7 @@ def require_sizes(
     """
     sizes = []
     if "size" in columns:
-        sizes.append(columns["size"].filter(is_add))
+        sizes.append(pc.filter(columns["size"], is_add))
         if sizes[0].null_count:
             raise KeyError("a required field is null")
     vectors = columns.get("deletion_vector")
@@ -311,4 +311,5 @@ def _unique_id(value: dict[str, Any] | None) -> str | None:
 
 def files_at(rows: pa.Table, paths: Iterable[str]) -> pa.Table:
     """Return the live `FILE_ROWS` of paths; a path has at most one live row."""
-    return rows.filter(pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string())))
+    chosen = pc.is_in(rows["path"], value_set=arrow_array(list(paths), pa.string()))
+    return pc.filter(rows, chosen)

@@ -218,7 +218,7 @@ def _flattened(structs: pa.StructArray, is_add: bool, version: int, wanted: Want
         elif name != "deletionVector":
             column = pc.struct_field(structs, name)
             keep = wanted.encoded and is_add and name == "partitionValues"
-            columns[field.name] = column if keep else column.cast(field.type)
+            columns[field.name] = column if keep else pc.cast(column, field.type)
     if "deletionVector" in names:
         vectors, ids = _vectors(pc.struct_field(structs, "deletionVector"))
         columns |= {

@@ -13,6 +13,7 @@ import pyarrow as pa
 from txlog.actions.base import Action
 from txlog.actions.ndjson import decode_action, rows
 from txlog.actions.table import Metadata, Protocol
+from txlog.arrow import pc
 from txlog.checkpoint.parquet import KEYS, REMEDY, Footers, Opened, named, opened
 from txlog.errors import LogCorruptError
 from txlog.log.names import LogFile
@@ -145,7 +146,7 @@ def _read(
             column = batch.column(kind)
             if column.null_count == len(column):
                 continue
-            for body in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="lossy"):
+            for body in pc.filter(column, pc.is_valid(column)).to_pylist(maps_as_pydicts="lossy"):
                 if body.get(mark) is not None:  # Some writers leave structs of nulls.
                     yield kind, body
                     count = left[kind]

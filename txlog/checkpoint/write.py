@@ -292,18 +292,19 @@ def encode_groups(groups: Iterable[pa.Table]) -> bytes:
     remaining = iter(groups)
     first = next(remaining)
     sink = BytesIO()
-    with pq.ParquetWriter(
+    writer = pq.ParquetWriter(
         sink,
         first.schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=["add.partitionValues.key_value.key", "add.partitionValues.key_value.value"],
         write_page_checksum=True,
-    ) as writer:
-        writer.add_key_value_metadata({"txlog": FOOTER_MARK.decode() + BLANK})
-        for group in chain([first], remaining):
-            if group.num_rows:
-                writer.write_table(group, row_group_size=_ROW_GROUP)
+    )
+    writer.add_key_value_metadata({"txlog": FOOTER_MARK.decode() + BLANK})
+    for group in chain([first], remaining):
+        if group.num_rows:
+            writer.write_table(group, row_group_size=_ROW_GROUP)
+    writer.close()
     # In place: the file may be large, and a seal is as long as what it replaces.
     size = sink.seek(0, SEEK_END)
     sink.seek(size - FOOTER_END)

@@ -212,7 +212,7 @@ def require_no_null(array: pa.Array, field: StructField, name: str) -> None:
         )
     if isinstance(field.type, ArrayType) and pa.types.is_list(array.type):
         element = StructField("element", field.type.element, field.type.contains_null)
-        require_no_null(array.flatten(), element, f"{name}.element")
+        require_no_null(pc.list_flatten(array), element, f"{name}.element")
     if isinstance(field.type, MapType) and pa.types.is_map(array.type):
         value = StructField("value", field.type.value, field.type.value_contains_null)
         if _has_required(StructType((value,))):  # Put together, the values begin with the array.

@@ -15,7 +15,7 @@ from txlog.arrow import few_values, pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
 from txlog.lazy import dataclass
-from txlog.parquet.file_footer import FileFooter, open_buffer
+from txlog.parquet.file_footer import FileFooter
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import from_arrow, warn_of_unsigned
 from txlog.schema.types import (
@@ -42,16 +42,15 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
     UnsupportedFeatureError
         A column holds intervals of years and months, or structs without fields.
     """
-    sink = pa.BufferOutputStream()
     try:
-        pq.ParquetWriter(sink, schema).close()
+        footer = pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
             features=("types that Parquet lacks",),
             reason=f"a column's type cannot be written to Parquet: {error}",
             remedy="Write this table with another engine, such as Spark",
         ) from error
-    return FileFooter.of(open_buffer(sink.getvalue().to_pybytes())).paths
+    return FileFooter(footer, schema).paths
 
 
 def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:

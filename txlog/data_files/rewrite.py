@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from txlog.actions.file import Add
+from txlog.arrow import pc
 from txlog.commit.context import Context
 from txlog.data_files.options import WriteOptions
 from txlog.data_files.write import FileLayout, write_data_files
@@ -126,5 +127,5 @@ def moved_rows(
         plan.read.columns, prune=False, batch_rows=BATCH_ROWS, threads=True
     ):
         alive = alive_mask(without, start, batch.num_rows)
-        kept = batch if alive is None else batch.filter(alive)
+        kept = batch if alive is None else pc.filter(batch, alive)
         yield pa.RecordBatch.from_arrays(kept.columns, schema=schema)

@@ -420,7 +420,7 @@ def _filled(batch: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 
 def _without_nulls_below(array: pa.Array, kind: DataType) -> pa.Array:
-    mask = array.is_null() if array.null_count and pa.types.is_nested(array.type) else None
+    mask = pc.is_null(array) if array.null_count and pa.types.is_nested(array.type) else None
     match kind:
         case StructType(fields) if fields:
             children = [

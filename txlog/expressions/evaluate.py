@@ -46,7 +46,7 @@ def mask(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:
     InvalidInputError
         A value cannot be computed: a cast fails, or a number overflows.
     """
-    return evaluate(expression, data).cast(pa.bool_())
+    return pc.cast(evaluate(expression, data), pa.bool_())
 
 
 def is_true(expression: Expression, data: pa.RecordBatch | pa.Table) -> Any:

@@ -88,7 +88,8 @@ def alive_mask(deleted: BitMap64 | None, start: int, count: int) -> pa.Array | N
     alive = bytearray(b"\1" * count)  # Few are marked faster than all are looked up.
     for position in here:
         alive[position - start] = 0
-    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)]).cast(pa.bool_())
+    flags = pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(alive)])
+    return pc.cast(flags, pa.bool_())
 
 
 MAGIC = 1681511377

@@ -231,7 +231,7 @@ class FragmentSequence(Sequence[Fragment]):
         if len(places) == 1:  # Without a copy of all chunks.
             primaries = rows.primaries.slice(places[0], 1)
         else:
-            primaries = rows.primaries.take(taken)
+            primaries = pc.take(rows.primaries, taken)
         columns, nothing = rows.columns, pa.nulls(0, pa.int64())
         if columns.rows.num_rows:
             theirs = [self._columns_of(place) for place in places]
@@ -241,5 +241,5 @@ class FragmentSequence(Sequence[Fragment]):
                 columns.rows.take(chosen), arrow_array(owners, pa.int64()), columns.field_sets,
                 columns.field_set.take(chosen),
             )  # fmt: skip
-        found = FragmentRows(primaries, rows.ids.take(taken), columns)
-        return fragments_of(found, self._physical_rows.take(taken))
+        found = FragmentRows(primaries, pc.take(rows.ids, taken), columns)
+        return fragments_of(found, pc.take(self._physical_rows, taken))

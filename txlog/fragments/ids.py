@@ -134,14 +134,14 @@ def tagged_ids(files: pa.Table) -> pa.Array:
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.int64())
     valid = pc.fill_null(pc.match_substring_regex(texts, _ID_TEXT), False)
-    ids = pc.if_else(valid, texts, None).cast(pa.int64())
+    ids = pc.cast(pc.if_else(valid, texts, None), pa.int64())
     return pc.if_else(pc.less(ids, PROVISIONAL), ids, None)
 
 
 def shared_ids(ids: pa.Array) -> pa.Array:
     """Return the ids that are there more than once."""
-    counts = ids.drop_null().value_counts()
-    return counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    counts = pc.value_counts(pc.drop_null(ids))
+    return pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1))
 
 
 def fragment_ids(files: pa.Table) -> pa.Array:

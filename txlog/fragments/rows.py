@@ -62,7 +62,7 @@ class FragmentRows:
 
     def filter(self, chosen: pa.Array) -> FragmentRows:
         """Return some of the fragments, in their order."""
-        primaries, ids = self.primaries.filter(chosen), self.ids.filter(chosen)
+        primaries, ids = pc.filter(self.primaries, chosen), pc.filter(self.ids, chosen)
         if not self.columns.rows.num_rows:
             return FragmentRows(primaries, ids, self.columns)
         places = pc.subtract(pc.cumulative_sum(chosen.cast(pa.int64())), 1)
@@ -93,7 +93,7 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
         their own; two primaries with one id. The file is named.
     """
     texts = tag_texts(live, FIELDS_TAG)
-    is_column = texts.is_valid()
+    is_column = pc.is_valid(texts)
     if texts.null_count == len(texts):
         primaries, columns = live, live.slice(0, 0)
     else:
@@ -108,7 +108,7 @@ def fragment_rows(live: pa.Table, *, listed: bool) -> FragmentRows:
     of_primary = flat(primaries["base_row_id"]).take(owners)
     same = pc.equal(flat(columns["base_row_id"]), of_primary)
     _require(columns, pc.fill_null(same, True), "its baseRowId is not that of its primary")
-    encoded = texts.filter(is_column).dictionary_encode()
+    encoded = pc.dictionary_encode(pc.filter(texts, is_column))
     sets = tuple(
         _parsed(text, columns.filter(pc.equal(encoded.indices, at)))
         for at, text in enumerate(encoded.dictionary.to_pylist())

@@ -137,9 +137,8 @@ def newest(rows: pa.Table) -> pa.Table:
     keys = file_keys(rows)
     if are_different(keys):
         return rows
-    keyed = pa.table(
-        {"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)}
-    ).sort_by([("version", "descending")])
+    keyed = pa.table({"key": keys, "version": rows["version"], "row": pa.arange(0, rows.num_rows)})
+    keyed = pc.take(keyed, pc.sort_indices(keyed, sort_keys=[("version", "descending")]))
     # `group_by` would load `pyarrow.acero`, and with it pandas.
     coded = pc.dictionary_encode(keyed["key"])
     codes = np.concatenate([numpy_array(chunk.indices) for chunk in coded.chunks])
@@ -151,7 +150,7 @@ def newest(rows: pa.Table) -> pa.Table:
         _require_copies(rows, keyed, different.take(arrow_array(twice)))
     first = np.empty(len(different), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]  # The first place of each is put last.
-    return rows.take(keyed["row"].take(arrow_array(first)))
+    return pc.take(rows, pc.take(keyed["row"], arrow_array(first)))
 
 
 def _twice(codes: NDArray[np.int32], versions: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -189,7 +188,7 @@ def distinct_rows(rows: pa.Table, *, path: str) -> pa.Table:
     LogCorruptError
         A file is there with different content; `path` names the checkpoint.
     """
-    keyed = rows.select(["path", "dv_id"]).filter(rows["is_add"])  # No other column is copied.
+    keyed = pc.filter(rows.select(["path", "dv_id"]), rows["is_add"])  # No other column is copied.
     keys = file_keys(keyed)
     if are_different(keys):
         return rows
@@ -230,7 +229,8 @@ def state_of(rows: pa.Table) -> FileState:
     """Split `FILE_ROWS`, which have each logical file once, into live files and tombstones."""
     if pc.all(rows["is_add"]).as_py() is not False:
         return FileState(rows, rows.slice(0, 0))
-    return FileState(rows.filter(rows["is_add"]), rows.filter(pc.invert(rows["is_add"])))
+    is_add = rows["is_add"]
+    return FileState(pc.filter(rows, is_add), pc.filter(rows, pc.invert(is_add)))
 
 
 def reconcile_files(rows: pa.Table) -> FileState:

@@ -92,8 +92,8 @@ class PlannedFiles:
         return replace(
             self,
             rows=self.rows.filter(chosen),
-            physical_rows=self.physical_rows.filter(chosen),
-            certain=self.certain.filter(chosen),
+            physical_rows=pc.filter(self.physical_rows, chosen),
+            certain=pc.filter(self.certain, chosen),
         )
 
     def fragments(self) -> FragmentSequence:
@@ -157,19 +157,19 @@ class ScanPlan(ReadPlan):
     def certain(self) -> tuple[bool, ...]:
         """For each of the fragments, whether the predicate is true of all its rows."""
         order = pc.sort_indices(self.files.rows.ids)
-        return tuple(self.files.certain.take(order).to_pylist())
+        return tuple(pc.take(self.files.certain, order).to_pylist())
 
     @cached_property
     def counts(self) -> tuple[int | None, ...]:
         """For each of the fragments, how many rows are wanted; None where only reading tells."""
         files = self.files
         known = pc.if_else(files.certain, files.live_rows, None)
-        return tuple(known.take(pc.sort_indices(files.rows.ids)).to_pylist())
+        return tuple(pc.take(known, pc.sort_indices(files.rows.ids)).to_pylist())
 
     def count(self) -> tuple[int, Sequence[Fragment]]:
         """Return how many rows the log counts, and the fragments of which only reading tells."""
         known = pc.if_else(self.files.certain, self.files.live_rows, None)
-        unknown = self.files.filter(known.is_null())
+        unknown = self.files.filter(pc.is_null(known))
         return pc.sum(known).as_py() or 0, tuple(unknown.fragments())
 
 

@@ -431,6 +431,6 @@ def matching_positions(store: Store, plan: ReadPlan, fragment: Fragment) -> tupl
             needed, prune=True, batch_rows=BATCH_ROWS, threads=False
         ):
             rows = pc.indices_nonzero(is_true(plan.where, batch))
-            found |= as_bitmap(pc.add(rows.cast(pa.uint64()), start))
+            found |= as_bitmap(pc.add(pc.cast(rows, pa.uint64()), start))
     deleted = reader.deletions()
     return (found if deleted is None else found - deleted), total

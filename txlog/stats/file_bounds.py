@@ -91,7 +91,7 @@ def typed(values: list[Any], read: Reader, kind: DataType) -> pa.Array:
     target = bound_type(kind)
     if pa.types.is_timestamp(target) or pa.types.is_date(target):
         numbers = pa.int32() if pa.types.is_date(target) else pa.int64()
-        return arrow_array(bounds, numbers).cast(target)
+        return pc.cast(arrow_array(bounds, numbers), target)
     return arrow_array(bounds, target)
 
 

@@ -107,7 +107,7 @@ def _partition_bounds(files: pa.Table, schema: StructType, name: str, mode: str)
     assert column is not None
     typed = partition_values(files, column, mode)
     nulls = pc.if_else(pc.is_null(typed), ALL, 0)
-    low = high = typed.cast(bound_type(column.type))
+    low = high = pc.cast(typed, bound_type(column.type))
     if pa.types.is_floating(low.type):
         # Nothing is above NaN, and Arrow does not order NaN.
         nan = pc.is_nan(low)

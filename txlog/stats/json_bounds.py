@@ -209,7 +209,7 @@ class _Documents:
 
     def _parsed(self, rows: Any) -> list[dict[str, Any]]:
         missing = [row for row in rows.tolist() if row not in self._kept]
-        texts = self.texts.take(arrow_array(missing, pa.int64())).to_pylist()
+        texts = pc.take(self.texts, arrow_array(missing, pa.int64())).to_pylist()
         self._kept.update(zip(missing, map(quick_document, texts), strict=True))
         return [self._kept[row] for row in rows.tolist()]
 
@@ -221,8 +221,8 @@ class _Documents:
     def _scan(self) -> JsonScan:
         """The scan of the texts. Texts in unusual spellings are normalised first if that helps."""
         scan = JsonScan(self.texts)
-        odd = np.flatnonzero(scan.unclear & numpy_array(self.texts.is_valid()))
-        sample = self.texts.take(arrow_array(odd[:: len(odd) // _SAMPLE + 1]))
+        odd = np.flatnonzero(scan.unclear & numpy_array(pc.is_valid(self.texts)))
+        sample = pc.take(self.texts, arrow_array(odd[:: len(odd) // _SAMPLE + 1]))
         if len(odd) <= _FEW or JsonScan(_respelled(sample)).unclear.any():
             return scan
         mask = np.zeros(len(self.texts), np.bool_)

@@ -54,7 +54,7 @@ def entries(maps: pa.MapArray, name: str) -> pa.Array:
     if name not in names:
         return pa.nulls(len(maps), pa.string())
     last = len(names) - 1 - names[::-1].index(name)
-    return items.take(arrow_array(np.arange(last, len(items), len(names))))
+    return pc.take(items, arrow_array(np.arange(last, len(items), len(names))))
 
 
 def are_there(maps: pa.MapArray, name: str) -> pa.Array:
@@ -79,7 +79,7 @@ def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
     width = count // len(maps)
     if not width or (np.diff(offsets) != width).any():
         return None
-    keys = maps.keys.slice(start, count).dictionary_encode()
+    keys = pc.dictionary_encode(maps.keys.slice(start, count))
     numbers = numpy_array(keys.indices).reshape(len(maps), width)
     if (numbers != numbers[0]).any():
         return None
@@ -90,9 +90,9 @@ def _regular(maps: pa.MapArray) -> tuple[list[str], pa.Array] | None:
 def encoded(texts: pa.Array) -> pa.DictionaryArray:
     """Return strings as a dictionary array without unused entries."""
     if not pa.types.is_dictionary(texts.type):
-        return texts.dictionary_encode()
+        return pc.dictionary_encode(texts)
     if len(texts.dictionary) > len(texts):
-        return texts.dictionary_decode().dictionary_encode()
+        return pc.dictionary_encode(texts.dictionary_decode())
     used = np.bincount(numpy_array(texts.indices.drop_null()), minlength=len(texts.dictionary)) > 0
     numbers = arrow_array(np.cumsum(used, dtype=np.int32) - 1)
     return pa.DictionaryArray.from_arrays(
@@ -155,7 +155,7 @@ def parse_partition_values(values: pa.Array, kind: DataType) -> pa.Array:
             reason=f"a partition value does not fit {type_name(kind)}: {error}",
             remedy="The writer of this log is at fault",
         ) from error
-    return typed.take(texts.indices)
+    return pc.take(typed, texts.indices)
 
 
 def _array(values: list[Any], target: pa.DataType) -> pa.Array:
@@ -230,25 +230,25 @@ def code_partition_values(values: pa.Array, kind: DataType) -> pa.DictionaryArra
     # The dictionary may contain a value or null more than once.
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    coded = values.dictionary_encode(null_encoding="encode")
+    coded = pc.dictionary_encode(values, null_encoding="encode")
     distinct = coded.dictionary
     text: Callable[[Any], str]
     match kind:
         case PrimitiveType("date"):
-            held, text = distinct.cast(pa.int32()), _date_text
+            held, text = pc.cast(distinct, pa.int32()), _date_text
         case PrimitiveType("timestamp"):
-            held, text = distinct.cast(pa.int64()), _moment_text
+            held, text = pc.cast(distinct, pa.int64()), _moment_text
         case PrimitiveType("timestamp_ntz"):
-            held, text = distinct.cast(pa.int64()), _local_text
+            held, text = pc.cast(distinct, pa.int64()), _local_text
         case PrimitiveType("timestamp_nanos" | "timestamp_nanos_ntz" as name):
             zone = "" if name.endswith("_ntz") else "Z"
-            held, text = distinct.cast(pa.int64()), partial(format_nanos, zone=zone)
+            held, text = pc.cast(distinct, pa.int64()), partial(format_nanos, zone=zone)
         case _:
             held, text = distinct, _text
     # The log cannot distinguish an empty string from null.
     texts = [None if value is None else text(value) or None for value in held.to_pylist()]
-    merged = arrow_array(texts, pa.string()).dictionary_encode(null_encoding="encode")
-    return pa.DictionaryArray.from_arrays(merged.indices.take(coded.indices), merged.dictionary)
+    merged = pc.dictionary_encode(arrow_array(texts, pa.string()), null_encoding="encode")
+    return pa.DictionaryArray.from_arrays(pc.take(merged.indices, coded.indices), merged.dictionary)
 
 
 def _date_text(days: int) -> str:
@@ -346,7 +346,7 @@ def by_partition(
     order = np.argsort(numbers, kind="stable")
     starts = [0, *(np.flatnonzero(np.diff(numbers[order])) + 1).tolist()]
     rows = batch.drop_columns(list(kinds)) if columns is None else batch.select(list(columns))
-    ordered = rows.take(arrow_array(order))
+    ordered = pc.take(rows, arrow_array(order))
     for start, stop in zip(starts, [*starts[1:], batch.num_rows], strict=True):
         values = tuple(column[order[start]].as_py() for column in coded)
         yield values, ordered.slice(start, stop - start)

@@ -73,11 +73,11 @@ class Bounds:
         """Return the bounds of the files that a mask chooses."""
         columns = {
             path: ColumnBounds(
-                known.low.filter(chosen), known.high.filter(chosen), known.nulls.filter(chosen)
+                *(pc.filter(part, chosen) for part in (known.low, known.high, known.nulls))
             )
             for path, known in self.columns.items()
         }
-        return Bounds(self.rows.filter(chosen), columns)
+        return Bounds(pc.filter(self.rows, chosen), columns)
 
 
 def merged(first: Bounds, second: Bounds) -> Bounds:
@@ -188,7 +188,7 @@ def _compared(function: Any, bound: pa.Array, constant: pa.Scalar) -> pa.Array:
             bound = bound.cast(pa.decimal256(19, 0))
         if pa.types.is_integer(constant.type):
             constant = constant.cast(pa.decimal256(19, 0))
-        return function(bound.cast(wide), constant.cast(wide))
+        return function(pc.cast(bound, wide), pc.cast(constant, wide))
     return function(bound, constant)
 
 

@@ -279,7 +279,7 @@ def _partition_values(texts: pa.Array, kind: DataType) -> pa.Array:
     try:
         return parse_partition_values(texts, kind)
     except LogCorruptError:
-        encoded = texts.dictionary_encode()
+        encoded = pc.dictionary_encode(texts)
         return pa.concat_arrays(list(_one_by_one(encoded.dictionary, kind))).take(encoded.indices)
 
 
