@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txlog.arrow import (
-    ParquetWriter,
     arrow_array,
     arrow_scalar,
     empty_table,
@@ -231,41 +229,6 @@ def test_functions_take_python_values(function: Any) -> None:
 
     values = pa.array([1, None, 3])
     assert function(pc, values).equals(function(pyarrow.compute, values))
-
-
-class Broken:
-    """A `pyarrow._parquet` and `pyarrow._compute` of another version."""
-
-    def ParquetWriter(*_: Any, **__: Any) -> None:  # noqa: N802 (As pyarrow calls it.)
-        raise TypeError("__cinit__() got an unexpected keyword argument")
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_parquet_files_are_those_of_pyarrow(broken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.compute
-    import pyarrow.parquet
-
-    rows = pa.table({"n": [1, None, 3], "l": [["a"], [], None]})
-    arguments: dict[str, Any] = {"compression": "zstd", "write_page_index": True}
-    wanted, made = pa.BufferOutputStream(), pa.BufferOutputStream()
-    with pyarrow.parquet.ParquetWriter(wanted, rows.schema, **arguments) as peer:
-        peer.add_key_value_metadata({"a": "b"})
-        peer.write_table(rows, 2)
-    if broken:
-        monkeypatch.setitem(sys.modules, "pyarrow._parquet", Broken)
-        monkeypatch.setitem(sys.modules, "pyarrow._compute", Broken)
-    writer = ParquetWriter(made, rows.schema, **arguments)
-    writer.add_key_value_metadata({"a": "b"})
-    writer.write_table(rows, 2)
-    footer = writer.close()
-    assert made.getvalue().equals(wanted.getvalue())
-    assert [footer.schema.column(at).path for at in range(2)] == ["n", "l.list.element"]
-    with pytest.raises(TypeError):
-        ParquetWriter(pa.BufferOutputStream(), rows.schema, no_such_argument=1)
-    with pytest.raises(pa.ArrowNotImplementedError):
-        ParquetWriter(pa.BufferOutputStream(), pa.schema([("x", pa.month_day_nano_interval())]))
-    least = type(pc)("pyarrow.compute").min(rows["n"])
-    assert least.as_py() == 1
 
 
 def test_modules_are_there_when_asked() -> None:

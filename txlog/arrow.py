@@ -101,64 +101,6 @@ def _wrapped(function: Any, compiled: Any) -> Callable[..., Any]:
     return call
 
 
-class _Parquet(_Module):
-    """`pyarrow.parquet`, whose writer does not import `pyarrow.fs`."""
-
-    def __getattr__(self, name: str) -> Any:
-        return ParquetWriter if name == "ParquetWriter" else super().__getattr__(name)
-
-
-_PARQUET_DEFAULTS = {
-    "version": "2.6",
-    "compression": "snappy",
-    "use_dictionary": True,
-    "write_statistics": True,
-    "data_page_version": "1.0",
-}
-
-
-class ParquetWriter:
-    """Writes tables into an open file, as `pyarrow.parquet.ParquetWriter` does.
-
-    That class imports the file systems of pyarrow, which takes as long as a small append.
-
-    Parameters
-    ----------
-    sink
-        An open file, which stays open.
-    arguments
-        Those of pyarrow's class that concern the format.
-
-    Raises
-    ------
-    TypeError
-        This version of pyarrow does not know an argument.
-    """
-
-    def __init__(self, sink: Any, schema: pa.Schema, **arguments: Any) -> None:
-        try:
-            compiled = import_module("pyarrow._parquet")
-            settings = {**_PARQUET_DEFAULTS, "writer_engine_version": "V2", **arguments}
-            self._writer = compiled.ParquetWriter(sink, schema, **settings)
-        except (AttributeError, ImportError, TypeError, ValueError):
-            # Either an argument is wrong, or another version of pyarrow has another inside.
-            public = import_module("pyarrow.parquet").ParquetWriter
-            self._writer = public(sink, schema, **{**_PARQUET_DEFAULTS, **arguments})
-
-    def write_table(self, table: pa.Table, row_group_size: int) -> None:
-        """Write the rows of a table with the writer's schema, in row groups of at most a size."""
-        self._writer.write_table(table, row_group_size=row_group_size)
-
-    def add_key_value_metadata(self, pairs: Mapping[str, str]) -> None:
-        """Add key-value pairs to the footer."""
-        self._writer.add_key_value_metadata(dict(pairs))
-
-    def close(self) -> pq.FileMetaData:
-        """Write the footer, and return it."""
-        self._writer.close()
-        return getattr(self._writer, "writer", self._writer).metadata
-
-
 def _cast(values: Any, target_type: Any, safe: bool = True) -> Any:
     options = pc.CastOptions.safe(target_type) if safe else pc.CastOptions.unsafe(target_type)
     return pc.call_function("cast", [values], options)
@@ -171,7 +113,7 @@ def _fill_null(values: Any, fill_value: Any) -> Any:
 
 
 pc: Any = _Compute("pyarrow.compute")
-pq: Any = _Parquet("pyarrow.parquet")
+pq: Any = _Module("pyarrow.parquet")
 ds: Any = _Module("pyarrow.dataset")  # It imports pandas, whatever one does.
 
 # For numbers: the type code of `array.array`, and the Python type that values must have.
@@ -512,40 +454,3 @@ def without_views(rows: pa.Table) -> pa.Table:
             array = rows.column(place).cast(kinds[field.type])
             rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
     return rows
-
-
-_FEW = 64  # Up to this many rows, Python is faster than the import of `pyarrow.compute`.
-
-
-def few_values(column: Any) -> list[Any] | None:
-    """Return a short column as plain values, dates and timestamps as numbers; else None.
-
-    They compare as Arrow values do: Python strings have the order of their UTF-8 bytes.
-
-    Parameters
-    ----------
-    column
-        An array or a chunked array.
-    """
-    kind, kinds = column.type, pa.types
-    if len(column) > _FEW:
-        return None
-    if kinds.is_date32(kind):
-        kind = pa.int32()
-    elif kinds.is_timestamp(kind):
-        kind = pa.int64()
-    elif not (
-        kinds.is_integer(kind)
-        or kinds.is_float32(kind)
-        or kinds.is_float64(kind)
-        or kinds.is_decimal(kind)
-        or kinds.is_string(kind)
-        or kinds.is_large_string(kind)
-    ):
-        return None
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    plain = [chunk if kind == chunk.type else chunk.view(kind) for chunk in chunks]
-    try:
-        return [value for chunk in plain for value in chunk.to_pylist()]
-    except UnicodeDecodeError:  # Some bytes are not UTF-8.
-        return None

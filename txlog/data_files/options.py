@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, fields, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.arrow import few_values, pc, pq
+from txlog.arrow import pc, pq
 from txlog.errors import InvalidInputError, InvalidTypeError, UnsupportedFeatureError
 from txlog.expressions.tree import col
 from txlog.lazy import dataclass
@@ -33,6 +34,28 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 _SAMPLED_ROWS = 16 * 1024
 
 
+_FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum": True}
+
+
+def parquet_writer(sink: Any, schema: pa.Schema, **arguments: Any) -> pq.ParquetWriter:
+    """Return a writer of data files into an open file, as `pyarrow.parquet.ParquetWriter` makes it.
+
+    Importing that class imports the file systems of pyarrow, which takes as long as a small append.
+
+    Raises
+    ------
+    TypeError
+        This version of pyarrow does not know an argument.
+    """
+    arguments = {**_FORM, **arguments}
+    try:
+        compiled = import_module("pyarrow._parquet")
+        return compiled.ParquetWriter(sink, schema, writer_engine_version="V2", **arguments)
+    except (AttributeError, ImportError, TypeError, ValueError):
+        # Either an argument is wrong, or this version of pyarrow is different inside.
+        return pq.ParquetWriter(sink, schema, **arguments)
+
+
 @lru_cache(maxsize=64)  # A small append costs little more than this.
 def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the paths of the leaf columns of a Parquet file with this schema.
@@ -43,13 +66,15 @@ def leaf_columns(schema: pa.Schema) -> tuple[str, ...]:
         A column holds intervals of years and months, or structs without fields.
     """
     try:
-        footer = pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
+        writer = parquet_writer(pa.BufferOutputStream(), schema)
+        writer.close()
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedFeatureError(
             features=("types that Parquet lacks",),
             reason=f"a column's type cannot be written to Parquet: {error}",
             remedy="Write this table with another engine, such as Spark",
         ) from error
+    footer = getattr(writer, "writer", writer).metadata
     return FileFooter(footer, schema).paths
 
 
@@ -74,11 +99,6 @@ def dictionary_columns(leaves: Sequence[str], rows: pa.Table) -> list[str]:
 
 
 def _is_diverse(column: pa.ChunkedArray) -> bool:
-    few = few_values(column)
-    if few is not None:
-        values = [value for value in few if value is not None]
-        numbers = {value for value in values if value == value}  # All NaNs count as one value.
-        return (len(numbers) + any(value != value for value in values)) * 2 > len(column)
     try:
         return bool(pc.count_distinct(column, mode="only_valid").as_py() * 2 > len(column))
     except pa.ArrowNotImplementedError:  # For example for nulls without a type.

@@ -19,6 +19,7 @@ from txlog.data_files.options import (
     WriterProperties,
     encoding_errors,
     leaf_columns,
+    parquet_writer,
 )
 from txlog.effects import Effects
 from txlog.errors import InvalidInputError, SchemaMismatchError
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
-_FORM = {"store_schema": False, "write_page_index": True, "write_page_checksum": True}
 _BUFFERED_BYTES = 512 * 1024 * 1024  # Over all open files.
 _PINNED_BYTES = 64 * 1024 * 1024  # Of batches that are kept as some of their rows are buffered.
 _OPEN_FILES = 200  # Open at once; the usual limit of a process is a thousand.
@@ -352,7 +352,7 @@ class _Writer:
         if page_rows is not None:
             arguments = {"max_rows_per_page": page_rows, **arguments}
         try:
-            return pq.ParquetWriter(file.sink, self._schema, **_FORM, **arguments)
+            return parquet_writer(file.sink, self._schema, **arguments)
         except TypeError as error:
             if page_rows is None:
                 raise

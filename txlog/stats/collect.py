@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path, put
-from txlog.arrow import few_values, pc
+from txlog.arrow import pc
 from txlog.errors import InvalidInputError
 from txlog.lazy import dataclass
 from txlog.parquet.file_footer import FileFooter
@@ -149,14 +149,7 @@ def _leaves(kind: StructType, above: Path) -> Iterator[_Leaf]:
 
 
 def _widen(leaf: _Leaf, column: Any) -> None:
-    values = few_values(column)
-    if values is not None:
-        numbers = [value for value in values if value is not None and value == value]
-        leaf.has_nan = leaf.has_nan or len(numbers) + column.null_count < len(values)
-        ends = (min(numbers), max(numbers)) if numbers else (None, None)
-    else:
-        ends = _ends(leaf, column)
-    low, high = ends
+    low, high = _ends(leaf, column)
     if low is not None:
         leaf.low = low if leaf.low is None else min(leaf.low, low)
         leaf.high = high if leaf.high is None else max(leaf.high, high)
@@ -167,11 +160,11 @@ def _ends(leaf: _Leaf, column: Any) -> tuple[Any, Any]:
         nan = pc.is_nan(column)
         if pc.any(nan).as_py():
             leaf.has_nan = True
-            column = column.filter(pc.invert(nan))
+            column = pc.filter(column, pc.invert(nan))
     elif pa.types.is_date(column.type):
-        column = column.cast(pa.int32())  # Python's dates end with the year 9999.
+        column = pc.cast(column, pa.int32())  # Python's dates end with the year 9999.
     elif pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
+        column = pc.cast(column, pa.int64())
     extremes = pc.min_max(column)
     return extremes["min"].as_py(), extremes["max"].as_py()
 
