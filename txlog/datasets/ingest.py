@@ -20,11 +20,14 @@ from txlog.effects import REAL
 from txlog.errors import NotFoundError, TxlogError
 from txlog.lazy import compiled, dataclass
 from txlog.store.base import PATHS, Store, is_there, without_secrets
+from txlog.store.open import open_store
 from txlog.table.table import Table
 
 _VERSIONED = compiled(r"(.+)@v(\d+)")
 _LOG = "_delta_log/"
 FILES = "files"
+STAGED = f"{FILES}/.staged"  # What is not whole yet, or is needed for a moment.
+_STAGED_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ def ingest(
     NotFoundError
         There is no such source.
     """
-    opened = _opened(kind, source, sources, limits)
-    batches = kind.read(opened, limits, StoredObjects(store))
+    opened = _opened(kind, source, sources, limits, store)
+    batches = _read(kind.read(opened, limits, StoredObjects(store)))
     schema = kind.ingestion
     if schema is None:
         if opened.data is not None:
@@ -84,14 +87,24 @@ def ingest(
     return Ingested(schema, batches, opened.inputs)
 
 
-def _opened(kind: DatasetType, source: Any, sources: Sources, limits: Limits) -> Source:
+def _read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches; what Arrow says of a stream that breaks is an error of ours."""
+    try:
+        yield from batches
+    except pa.ArrowException as error:
+        raise refused(f"the data cannot be read: {error}") from error
+
+
+def _opened(
+    kind: DatasetType, source: Any, sources: Sources, limits: Limits, store: Store
+) -> Source:
     """Return what a source is, from what a caller gave."""
     if isinstance(source, Table):
         return _of_table(source, without_secrets(source.uri))
     if isinstance(source, str | os.PathLike):
         return _of_path(kind, os.fspath(source), sources, limits)
     if type(source).__module__.startswith("pyspark."):
-        source = of_frame(source)
+        return _of_frame(source, store)
     return Source("", "the data", data=as_reader(source, "source"))
 
 
@@ -121,14 +134,69 @@ def _of_table(table: Table, shown: str) -> Source:
     return Source(
         shown,
         shown.rstrip("/").rpartition("/")[2],
-        data=as_reader(table.scan(), "source"),
+        data=table.scan().to_reader(),
         given=Input(shown, role="table", version=table.version),
     )
 
 
-def of_frame(frame: Any) -> Any:
-    """Return the rows of a Spark frame as Arrow batches, partition by partition."""
-    raise NotImplementedError
+def _of_frame(frame: Any, store: Store) -> Source:
+    """Return the rows of a Spark frame, in the order of its partitions.
+
+    Executors write them as a table beside the data sets, which this process reads once: so the
+    frame is computed once and in parallel, and no process holds it.
+    """
+    from txlog.spark_ext import write
+
+    place = f"{store.root}/{STAGED}/{REAL.uuid()}"
+    staged = open_store(place, store.options)
+    try:
+        write(
+            frame,
+            place,
+            mode="error",
+            properties={"delta.enableRowTracking": "true"},
+            storage_options=store.options,
+        )
+        table = Table(place, storage_options=store.options)
+    except BaseException:
+        delete_tree(staged)
+        raise
+    ordered = sorted(
+        table.fragments(), key=lambda one: (one.metadata.row_id_meta or range(0)).start
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for fragment in ordered:
+                yield from fragment.to_batches()
+        finally:
+            delete_tree(staged)
+
+    reader = pa.RecordBatchReader.from_batches(table.schema, batches())
+    return Source("", "the frame", data=reader)
+
+
+def delete_tree(store: Store) -> None:
+    """Delete all files below a store's root; what cannot be deleted is left."""
+    with suppress(TxlogError):
+        store.delete([file.name for file in store.list_tree("")])
+
+
+def remove_leftovers(store: Store, now_ms: int) -> int:
+    """Delete what processes that died a day ago had staged, and return how many files there were.
+
+    Parameters
+    ----------
+    store
+        Of the catalog's root.
+    """
+    names = [
+        f"{STAGED}/{file.name}"
+        for file in store.list_tree(STAGED)
+        if file.modified_ms < now_ms - _STAGED_MS
+    ]
+    store.delete(names)
+    return len(names)
 
 
 class StoredObjects:
@@ -149,7 +217,7 @@ class StoredObjects:
 
         A reader sees the whole file, or none: it gets its name when it is whole.
         """
-        staged = f"{FILES}/.staged/{REAL.uuid()}"
+        staged = f"{STAGED}/{REAL.uuid()}"
         try:
             with self._store.open_output(staged) as sink:
                 for chunk in chunks:

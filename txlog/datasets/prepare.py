@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from txlog.datasets.ingest import delete_tree
 from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.training_files import PickedRows, SetFiles
 from txlog.datasets.types import type_of
@@ -131,11 +132,11 @@ def make(job: Job, ledger: Ledger, engine: Engine | None = None) -> None:
                 code = error.code if isinstance(error, TxlogError) else "failed"
                 text = str(error) if isinstance(error, TxlogError) else f"{error!r}"
                 ledger.failed(claim, code, text)
-                discard(folder)
+                delete_tree(folder)
                 return
             ledger.ready(claim, parts, statistics)
     except (_TakenOverError, *_GONE):
-        discard(folder)  # Another attempt counts, or nobody wants the set.
+        delete_tree(folder)  # Another attempt counts, or nobody wants the set.
 
 
 def _built(
@@ -152,12 +153,6 @@ def _built(
     out = SetFiles(folder, below, job.asked.form, check)
     statistics = kind.build(rows, out, job.asked.options)
     return out.parts, dict(statistics)
-
-
-def discard(folder: Store) -> None:
-    """Delete the files of an attempt that does not count; what is left does no harm."""
-    with suppress(TxlogError):
-        folder.delete([file.name for file in folder.list_tree("")])
 
 
 class _TakenOverError(Exception):

@@ -1,0 +1,398 @@
+"""Training sets: what is in their parts, and who makes them when workers die."""
+
+import csv
+import io
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import txlog
+from tests.datasets.types.test_types import IMAGES, image, zipped
+from tests.examples import examples
+from txlog.datasets import training_files
+from txlog.datasets.catalog import Catalog
+from txlog.datasets.dataset import Dataset
+from txlog.datasets.prepare import InlineRunner, ThreadRunner, make
+from txlog.datasets.values import Part
+from txlog.errors import CommitConflictError, DataFileError, InvalidInputError
+from txlog.loader import Image
+
+
+class LaterRunner:
+    """A runner that keeps the work until it is told to do it."""
+
+    def __init__(self) -> None:
+        self.work: list[Any] = []
+
+    def submit(self, work: Any) -> None:
+        self.work.append(work)
+
+    def run(self) -> None:
+        while self.work:
+            self.work.pop(0)()
+
+
+def catalog_of(root: Path, runner: Any = None) -> Catalog:
+    return Catalog(root / "catalog", runner=runner or InlineRunner())
+
+
+def texts(*rows: tuple[str, str]) -> pa.Table:
+    return pa.table({"utterance": [t for t, _ in rows], "labels": [labels for _, labels in rows]})
+
+
+def bytes_of(root: Path, parts: tuple[Part, ...]) -> dict[str, bytes]:
+    return {part.name: Path(part.uri).read_bytes() for part in parts}
+
+
+# What is in them -------------------------------------------------------------------------------
+
+
+def test_the_chapters_training_set(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        '"I am still waiting on my credit card", activate_my_card;card_arrival\n'
+        '"I couldn\'t purchase gas in Costco", card_not_working\n'
+    )
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", tmp_path / "a.csv")
+    made = intents.prepare(form="csv")
+    assert made.state == "READY"
+    assert bytes_of(tmp_path, made.parts) == {
+        "examples.csv": b"I am still waiting on my credit card,0;1\n"
+        b"I couldn't purchase gas in Costco,2\n",
+        "labels.csv": b"0,activate_my_card\n1,card_arrival\n2,card_not_working\n",
+    }
+    assert made.statistics == {"numExamples": 2, "numLabels": 3}
+    assert [part.rows for part in made.parts] == [2, 3]
+    assert all(
+        sha256(Path(part.uri).read_bytes()).hexdigest() == part.sha256
+        and Path(part.uri).stat().st_size == part.bytes
+        for part in made.parts
+    )
+
+
+@given(
+    commits=st.lists(
+        st.lists(
+            st.tuples(
+                st.text(st.sampled_from('ab",\n é'), min_size=1, max_size=5).filter(str.strip),
+                st.lists(st.sampled_from("wxyz"), min_size=1, max_size=3).map(";".join),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    run_bytes=st.sampled_from([1, 1200, 1 << 20]),
+)
+@settings(max_examples=examples(40))
+def test_labels_are_numbered_by_first_appearance_and_keep_their_ids(
+    commits: list[list[tuple[str, str]]],
+    run_bytes: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root = tmp_path_factory.mktemp("set")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_files, "RUN_BYTES", run_bytes)
+        intents = catalog_of(root).create("intents", "TEXT_INTENT", texts(*commits[0]))
+        for rows in commits[1:]:
+            intents.update(texts(*rows))
+        ids: dict[str, int] = {}
+        expected = []
+        for number, rows in enumerate(commits, 1):
+            for text, labels in rows:
+                numbers = [ids.setdefault(label, len(ids)) for label in labels.split(";")]
+                expected.append({"utterance": text, "label_ids": numbers})
+            made = intents.prepare(number)
+            assert made.table().to_arrow().to_pylist() == expected
+            labels_file = next(part for part in made.parts if part.name == "labels.parquet")
+            assert pq.read_table(labels_file.uri).to_pylist() == [
+                {"label_id": number, "label_name": name} for name, number in ids.items()
+            ]
+            files = [p for p in made.parts if p.name.startswith("examples/")]
+            assert pa.concat_tables(pq.read_table(p.uri) for p in files).to_pylist() == expected
+            assert made.statistics == {"numExamples": len(expected), "numLabels": len(ids)}
+        plain = intents.prepare(form="csv")
+        written = bytes_of(root, plain.parts)["examples.csv"].decode()
+        assert list(csv.reader(io.StringIO(written, newline=""))) == [
+            [row["utterance"], ";".join(map(str, row["label_ids"]))]  # type: ignore[arg-type]
+            for row in expected
+        ]
+
+
+def test_rows_keep_their_order_when_the_table_is_compacted(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    intents.update(texts(("c", "z")))
+    before = intents.prepare(form="csv")
+    table = txlog.Table(f"{catalog.root}/data/{intents.uuid}")
+    table.optimize.compact()
+    again = intents.prepare(form="parquet")
+    assert [row["utterance"] for row in again.table().to_arrow().to_pylist()] == ["a", "b", "c"]
+    assert intents.prepare(form="csv") == before
+
+
+def test_images_as_a_table_and_as_the_chapters_zip(tmp_path: Path) -> None:
+    first = zipped(IMAGES, tmp_path / "a.zip")
+    second = zipped({"emu/a.png": image(seed=7)}, tmp_path / "b.zip")
+    pets = catalog_of(tmp_path).create("pets", "IMAGE_CLASS", first)
+    pets.update(second)
+    contents = [*IMAGES.values(), image(seed=7)]
+    made = pets.prepare()
+    rows = made.table().to_arrow().to_pylist()
+    assert [(row["filename"], row["label_id"]) for row in rows] == [
+        ("a.png", 0),
+        ("b.jpg", 0),
+        ("a.png", 1),
+        ("a.png", 2),
+    ]
+    assert [row["content"] for row in rows] == contents
+    batches = list(
+        made.loader(batch_size=2, columns=["content", "label_id"], views={"content": Image((4, 4))})
+    )
+    assert [batch["content"].shape for batch in batches] == [(2, 4, 4, 3)] * 2
+    (part,) = pets.prepare(form="csv").parts
+    assert part.name == "examples.zip"
+    with zipfile.ZipFile(part.uri) as archive:
+        assert archive.testzip() is None
+        assert archive.read("examples.csv") == b"a.png,0\nb.jpg,0\na-2.png,1\na-3.png,2\n"
+        assert archive.read("labels.csv") == b"0,cat\n1,dog\n2,emu\n"
+        names = ["a.png", "b.jpg", "a-2.png", "a-3.png"]
+        assert [archive.read(f"examples/{name}") for name in names] == contents
+
+
+def test_files_of_any_kind_as_they_were(tmp_path: Path) -> None:
+    files = {"a.bin": b"\0\1", "sub/b.bin": bytes(9 << 20)}
+    for name, content in files.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(content)
+    raw = catalog_of(tmp_path).create("raw", "GENERIC", tmp_path / "in")
+    made = raw.prepare(form="csv")
+    assert bytes_of(tmp_path, made.parts) == files
+    assert made.statistics == {"numFiles": 2, "numBytes": 2 + (9 << 20)}
+    made.download(tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in files} == files
+    raw.update(pa.table({"name": ["a.bin"], "content": [b"other"]}))
+    failed = raw.prepare(form="csv")
+    assert failed.state == "FAILED"
+    assert failed.error is not None
+    assert "different files of the name 'a.bin'" in failed.error.text
+    last = raw.prepare(form="csv", options={"names": "last"})
+    assert bytes_of(tmp_path, last.parts) == {**files, "a.bin": b"other"}
+
+
+def test_rows_of_any_columns(tmp_path: Path) -> None:
+    clicks = catalog_of(tmp_path).create(
+        "clicks", "TABLE", pa.table({"x": [1, 2], "y": ["a", None]})
+    )
+    clicks.update(pa.table({"y": ["b"], "x": [3]}))
+    assert clicks.prepare().table().to_arrow().to_pylist() == [
+        {"x": 1, "y": "a"},
+        {"x": 2, "y": None},
+        {"x": 3, "y": "b"},
+    ]
+    (part,) = clicks.prepare(form="csv").parts
+    assert Path(part.uri).read_bytes() == b"1,a\n2,\n3,b\n"
+
+
+def test_options_that_a_type_does_not_know_fail_the_set(tmp_path: Path) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    made = intents.prepare(options={"colour": "red"})
+    assert made.error is not None
+    assert (made.state, made.error.code) == ("FAILED", "invalid-input")
+    assert "no option 'colour'" in made.error.text
+    assert not [*(tmp_path / "catalog" / "sets").rglob("*.parquet")]
+
+
+# Who makes them --------------------------------------------------------------------------------
+
+
+def test_one_hash_is_made_once_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    made = intents.prepare()
+    before = bytes_of(tmp_path, made.parts)
+    other = catalog_of(tmp_path).dataset("intents")  # As another process opens it.
+    again = other.prepare()
+    assert again.version_hash == made.version_hash
+    assert again.parts == made.parts
+    assert bytes_of(tmp_path, again.parts) == before
+
+
+def test_threads_make_sets_in_the_background(tmp_path: Path) -> None:
+    runner = ThreadRunner(2)
+    intents = catalog_of(tmp_path, runner).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    asked = intents.prepare()
+    assert asked.state in ("RUNNING", "READY")
+    assert intents.fetch(asked.version_hash, wait_s=60).state == "READY"
+    runner.wait()
+
+
+def test_of_two_workers_one_makes_a_set(tmp_path: Path) -> None:
+    later = LaterRunner()
+    intents = catalog_of(tmp_path, later).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    other = catalog_of(tmp_path, later).dataset("intents")
+    assert intents.prepare().version_hash == other.prepare().version_hash
+    threads = [threading.Thread(target=work) for work in later.work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made = intents.fetch(intents.prepare().version_hash)
+    assert made.state == "READY"
+    assert len([*(tmp_path / "catalog").rglob("labels.parquet")]) == 1
+
+
+def job_of(intents: Dataset) -> tuple[Any, Any]:
+    later = LaterRunner()
+    intents._home.runner = later
+    intents.prepare()
+    job, ledger, _ = later.work.pop().args
+    return job, ledger
+
+
+def test_a_worker_that_was_overtaken_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    job, ledger = job_of(intents)
+    ready = ledger.ready
+
+    def late(claim: Any, parts: Any, statistics: Any) -> None:
+        raise CommitConflictError(version=0, rule="DST-24")
+
+    monkeypatch.setattr(ledger, "ready", late)
+    make(job, ledger)
+    assert not [*(tmp_path / "catalog" / "sets").rglob("*.parquet")]
+    monkeypatch.setattr(ledger, "ready", ready)
+
+
+def test_an_error_of_any_kind_fails_the_set_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by chance")
+
+    monkeypatch.setattr(training_files.SetFiles, "write_table", broken)
+    made = intents.prepare()
+    assert made.error is not None
+    assert (made.state, made.error.code) == ("FAILED", "failed")
+    assert "by chance" in made.error.text
+    assert not [*(tmp_path / "catalog" / "sets").rglob("*.parquet")]
+    monkeypatch.undo()
+    assert intents.prepare().state == "READY"  # A failed one may be asked for again.
+
+
+DIES = """
+import os, sys
+from txlog.datasets import training_files
+from txlog.datasets.catalog import Catalog
+from txlog.datasets.prepare import InlineRunner
+
+def die(*_):
+    print("in the middle", flush=True)
+    os._exit(9)
+
+training_files.SetFiles.write_table = die
+Catalog(sys.argv[1], runner=InlineRunner()).dataset("intents").prepare()
+"""
+
+
+def test_the_set_of_a_worker_that_died_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    done = subprocess.run(
+        [sys.executable, "-c", DIES, str(tmp_path / "catalog")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (9, "in the middle"), done.stderr
+    left = [*(tmp_path / "catalog" / "sets").rglob("*.parquet")]
+    assert len(left) == 1
+    state = intents.prepare()  # The lease of the dead worker runs.
+    assert state.state == "RUNNING"
+    assert catalog.sweep() == 0
+    now_ms = type(intents._home.effects).now_ms
+    monkeypatch.setattr(
+        type(intents._home.effects), "now_ms", lambda self: now_ms(self) + 15 * 60_000
+    )
+    assert catalog.sweep() == 1
+    made = intents.fetch(state.version_hash)
+    assert made.state == "READY"
+    assert [row["label_ids"] for row in made.table().to_arrow().to_pylist()] == [[0], [1]]
+    assert made.root is not None
+    assert made.root.endswith("/2")
+    assert left[0].exists()  # What the dead worker left does no harm.
+
+
+def test_a_lease_is_renewed_while_the_set_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    job, ledger = job_of(intents)
+    renewed = threading.Event()
+    claim, renew = ledger.claim, ledger.renew
+
+    def renewing(held: Any) -> Any:
+        found = renew(held)
+        renewed.set()
+        return found
+
+    monkeypatch.setattr(ledger, "claim", lambda *of: claim(*of, lease_ms=300))
+    monkeypatch.setattr(ledger, "renew", renewing)
+    write = training_files.SetFiles.write_table
+
+    def slow(*of: Any) -> None:
+        assert renewed.wait(60)
+        write(*of)
+
+    monkeypatch.setattr(training_files.SetFiles, "write_table", slow)
+    make(job, ledger)
+    assert intents.fetch(job.asked.version_hash).state == "READY"
+
+
+# Getting them ----------------------------------------------------------------------------------
+
+
+def test_a_part_with_other_bytes_is_never_given_out(tmp_path: Path) -> None:
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    made = intents.prepare(form="csv")
+    paths = made.download(tmp_path / "out")
+    assert paths == [str(tmp_path / "out" / name) for name in ("examples.csv", "labels.csv")]
+    Path(made.parts[0].uri).write_bytes(b"b,0\n")
+    assert made.download(tmp_path / "out") == paths  # What is there is right, and stays.
+    with pytest.raises(DataFileError, match=r"examples\.csv has other bytes"):
+        made.download(tmp_path / "new")
+    assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
+
+
+def test_parts_do_not_climb_out_of_the_folder(tmp_path: Path) -> None:
+    from txlog.datasets.prepare import download
+
+    part = Part("../x", str(tmp_path / "x"), 0, None, "0" * 64)
+    with pytest.raises(InvalidInputError, match="leads out"):
+        download([part], tmp_path / "out")
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    left = [t.name for t in threading.enumerate() if t.name == "txlog-lease"]
+    if left:  # A thread that ends this moment.
+        time.sleep(0.2)
+    assert not [t for t in threading.enumerate() if t.name == "txlog-lease"]
