@@ -181,8 +181,11 @@ def test_files_of_any_kind_as_they_were(tmp_path: Path) -> None:
     made = raw.prepare(form="csv")
     assert bytes_of(tmp_path, made.parts) == files
     assert made.statistics == {"numFiles": 2, "numBytes": 2 + (9 << 20)}
-    made.download(tmp_path / "out")
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in files} == files
+    for form in ("csv", "parquet"):
+        paths = raw.prepare(form=form).download(tmp_path / form)
+        assert paths == [str(tmp_path / form / name) for name in files]
+        assert {name: (tmp_path / form / name).read_bytes() for name in files} == files
+    assert raw.prepare().table().to_arrow()["name"].to_pylist() == [*files]
     raw.update(pa.table({"name": ["a.bin"], "content": [b"other"]}))
     failed = raw.prepare(form="csv")
     assert failed.state == "FAILED"
@@ -190,6 +193,8 @@ def test_files_of_any_kind_as_they_were(tmp_path: Path) -> None:
     assert "different files of the name 'a.bin'" in failed.error.text
     last = raw.prepare(form="csv", options={"names": "last"})
     assert bytes_of(tmp_path, last.parts) == {**files, "a.bin": b"other"}
+    raw.prepare(options={"names": "last"}).download(tmp_path / "last")
+    assert (tmp_path / "last" / "a.bin").read_bytes() == b"other"
 
 
 def test_rows_of_any_columns(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_frame_that_does_not_fit_is_refused(spark: "SparkSession", tmp_path: P
     assert not [path for path in (tmp_path / "c" / "files").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("csv", marks=pytest.mark.exhaustive)])
 def test_executors_make_the_same_training_set(
     form: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

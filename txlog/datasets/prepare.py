@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,7 @@ from txlog.datasets.ingest import delete_tree
 from txlog.datasets.limits import DEFAULT_LIMITS, fault_of_path
 from txlog.datasets.training_files import PickedRows, SetFiles
 from txlog.datasets.types import type_of
+from txlog.datasets.values import Part
 from txlog.effects import REAL
 from txlog.errors import (
     CommitConflictError,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from txlog.datasets.ledger import Ledger
-    from txlog.datasets.values import Claim, Job, Part
+    from txlog.datasets.values import Claim, Job
     from txlog.threads import Engine
 
 _RENEWS = 3  # Times that a lease is renewed before it would be over.
@@ -221,29 +223,60 @@ def download(
     DataFileError
         A part has other bytes than when it was made. The file is not there then.
     """
-    target = Path(folder)
-    written = []
-    for part in parts:
-        if wrong := fault_of_path(part.name, DEFAULT_LIMITS):
-            raise InvalidInputError(argument="parts", reason=f"{part.name[:100]!r} {wrong}")
-        path = target / part.name
-        with os_errors("write", str(path)):
-            if not path.is_file() or _digest(path) != part.sha256:
-                _fetch(part, path, storage_options)
-        written.append(str(path))
-    return written
+    return [_fetched(part, folder, storage_options) for part in parts]
 
 
-def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None) -> None:
-    place, _, name = part.uri.rpartition("/")
+def unpack(
+    table: Table,
+    home: str,
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Write the files that are the rows of a table into a folder; errors as for `download`.
+
+    Of several files of one name, the last one stays.
+
+    Parameters
+    ----------
+    home
+        The catalog's root, below which large contents are.
+    """
+    written: dict[str, None] = {}
+    columns = ("name", "uri", "sha256", "size")
+    for batch in table.scan().to_batches():
+        rows = zip(*(batch[name].to_pylist() for name in columns), strict=True)
+        for content, (name, uri, digest, size) in zip(batch["content"], rows, strict=True):
+            part = Part(name, f"{home}/{uri}", size, None, digest)
+            held = None if uri is not None else content.as_buffer()
+            written[_fetched(part, folder, storage_options, held)] = None
+    return [*written]
+
+
+def _fetched(
+    part: Part,
+    folder: str | os.PathLike[str],
+    storage_options: Mapping[str, Any] | None,
+    content: Any = None,
+) -> str:
+    """Write a part below a folder, unless it is there, and return its path."""
+    if wrong := fault_of_path(part.name, DEFAULT_LIMITS):
+        raise InvalidInputError(argument="parts", reason=f"the name {part.name[:100]!r} {wrong}")
+    path = Path(folder) / part.name
+    with os_errors("write", str(path)):
+        if not path.is_file() or _digest(path) != part.sha256:
+            _fetch(part, path, storage_options, content)
+    return str(path)
+
+
+def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name[:100]}.{REAL.uuid()}")
+    staged = path.with_name(f".{REAL.uuid()}")
     digest = sha256()
     try:
-        with open_store(place, storage_options).open_input(name) as source, staged.open("wb") as to:
+        with _opened(part, storage_options, content) as source, staged.open("wb") as target:
             while data := source.read(_CHUNK_BYTES):
                 digest.update(data)
-                to.write(data)
+                target.write(data)
         if digest.hexdigest() != part.sha256:
             raise DataFileError(
                 path=part.uri,
@@ -254,6 +287,14 @@ def _fetch(part: Part, path: Path, storage_options: Mapping[str, Any] | None) ->
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
+
+
+def _opened(part: Part, storage_options: Mapping[str, Any] | None, content: Any) -> Any:
+    """Return the bytes of a part, opened for reading."""
+    if content is not None:
+        return BytesIO(content)
+    place, _, name = part.uri.rpartition("/")
+    return open_store(place, storage_options).open_input(name)
 
 
 def _digest(path: Path) -> str:

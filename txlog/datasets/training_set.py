@@ -46,7 +46,7 @@ class TrainingSet:
         return tuple(commit.commit_id for commit in self.commits)
 
     def table(self) -> Table:
-        """Return the part `examples` as a table.
+        """Return the examples as a table; of the type GENERIC, the files.
 
         Raises
         ------
@@ -64,7 +64,8 @@ class TrainingSet:
                 reason=f"the training set has the form {self.form!r}, which is no table",
                 remedy='Prepare it with form="parquet"',
             )
-        return Table(f"{root}/examples", storage_options=self.storage_options)
+        name = next(part.name.partition("/")[0] for part in self.parts if "/" in part.name)
+        return Table(f"{root}/{name}", storage_options=self.storage_options)
 
     def loader(self, *, batch_size: int, **arguments: Any) -> Loader:
         """Return batches of the examples; arguments and errors as for `txlog.loader.Loader`."""
@@ -73,10 +74,17 @@ class TrainingSet:
         return Loader(self.table(), batch_size=batch_size, **arguments)
 
     def download(self, folder: str | os.PathLike[str]) -> list[str]:
-        """Copy the parts into a folder, check their digests, and return the paths of the files."""
-        from txlog.datasets.prepare import download
+        """Copy the parts into a folder, check their digests, and return the paths of the files.
 
-        self._made()
+        Of the type GENERIC, it is the files themselves, in either form.
+        """
+        from txlog.datasets.prepare import download, unpack
+        from txlog.datasets.types import type_of
+
+        root = self._made()
+        if self.form == "parquet" and getattr(type_of(self.commits[0].type), "as_files", False):
+            home = root.rsplit("/", 4)[0]  # The folder is sets/<uuid>/<hash>/<attempt>.
+            return unpack(self.table(), home, folder, self.storage_options)
         return download(self.parts, folder, self.storage_options)
 
     def provenance(self) -> Graph:
