@@ -51,7 +51,7 @@ def test_texts_are_read_as_json(tmp_path: Path) -> None:
     table.append(pa.table({"id": range(4), "v": texts}))
     found = txlog.variant_to_json(table.to_arrow().sort_by("id")["v"]).to_pylist()
     assert found == ['{"a":[1,2.5,1000.0,null,"x"]}', None, "null", "123456789012345678901"]
-    for wrong, why in (("{nope", "row 1"), ('{"a":1,"a":2}', "twice"), ("NaN", "no JSON")):
+    for wrong, why in (("{nope", "row 1"), ('{"a":1,"a":2}', "twice"), ("NaN", "not JSON")):
         with pytest.raises(txlog.SchemaMismatchError, match=why):
             table.append(pa.table({"id": [8, 9], "v": ["1", wrong]}))
     assert table.refresh().version == 1
@@ -88,6 +88,68 @@ def test_files_are_as_the_protocol_says(tmp_path: Path) -> None:
     assert '"nullCount":{"v":1}' in str(table.snapshot.tail.rows["stats"][0].as_py())
     with pytest.raises(txlog.InvalidInputError, match="cannot partition"):
         txlog.Table.create(tmp_path / "p", SCHEMA, partition_by=["v"])
+
+
+VARIANT = txlog.variant_type()
+NESTED = pa.schema(
+    [
+        ("s", pa.struct([("v", VARIANT), ("deep", pa.list_(pa.struct([("w", VARIANT)])))])),
+        ("l", pa.list_(VARIANT)),
+        ("m", pa.map_(pa.string(), VARIANT)),
+    ]
+)
+NESTED_ROWS = pa.table(
+    {
+        "s": [{"v": '{"a":1}', "deep": [{"w": "[2]"}, {"w": None}]}, None],
+        "l": [["1", None, '"x"'], []],
+        "m": pa.array([[("k", "true")], []], pa.map_(pa.string(), pa.string())),
+    }
+)
+
+
+def parts(table: txlog.Table) -> list[list[str | None]]:
+    """Return the JSON of all nested variants, column by column."""
+    rows = table.to_arrow().combine_chunks()
+    structs = rows["s"].chunk(0)
+    found = [
+        structs.field("v"),
+        structs.field("deep").flatten().field("w"),
+        rows["l"].chunk(0).flatten(),
+        rows["m"].chunk(0).items,
+    ]
+    return [txlog.variant_to_json(column).to_pylist() for column in found]
+
+
+def test_they_may_be_nested(tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path / "t", NESTED)
+    table.append(NESTED_ROWS)
+    expected = [['{"a":1}', None], ["[2]", None], ["1", None, '"x"'], ["true"]]
+    assert parts(table) == expected
+    table.overwrite(table.to_arrow())  # As variants, which they are by now.
+    assert parts(table) == expected
+    table.update({"l": "l"}, "s IS NULL")
+    table.optimize.compact()
+    assert sorted(map(repr, parts(table)[2])) == sorted(map(repr, expected[2]))
+    with pytest.raises(txlog.SchemaMismatchError, match="not JSON"):
+        table.append(pa.table({"l": [["NaN"]]}))
+    torn = pa.array([[{"value": b"x", "metadata": None}]], pa.list_(
+        pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+    ))  # fmt: skip
+    with pytest.raises(txlog.SchemaMismatchError, match="metadata is null"):
+        table.append(pa.table({"l": torn}))
+
+
+@pytest.mark.spark
+def test_spark_reads_nested_ones(spark: Any, tmp_path: Path) -> None:
+    table = txlog.Table.create(tmp_path, NESTED)
+    table.append(NESTED_ROWS)
+    files = [str(path) for path in tmp_path.glob("*.parquet")]
+    kinds = "s struct<v variant, deep array<struct<w variant>>>, l array<variant>"
+    frame = spark.read.schema(f"{kinds}, m map<string, variant>").parquet(*files).limit(1)
+    (found,) = frame.selectExpr(
+        "to_json(s.v)", "to_json(s.deep[0].w)", "to_json(l[2])", "l[1] IS NULL", "to_json(m['k'])"
+    ).collect()
+    assert tuple(found) == ('{"a":1}', "[2]", '"x"', True, "true")
 
 
 @pytest.mark.spark

@@ -20,8 +20,9 @@ from txlog.data_files.identity import Numbering, require_not_given
 from txlog.errors import InvalidInputError, InvalidTypeError, SchemaMismatchError
 from txlog.expressions.evaluate import evaluate
 from txlog.lazy import dataclass
-from txlog.schema.arrow import VOID, arrow_field, arrow_schema, cast_array, has_void, schema_of
+from txlog.schema.arrow import Casting, arrow_field, arrow_schema, cast_array, schema_of
 from txlog.schema.types import (
+    VOID,
     ArrayType,
     DataType,
     DecimalType,
@@ -29,9 +30,11 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_void,
     is_widening,
     require_columns,
     type_name,
+    types_in,
 )
 
 SchemaMode = Literal["merge", "overwrite"] | None
@@ -351,12 +354,12 @@ def fit_column(array: pa.Array, field: StructField, *, truncates: bool = False) 
     """Cast values to a column's type; `truncates` and errors are those of `fitted`."""
     target = arrow_field(field).type
     try:
-        if field.type == VARIANT:
+        how = Casting(truncates)
+        if VARIANT in types_in(StructType((field,))):
             from txlog.variant.arrays import as_variants
 
-            fit = as_variants(array)
-        else:
-            fit = cast_array(array, field.type, target, truncates=truncates)
+            how = Casting(truncates, as_variants)
+        fit = cast_array(array, field.type, target, how)
     except (pa.ArrowException, ValueError, InvalidInputError) as error:
         raise SchemaMismatchError(
             argument="data",

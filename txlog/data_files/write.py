@@ -27,8 +27,13 @@ from txlog.lazy import dataclass
 from txlog.log.paths import decode_path, encode_path
 from txlog.protocol.mapping import in_files, parquet_schema, with_names
 from txlog.protocol.properties import Properties, compatibilities, index_definitions
-from txlog.schema.arrow import VOID, arrow_schema, gathered, stored_batch, stored_fields, unstorable
-from txlog.schema.types import ArrayType, DataType, StructField, StructType
+from txlog.schema.arrow import arrow_schema, gathered, stored_batch, stored_fields
+from txlog.schema.types import (
+    ArrayType,
+    DataType,
+    StructField,
+    StructType,
+)
 from txlog.stats.collect import StatsCollector, stats_leaves
 from txlog.stats.files import physical_path
 from txlog.stats.partition import by_partition, partition_folder
@@ -159,32 +164,6 @@ def check_partitioning(schema: StructType, partition_by: Sequence[str]) -> None:
             argument="partition_by",
             reason="all columns would be partition columns, so files would hold none",
             remedy="Leave one out",
-        )
-
-
-def require_storable(schema: StructType, partition_by: Sequence[str] = ()) -> None:
-    """Raise if data files could not hold rows of a schema, because of columns of type void.
-
-    Raises
-    ------
-    InvalidInputError
-        All columns are void, those of a struct are, or an array or map holds voids.
-    """
-    odd = next(unstorable(schema.fields), None)
-    if odd is not None:
-        raise InvalidInputError(
-            argument="schema",
-            field=odd,
-            reason=f"{odd} holds nothing but values of type void, which data files leave out",
-            remedy="Give its fields or elements another type",
-        )
-    stored = [field for field in schema.fields if field.name not in partition_by]
-    if stored and all(field.type == VOID for field in stored):
-        raise InvalidInputError(
-            argument="schema",
-            field=stored[0].name,
-            reason="all columns are of type void, and data files leave them out",
-            remedy="Add a column of another type",
         )
 
 

@@ -22,7 +22,6 @@ from txlog.data_files.write import (
     FileLayout,
     check_partitioning,
     discard_files,
-    require_storable,
     write_data_files,
 )
 from txlog.errors import CommitConflictError, SchemaMismatchError
@@ -36,7 +35,11 @@ from txlog.protocol.mapping import mapped, require_plain_names, same_in_files, u
 from txlog.protocol.properties import Properties
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.json import schema_json
-from txlog.schema.types import StructField, StructType
+from txlog.schema.types import (
+    StructField,
+    StructType,
+    require_storable,
+)
 from txlog.snapshot.snapshot import Snapshot
 
 

@@ -7,7 +7,7 @@ Types".
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from txlog.schema.types import (
     MONTH_INTERVALS,
     NANOS,
     TIME_INTERVALS,
+    VOID,
     ArrayType,
     DataType,
     DecimalType,
@@ -28,6 +29,7 @@ from txlog.schema.types import (
     PrimitiveType,
     StructField,
     StructType,
+    has_void,
 )
 
 _ROWS = 64 * 1024
@@ -203,14 +205,20 @@ def _is_reserved(name: str) -> bool:
     return name in _RESERVED_NAMES or name.startswith(_RESERVED)
 
 
+_VARIANT = PrimitiveType("variant")
 VARIANT_EXTENSION = "arrow.parquet.variant"  # The canonical extension type of Arrow.
 
 
 def _field(field: pa.Field, path: str, taken: _Leniency) -> StructField:
-    kind = _type(field.type, path, taken)
-    if (field.metadata or {}).get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
-        kind = PrimitiveType("variant")
+    kind = _type_of(field, path, taken)
     return StructField(field.name, kind, field.nullable, _metadata(field))
+
+
+def _type_of(field: pa.Field, path: str, taken: _Leniency) -> DataType:
+    """Return the type of a field, element, key or value; its metadata may name an extension."""
+    if (field.metadata or {}).get(b"ARROW:extension:name") == VARIANT_EXTENSION.encode():
+        return _VARIANT
+    return _type(field.type, path, taken)
 
 
 def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
@@ -232,18 +240,18 @@ def _type(kind: pa.DataType, path: str, taken: _Leniency) -> DataType:
         return _type(kind.value_type, path, taken)
     if pa.types.is_map(kind):
         return MapType(
-            _type(kind.key_type, f"{path}.key", taken),
-            _type(kind.item_type, f"{path}.value", taken),
+            _type_of(kind.key_field, f"{path}.key", taken),
+            _type_of(kind.item_field, f"{path}.value", taken),
             kind.item_field.nullable,
         )
     if pa.types.is_struct(kind):
         return StructType(tuple(_field(f, f"{path}.{f.name}", taken) for f in kind))
     if is_list(kind):
-        element = _type(kind.value_type, f"{path}.element", taken)
+        element = _type_of(kind.value_field, f"{path}.element", taken)
         return ArrayType(element, kind.value_field.nullable)
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == VARIANT_EXTENSION:
-            return PrimitiveType("variant")
+            return _VARIANT
         return _type(kind.storage_type, path, taken)
     if pa.types.is_null(kind):
         raise InvalidInputError(
@@ -293,8 +301,22 @@ def warn_of_unsigned(fields: Iterable[pa.Field]) -> None:
 _LARGEST_OFFSET = 2**31 - 1
 
 
+class Casting(NamedTuple):
+    """What `cast_array` may do besides.
+
+    `truncates`: cut nanoseconds off if the type has microseconds. `variants`: make variants, at any
+    depth, of other values.
+    """
+
+    truncates: bool = False
+    variants: Callable[[pa.Array], pa.Array] | None = None
+
+
+_EXACT = Casting()
+
+
 def cast_array(
-    array: pa.Array, kind: DataType, target: pa.DataType, *, truncates: bool = False
+    array: pa.Array, kind: DataType, target: pa.DataType, how: Casting | None = None
 ) -> pa.Array:
     """Return an array in the Arrow type of a Delta type; no value is changed.
 
@@ -305,21 +327,24 @@ def cast_array(
     ----------
     target
         `arrow_type(kind)`.
-    truncates
-        Whether to cut nanoseconds off if the type has microseconds.
+    how
+        What is allowed besides.
 
     Raises
     ------
     pyarrow.ArrowException, ValueError
         A value does not fit the type.
     """
+    how = how or _EXACT
+    if how.variants is not None and kind == _VARIANT:
+        return how.variants(array)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):
-        values = cast_array(array.dictionary, kind, target, truncates=truncates)
+        values = cast_array(array.dictionary, kind, target, how)
         return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
     if pa.types.is_run_end_encoded(array.type):
-        values = cast_array(array.values, kind, target, truncates=truncates)
+        values = cast_array(array.values, kind, target, how)
         runs = pa.RunEndEncodedArray.from_arrays(array.run_ends, values)
         return pc.run_end_decode(runs.slice(array.offset, len(array)))
     if array.type == target:
@@ -328,13 +353,13 @@ def cast_array(
         return pa.nulls(len(array), target)
     match kind:
         case StructType() if pa.types.is_struct(array.type):
-            return _struct(array, kind, target, truncates)
+            return _struct(array, kind, target, how)
         case ArrayType() if is_list(array.type):
-            return _list(array, kind, target, truncates)
+            return _list(array, kind, target, how)
         case MapType() if pa.types.is_map(array.type):
-            return _map(array, kind, target, truncates)
+            return _map(array, kind, target, how)
     is_finer = pa.types.is_timestamp(array.type) and array.type.unit == "ns"
-    cuts = truncates and is_finer and pa.types.is_timestamp(target)
+    cuts = how.truncates and is_finer and pa.types.is_timestamp(target)
     return array.cast(target, safe=not cuts)
 
 
@@ -353,20 +378,23 @@ def _mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _struct(array: pa.Array, kind: StructType, target: Any, truncates: bool) -> pa.Array:
+def _struct(array: pa.Array, kind: StructType, target: Any, how: Casting) -> pa.Array:
     positions = {field.name.lower(): position for position, field in enumerate(array.type)}
+    # What is below a null struct is no text that could be read as a variant.
+    masked = how.variants is not None and array.null_count
+    parts = array.flatten() if masked else [array.field(at) for at in range(len(array.type))]
     children = []
     for field, inner in zip(kind.fields, target, strict=True):
         position = positions.get(field.name.lower())
         if position is None:
             children.append(pa.nulls(len(array), inner.type))
         else:
-            child = array.field(position)
-            children.append(cast_array(child, field.type, inner.type, truncates=truncates))
+            child = parts[position]
+            children.append(cast_array(child, field.type, inner.type, how))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=_mask(array))
 
 
-def _list(array: pa.Array, kind: ArrayType, target: Any, truncates: bool) -> pa.Array:
+def _list(array: pa.Array, kind: ArrayType, target: Any, how: Casting) -> pa.Array:
     if len(array) == 0:
         return pa.nulls(0, target)
     elements = array.flatten()  # Without the values below null lists.
@@ -377,47 +405,16 @@ def _list(array: pa.Array, kind: ArrayType, target: Any, truncates: bool) -> pa.
     starts = pa.concat_arrays([pa.repeat(arrow_scalar(0, pa.int32()), 1), ends.cast(pa.int32())])
     # Arrow before 26 refuses a mask beside offsets with a validity bitmap, even without nulls.
     offsets = pa.Array.from_buffers(starts.type, len(starts), [None, starts.buffers()[1]])
-    values = cast_array(elements, kind.element, target.value_type, truncates=truncates)
+    values = cast_array(elements, kind.element, target.value_type, how)
     return pa.ListArray.from_arrays(offsets, values, type=target, mask=_mask(array))
 
 
-def _map(array: pa.Array, kind: MapType, target: Any, truncates: bool) -> pa.Array:
+def _map(array: pa.Array, kind: MapType, target: Any, how: Casting) -> pa.Array:
     if array.offset or len(array.keys) != len(array.items):
         array = pa.concat_arrays([array])  # Then its children begin at the same offset.
-    keys = cast_array(array.keys, kind.key, target.key_type, truncates=truncates)
-    items = cast_array(array.items, kind.value, target.item_type, truncates=truncates)
+    keys = cast_array(array.keys, kind.key, target.key_type, how)
+    items = cast_array(array.items, kind.value, target.item_type, how)
     return pa.MapArray.from_arrays(array.offsets, keys, items, type=target, mask=_mask(array))
-
-
-VOID = PrimitiveType("void")
-
-
-def has_void(kind: DataType) -> bool:
-    """Return whether a type is void or contains void at any depth."""
-    match kind:
-        case StructType(fields):
-            return any(has_void(field.type) for field in fields)
-        case ArrayType(element):
-            return has_void(element)
-        case MapType(key, value):
-            return has_void(key) or has_void(value)
-    return kind == VOID
-
-
-def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of columns that no data file can hold, such as arrays of void.
-
-    `fields` are those of a whole table. The caller must refuse a table of only void columns.
-    """
-    for field in fields:
-        name = f"{prefix}{field.name}"
-        match field.type:
-            case StructType(inner) if inner and all(f.type == VOID for f in inner):
-                yield name
-            case StructType(inner):
-                yield from unstorable(inner, f"{name}.")
-            case ArrayType() | MapType() if has_void(field.type):
-                yield name
 
 
 def stored_fields(fields: Sequence[StructField]) -> tuple[StructField, ...]:

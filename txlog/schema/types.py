@@ -5,7 +5,7 @@ Rules: the Delta protocol, "Type Widening".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -277,3 +277,60 @@ def require_columns(schema: StructType) -> None:
                 reason="a column name must not be empty",
                 remedy="Rename the column in the data",
             )
+
+
+VOID = PrimitiveType("void")
+
+
+def has_void(kind: DataType) -> bool:
+    """Return whether a type is void or contains void at any depth."""
+    match kind:
+        case StructType(fields):
+            return any(has_void(field.type) for field in fields)
+        case ArrayType(element):
+            return has_void(element)
+        case MapType(key, value):
+            return has_void(key) or has_void(value)
+    return kind == VOID
+
+
+def unstorable(fields: Sequence[StructField], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of columns that no data file can hold, such as arrays of void.
+
+    `fields` are those of a whole table. The caller must refuse a table of only void columns.
+    """
+    for one in fields:
+        name = f"{prefix}{one.name}"
+        match one.type:
+            case StructType(inner) if inner and all(f.type == VOID for f in inner):
+                yield name
+            case StructType(inner):
+                yield from unstorable(inner, f"{name}.")
+            case ArrayType() | MapType() if has_void(one.type):
+                yield name
+
+
+def require_storable(schema: StructType, partition_by: Sequence[str] = ()) -> None:
+    """Raise if data files could not hold rows of a schema, because of columns of type void.
+
+    Raises
+    ------
+    InvalidInputError
+        All columns are void, those of a struct are, or an array or map holds voids.
+    """
+    odd = next(unstorable(schema.fields), None)
+    if odd is not None:
+        raise InvalidInputError(
+            argument="schema",
+            field=odd,
+            reason=f"{odd} holds nothing but values of type void, which data files leave out",
+            remedy="Give its fields or elements another type",
+        )
+    stored = [one for one in schema.fields if one.name not in partition_by]
+    if stored and all(one.type == VOID for one in stored):
+        raise InvalidInputError(
+            argument="schema",
+            field=stored[0].name,
+            reason="all columns are of type void, and data files leave them out",
+            remedy="Add a column of another type",
+        )

@@ -24,7 +24,10 @@ from txlog.data_files.constraints import constraints_of
 from txlog.data_files.identity import require_identities
 from txlog.data_files.incoming import incoming
 from txlog.data_files.options import WriteOptions
-from txlog.data_files.write import check_partitioning, discard_files, require_storable
+from txlog.data_files.write import (
+    check_partitioning,
+    discard_files,
+)
 from txlog.data_files.write_plan import WritePlan, plan_write
 from txlog.effects import Effects
 from txlog.errors import (
@@ -60,7 +63,12 @@ from txlog.protocol.properties import (
     split_features,
     validate_properties,
 )
-from txlog.schema.types import StructType, require_columns, require_known_changes
+from txlog.schema.types import (
+    StructType,
+    require_columns,
+    require_known_changes,
+    require_storable,
+)
 from txlog.snapshot.load import load_snapshot
 from txlog.snapshot.snapshot import Snapshot
 from txlog.stats.collect import require_stats_columns

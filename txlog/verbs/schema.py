@@ -21,7 +21,6 @@ from txlog.data_files.identity import (
     require_identities,
     with_marks,
 )
-from txlog.data_files.write import require_storable
 from txlog.data_files.write_plan import settled
 from txlog.errors import InvalidInputError, UnsupportedFeatureError
 from txlog.expressions.bind import bind, columns_of
@@ -47,6 +46,7 @@ from txlog.schema.types import (
     StructType,
     is_widening,
     require_columns,
+    require_storable,
     type_name,
 )
 from txlog.snapshot.live_files import load_files
