@@ -323,10 +323,9 @@ def test_a_cache_of_footers_keeps_what_was_used_last(tmp_path: Path) -> None:
     for name in "abc":
         pq.write_table(sample(0, 10), tmp_path / name, write_page_index=True)
     cache = FooterCache(max_bytes=1)
-    files = [cache.paged(store, name, (tmp_path / name).stat().st_size) for name in "abc"]
-    again = cache.paged(store, "c", (tmp_path / "c").stat().st_size)
-    assert again is files[2]
-    assert cache.paged(store, "a", (tmp_path / "a").stat().st_size) is not files[0]
+    files = [cache.paged(store, name, (tmp_path / name).stat().st_size, name) for name in "abc"]
+    assert cache.known("c", (tmp_path / "c").stat().st_size) == (files[2],)
+    assert cache.known("a", (tmp_path / "a").stat().st_size) is None
 
 
 def test_a_bounded_cache_keeps_what_was_used_last() -> None:

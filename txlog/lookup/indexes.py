@@ -127,9 +127,9 @@ class Finder:
         owners, positions = [], []
         for live in self._coverage.runs:
             rows = live.run.find(self._wanted(live.run.form))
-            rows = rows[rows < live.starts[-1]]
             if not len(rows):
                 continue
+            rows = rows[rows < live.starts[-1]]
             file = np.searchsorted(live.starts, rows, "right") - 1
             owner = live.owners[file]
             kept = owner >= 0
@@ -138,6 +138,8 @@ class Finder:
         if not owners:
             return []
         owner, at = np.concatenate(owners), np.concatenate(positions)
+        if len(owner) == 1:
+            return [(self._coverage.fragments[owner.item()], at)]
         order = np.lexsort((at, owner))
         owner, at = owner[order], at[order]
         borders = np.flatnonzero(np.diff(owner)) + 1

@@ -123,7 +123,7 @@ def _integers(array: pa.Array) -> Encodings:
         return words[:, 0].copy()
     if pa.types.is_date32(array.type):
         array = array.cast(pa.int32())
-    numbers = array.cast(pa.int64())
+    numbers = array if array.type == pa.int64() else array.cast(pa.int64())
     if numbers.null_count:
         numbers = pc.fill_null(numbers, 0)
     found: Encodings = numpy_array(numbers).view(np.uint64)
@@ -266,9 +266,14 @@ class AskedKeys:
     @classmethod
     def of(cls, columns: Sequence[StructField], arrays: Sequence[pa.Array]) -> AskedKeys:
         """Return keys, given by the values of each column."""
-        distinct = tuple(array.unique().drop_null() for array in arrays)
+        distinct = tuple(
+            (array.unique() if len(array) > 1 else array).drop_null() for array in arrays
+        )
         if len(arrays) == 1:
-            places = _places_in(arrays[0], distinct[0])
+            if len(arrays[0]) == 1:
+                places = np.zeros(1, np.int64) - arrays[0].null_count
+            else:
+                places = _places_in(arrays[0], distinct[0])
             return cls(tuple(columns), tuple(arrays), distinct, (), places)
         known: list[Numbers] = []
         codes = np.zeros(len(arrays[0]), np.int64)
@@ -316,6 +321,8 @@ def _places_in(array: pa.Array, values: pa.Array) -> Numbers:
     """Return where values are among distinct ones; -1: they are not."""
     if not len(values):
         return np.full(len(array), -1, np.int64)
+    if len(array) == len(values) == 1:
+        return np.array([0 if array.equals(values) else -1])
     found = pc.index_in(array, value_set=values)
     if found.null_count:
         found = pc.fill_null(found, -1)
@@ -414,6 +421,8 @@ def _cast(column: StructField, values: Any) -> pa.Array:
         array = flat(
             values if isinstance(values, pa.Array | pa.ChunkedArray) else arrow_array(values)
         )
+        if array.type == target:
+            return array
         if not _may_be(array.type, target):
             raise TypeError(f"the column has {target}, these are {array.type}")
         return array.cast(target)

@@ -123,13 +123,15 @@ class Lookup:
             absent = np.flatnonzero(is_absent)
         if missing == "error" and len(absent):
             raise _not_found(asked, absent)
-        in_order = len(order) == found.num_rows and bool((np.diff(order) > 0).all())
-        rows = (found if in_order else found.take(arrow_array(order))).combine_chunks()
+        in_order = len(order) == found.num_rows and bool((order[1:] > order[:-1]).all())
+        rows = found if in_order else found.take(arrow_array(order))
+        if len(rows) and rows.column(0).num_chunks > 1:
+            rows = rows.combine_chunks()
         if missing == "null" and len(absent):
             rows, key_numbers = _with_absent(rows, key_numbers, asked, absent)
-        rows = rows.append_column(
-            pa.field(KEY, pa.int64(), nullable=False), arrow_array(key_numbers)
-        )
+        if KEY in columns:
+            field = pa.field(KEY, pa.int64(), nullable=False)
+            rows = rows.append_column(field, arrow_array(key_numbers))
         return rows.select(list(columns))
 
     def counts(self, keys: object) -> pa.Array:
@@ -146,13 +148,12 @@ class Lookup:
         """Return the rows that have a key, by address, and the code of each one's key."""
         plan = self.plan_of(names, None)
         plan.memo.footers = self.cache.footers
-        nothing = empty_table(plan.schema), np.empty(0, np.int64)
-        if not (asked.codes >= 0).any():
-            return nothing
-        parts = self._candidates(plan, asked)
-        parts = without_deleted(self.store, self.cache.vectors, parts)
+        parts: list[Part] = []
+        if (asked.codes >= 0).any():
+            parts = self._candidates(plan, asked)
+            parts = without_deleted(self.store, self.cache.vectors, parts)
         if not parts:
-            return nothing
+            return empty_table(plan.schema), np.empty(0, np.int64)
         rows, _ = rows_at(self.store, plan.reading, parts)
         codes = asked.codes_of([flat(rows.column(name)) for name in self._key_names])
         if (codes < 0).any():  # Two keys with one encoding.
@@ -236,6 +237,8 @@ def _answer(asked: Numbers, codes: Numbers) -> tuple[Numbers, Numbers]:
     codes
         The code of each row's key, the rows by address.
     """
+    if len(asked) == 1 or not len(codes):  # All rows have the one key.
+        return np.arange(len(codes)), np.zeros(len(codes), np.int64)
     by_code = np.argsort(codes, kind="stable")
     ordered = codes[by_code]
     starts = np.searchsorted(ordered, asked, "left")

@@ -191,18 +191,23 @@ class OpenFile:
                     if at >= wanted[-1][1]:
                         break
 
-    @property
+    @cached_property
     def stored(self) -> list[str]:
         """The names of the columns that are read, in the file."""
         return list(self._names.values())
 
     @property
+    def is_paged(self) -> bool:
+        """Whether its pages are read by themselves."""
+        return self._paged is not None
+
+    @property
     def paged(self) -> PagedFile:
-        """The file as one whose pages are read by themselves, if `picked` gave some."""
+        """The file as one whose pages are read by themselves, if it is one."""
         assert self._paged is not None
         return self._paged
 
-    @property
+    @cached_property
     def layout(self) -> object:
         """What is the same of files whose pages may be decoded together."""
         return self.paged.layout, tuple(self._names.items())

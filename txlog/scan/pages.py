@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from txlog.actions.columns import flat
 from txlog.arrow import rows_among, without_views
 from txlog.parquet.file_footer import FOOTER_END, FileFooter, end_bytes, footer_start, open_buffer
 from txlog.parquet.footer import Footer, Numbers, parse_footer
@@ -83,6 +84,7 @@ class PagedFile:
     tail: FetchedBytes  # The bytes from `tail_start` on, if offset indexes are among them.
     tail_start: int
     grow: Callable[[int], None] = lambda _: None  # Told how many more the offset indexes take.
+    opened: tuple[object, int, object] | None = None  # For a plan and fragment: its `OpenFile`.
     _flat: dict[str, FlatColumn | None] = field(default_factory=dict)
     _dictionaries: dict[ChunkPlace, Dictionary | None] = field(default_factory=dict)
     _columns: dict[tuple[int, tuple[str, ...]], ColumnsOfGroup] = field(default_factory=dict)
@@ -102,7 +104,9 @@ class PagedFile:
         """
         try:
             picked = self.picked(columns, positions)
-            return None if picked is None else rows_of([(self, picked)], columns)
+            if picked is None:
+                return None
+            return pa.Table.from_batches([rows_of([(self, picked)], columns)])
         except ThriftError:
             return None  # pyarrow says what is wrong with the file, if it has more luck.
 
@@ -155,7 +159,7 @@ class PagedFile:
         for name in names:
             leaf, stop = footer.columns[name]
             pages = footer.pages(group, leaf)
-            if stop == leaf + 1 and pages is not None and self.flat(name) is not None:
+            if stop == leaf + 1 and pages is not None and self.flat_column(name) is not None:
                 flat.append((name, ChunkPlace(group, leaf), pages))
             else:
                 others.append(name)
@@ -164,7 +168,7 @@ class PagedFile:
         found = self._columns[group, names] = ColumnsOfGroup(tuple(flat), tuple(others), size)
         return found
 
-    def flat(self, name: str) -> FlatColumn | None:
+    def flat_column(self, name: str) -> FlatColumn | None:
         """Return a column if its values are read without pyarrow, in all row groups."""
         if name not in self._flat:
             leaf = self.footer.columns[name][0]
@@ -265,7 +269,7 @@ class PagedFile:
         return True
 
 
-def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -> pa.Table:
+def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -> pa.RecordBatch:
     """Return the wanted rows of picked pages, in the order of the files.
 
     Parameters
@@ -295,7 +299,7 @@ def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -
         for pick, part in picked.picks
     ]
     others = [name for name in columns if name not in parts[0][1].few]
-    for pick, part, data in _same_columns(others, picks):
+    for pick, part, data in _same_columns(others, picks) if picks else ():
         together.setdefault(pick.columns, []).append((pick, part, data))
     for names, some in together.items():
         rows = pa.concat_tables([_decoded(names, few) for few in _bounded(some)])
@@ -303,14 +307,14 @@ def rows_of(parts: Sequence[tuple[PagedFile, Picked]], columns: Sequence[str]) -
     if left:
         rows = _left(parts, left)
         arrays.update(zip(left, rows.columns, strict=True))
-    return pa.table([arrays[name] for name in columns], names=list(columns))
+    return pa.RecordBatch.from_arrays([flat(arrays[name]) for name in columns], names=list(columns))
 
 
 def _few_values(
     parts: Sequence[tuple[PagedFile, Picked]], fetched: Sequence[FetchedBytes], name: str
 ) -> pa.Array | None:
     """Return a column of which few rows of each page are wanted; None if pyarrow has to do it."""
-    column = parts[0][0].flat(name)
+    column = parts[0][0].flat_column(name)
     found: list[bytes | None] = []
     if column is None or not all(
         file.add_values(found, picked.few[name], column, data)
@@ -320,7 +324,7 @@ def _few_values(
     return values_array(found, column)
 
 
-def _left(parts: Sequence[tuple[PagedFile, Picked]], names: Sequence[str]) -> pa.Table:
+def _left(parts: Sequence[tuple[PagedFile, Picked]], names: Sequence[str]) -> pa.RecordBatch:
     """Return columns that looked flat, but have pages that pyarrow has to decode."""
     again = []
     for file, picked in parts:
@@ -436,7 +440,7 @@ def _end_of(store: Store, name: str, size: int) -> tuple[int, bytes]:
 
 
 class FooterCache:
-    """Footers of data files by their paths and sizes; the bytes of a data file never change."""
+    """Footers of a table's data files, by their paths in the log and sizes: they never change."""
 
     def __init__(
         self,
@@ -444,7 +448,7 @@ class FooterCache:
         tails: Callable[[str, int], tuple[int, bytes] | None] = lambda *_: None,
     ) -> None:
         """Take what knows the last bytes of a file by its name and size, as `load_paged`."""
-        self._files: BoundedCache[tuple[str, str, int], tuple[PagedFile | None]] = BoundedCache(
+        self._files: BoundedCache[tuple[str, int], tuple[PagedFile | None]] = BoundedCache(
             max_bytes
         )
         self._tails = tails
@@ -452,14 +456,14 @@ class FooterCache:
     def __reduce__(self) -> tuple[type[FooterCache], tuple[int]]:
         return FooterCache, (self._files.max_bytes,)
 
-    def paged(self, store: Store, name: str, size: int) -> PagedFile | None:
-        """Return a file; errors and None as of `load_paged`."""
-        key = store.root, name, size
-        loaded = self._files.get(key)
-        if loaded is None:
-            file = load_paged(store, name, size, self._tails(name, size))
-            loaded = (file,)
-            self._files.put(key, loaded, _LEAST_BYTES if file is None else file.cost)
-            if file is not None:
-                file.grow = partial(self._files.grow, key)
-        return loaded[0]
+    def known(self, path: str, size: int) -> tuple[PagedFile | None] | None:
+        """Return what `paged` gave for a file, if it is kept."""
+        return self._files.get((path, size))
+
+    def paged(self, store: Store, name: str, size: int, path: str) -> PagedFile | None:
+        """Return a file, and keep it by its path in the log; errors and None as of `load_paged`."""
+        file = load_paged(store, name, size, self._tails(name, size))
+        self._files.put((path, size), (file,), _LEAST_BYTES if file is None else file.cost)
+        if file is not None:
+            file.grow = partial(self._files.grow, (path, size))
+        return file

@@ -108,7 +108,7 @@ class ScanPlan(ReadPlan):
     def _find(self) -> PlannedFiles:
         raise NotImplementedError
 
-    @property
+    @cached_property
     def reading(self) -> ReadPlan:
         """How any of the fragments is read: what a worker gets, however many there are."""
         return ReadPlan(**parts_of(self))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -156,20 +155,14 @@ def _picked(store: Store, plan: ReadPlan, part: Part) -> _PickedFile | None:
     """Return the pages of a fragment; None if it is to be read by itself."""
     fragment, positions = part
     reader = FragmentReader(store, plan, fragment)
-    with ExitStack() as stack:
-        files = reader.open_paged(stack)
-        if len(files) != 1:
-            return None
-        picked = files[0].picked(positions)
-    return None if picked is None else _PickedFile(reader, files[0], picked, part)
+    file = reader.paged_file()
+    picked = None if file is None else file.picked(positions)
+    return None if file is None or picked is None else _PickedFile(reader, file, picked, part)
 
 
 def _decoded(together: Sequence[_PickedFile]) -> pa.RecordBatch:
     names = together[0].file.stored
-    raw = rows_of([(one.file.paged, one.picked) for one in together], names)
-    rows = pa.RecordBatch.from_arrays(
-        [column.combine_chunks() for column in raw.columns], names=names
-    )
+    rows = rows_of([(one.file.paged, one.picked) for one in together], names)
     readers = [(one.reader, arrow_array(one.part[1])) for one in together]
     return together[0].reader.columns_of_many(together[0].file, rows, readers)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -125,9 +125,26 @@ class FragmentReader:
             parts = list(zip(files, raws, strict=True))
             return self._table_columns(parts, needed, arrow_array(numbers))
 
-    def open_paged(self, stack: ExitStack) -> list[OpenFile]:
-        """Open the files that give a needed column of the plan, to read pages of them."""
-        return self._open_needed(stack, self._plan.needed, by_pages=True)
+    def paged_file(self) -> OpenFile | None:
+        """Return the only file that gives needed columns of the plan, to read pages of it.
+
+        None: there are several, or its pages cannot be read. The last answer is kept with the file.
+        """
+        plan, fragment = self._plan, self._fragment
+        if len(fragment.files) == 1:
+            paged = self._paged(fragment.files[0])
+            if paged is None:
+                return None
+            kept = paged.opened
+            if kept is not None and kept[0] is plan and kept[1] == fragment.id:
+                return cast("OpenFile", kept[2])
+        with ExitStack() as stack:
+            files = self._open_needed(stack, plan.needed, by_pages=True)
+        if len(files) != 1 or not files[0].is_paged:
+            return None
+        if len(fragment.files) == 1:
+            files[0].paged.opened = plan, fragment.id, files[0]
+        return files[0]
 
     def columns_of_many(
         self,
@@ -217,10 +234,14 @@ class FragmentReader:
 
     def _paged(self, file: DataFile) -> PagedFile | None:
         """Return a file as one whose pages can be read; None if it has to be opened."""
+        footers = self._plan.memo.footers
+        known = footers.known(file.path, file.size)
+        if known is not None:
+            return known[0]
         home, name = locate(self._store, decode_path(file.path))
         with naming(self._store), blamed(file.path, self._plan.version):
             try:
-                return self._plan.memo.footers.paged(home, name, file.size)
+                return footers.paged(home, name, file.size, file.path)
             except (pa.ArrowException, OSError):
                 return None  # What is wrong with it, opening tells.
 

@@ -21,6 +21,7 @@ from txlog.scan.columns import (
 from txlog.schema.arrow import arrow_schema
 from txlog.schema.types import DataType, StructField, StructType
 from txlog.snapshot.snapshot import Snapshot
+from txlog.threads import cached_property
 
 if TYPE_CHECKING:
     from txlog.scan.pages import FooterCache
@@ -73,7 +74,7 @@ class ReadPlan:
     nested: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     memo: ReadMemo = field(default_factory=ReadMemo, repr=False, compare=False)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
         return arrow_schema(StructType(self.columns))

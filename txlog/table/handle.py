@@ -201,7 +201,7 @@ class OpenVersion:
         self._made_ms: int | None = None
         self._plans: dict[tuple[str, ...], ScanPlan] = {}
         self._indexes: tuple[IndexDefinition, ...] | None = None
-        self.lookups: dict[tuple[str, ...], Lookup] = {}
+        self.lookups: dict[tuple[str, ...] | None, Lookup] = {}  # None: by the only index.
         self.coverages: dict[tuple[str, ...], Coverage] = {}
 
     def files(self) -> FileState:

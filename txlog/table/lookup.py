@@ -79,16 +79,14 @@ class Lookups(Handle):
     def _lookup(self, version: OpenVersion, on: str | Sequence[str] | None) -> Lookup:
         from txlog.lookup.lookup import Lookup
         from txlog.scan.read_plan import choose_columns
+        from txlog.verbs.indexes import indexed_columns
 
         snapshot = version.snapshot
-        if on is None:
-            from txlog.verbs.indexes import indexed_columns
-
-            on = indexed_columns(snapshot)
-        names = (on,) if isinstance(on, str) else tuple(on)
-        kept = version.lookups.get(names)
+        asked = None if on is None else (on,) if isinstance(on, str) else tuple(on)
+        kept = version.lookups.get(asked)
         if kept is None:
-            kept = version.lookups[names] = Lookup(
+            names = indexed_columns(snapshot) if asked is None else asked
+            kept = version.lookups[asked] = Lookup(
                 self._context.store,
                 self._context.engine,
                 version.plan,
