@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,8 @@ from txlog.parquet.values import (
     values_array,
     values_of_page,
 )
-from txlog.store.base import Store, is_far, map_many, read_ranges
+from txlog.store.base import Store, is_far, map_many
+from txlog.store.ranged import FileRanges, read_ranges
 from txlog.threads import BoundedCache
 
 _FAR_GAP = 1 << 20  # Bytes between two ranges that are still one request, far away,
@@ -386,24 +388,17 @@ def _decoded(names: Sequence[str], picks: Sequence[_Fetched]) -> pa.Table:
 
 def fetch(wanted: Sequence[tuple[PagedFile, Sequence[ByteRange]]]) -> list[FetchedBytes]:
     """Read ranges of files: far away neighbours together, and several at a time."""
-    far = any(is_far(file.store) for file, _ in wanted)
-    merged = [
-        (file, merge_ranges(ranges, gap=_FAR_GAP if is_far(file.store) else _NEAR_GAP))
-        for file, ranges in wanted
-    ]
-    if not far:
-        return [FetchedBytes(ranges, _read(file, ranges)) for file, ranges in merged]
-    single = [(file, [place]) for file, ranges in merged for place in ranges]
-    parts = list(map_many(wanted[0][0].store, lambda one: _read(*one)[0], single))
-    found, begin = [], 0
-    for _, ranges in merged:
-        found.append(FetchedBytes(ranges, parts[begin : begin + len(ranges)]))
-        begin += len(ranges)
-    return found
-
-
-def _read(file: PagedFile, ranges: Sequence[ByteRange]) -> list[bytes]:
-    return read_ranges(file.store, file.name, ranges, size=file.size) if ranges else []
+    files = []
+    for file, ranges in wanted:
+        gap = _FAR_GAP if is_far(file.store) else _NEAR_GAP
+        files.append(FileRanges(file.store, file.name, merge_ranges(ranges, gap=gap), file.size))
+    if not any(is_far(file.store) for file in files):
+        parts = read_ranges(files)
+    else:
+        single = [file._replace(ranges=[place]) for file in files for place in file.ranges]
+        singles = map_many(files[0].store, lambda one: read_ranges([one])[0][0], single)
+        parts = [list(islice(singles, len(file.ranges))) for file in files]
+    return [FetchedBytes(file.ranges, part) for file, part in zip(files, parts, strict=True)]
 
 
 def load_paged(

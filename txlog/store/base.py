@@ -15,7 +15,6 @@ from txlog.errors import (
     TxlogError,
     UnsupportedFeatureError,
     naming_table,
-    os_errors,
 )
 from txlog.lazy import compiled
 from txlog.threads import Threads, map_ahead
@@ -399,35 +398,6 @@ _AHEAD_BYTES = 64 << 20  # Of what is read before its turn.
 def is_far(store: Store) -> bool:
     """Return whether a request to a store takes long, however little is asked for."""
     return store.reads_at_once > 1
-
-
-def read_ranges(
-    store: Store, path: str, ranges: Sequence[tuple[int, int]], *, size: int
-) -> list[bytes]:
-    """Return ranges of a file's bytes, each from its first byte to the one after its last.
-
-    Of a range beyond the end of the file, what there is comes back.
-
-    Parameters
-    ----------
-    size
-        Of the file, in bytes.
-    """
-    here = store.local_path(path) if hasattr(os, "pread") else None
-    if here is None:
-        parts = []
-        with store.open_input(path, size=size) as source:
-            for start, stop in ranges:
-                source.seek(start)
-                parts.append(bytes(source.read(stop - start)))
-        return parts
-    with os_errors("read", path, store.root):
-        # Not to wait forever for a writer, should it be a pipe.
-        descriptor = os.open(here, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            return [os.pread(descriptor, stop - start, start) for start, stop in ranges]
-        finally:
-            os.close(descriptor)
 
 
 def map_many(

@@ -1,14 +1,15 @@
-"""Files of remote stores: read in ranges of bytes, and sent in parts."""
+"""Files read in ranges of bytes, and files of remote stores sent in parts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import RawIOBase
 from queue import Full, Queue
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
+from txlog.errors import os_errors
 from txlog.parquet.file_footer import TAIL_BYTES
 from txlog.store.base import Store, is_far
 
@@ -201,3 +202,65 @@ class Upload(RawIOBase):
             if isinstance(part, _GivenUp):
                 raise part
             yield part
+
+
+_OPEN_FILES = 64  # At a time.
+
+
+class FileRanges(NamedTuple):
+    """Ranges of a file's bytes, each from its first byte to the one after its last."""
+
+    store: Store
+    path: str
+    ranges: Sequence[tuple[int, int]]
+    size: int  # Of the file, in bytes.
+
+
+def read_ranges(files: Sequence[FileRanges]) -> list[list[bytes]]:
+    """Read ranges of files; of a range beyond the end of its file, what there is comes back.
+
+    A local disk is told of all of them before the first is waited for, so that it reads many at a
+    time.
+    """
+    found: list[list[bytes]] = []
+    for begin in range(0, len(files), _OPEN_FILES):
+        found += _read_together(files[begin : begin + _OPEN_FILES])
+    return found
+
+
+def _read_together(files: Sequence[FileRanges]) -> list[list[bytes]]:
+    descriptors: list[int] = []  # -1: of no file on a local disk.
+    try:
+        descriptors.extend(map(_opened, files))
+        if hasattr(os, "posix_fadvise"):
+            for file, descriptor in zip(files, descriptors, strict=True):
+                for start, stop in file.ranges if descriptor >= 0 else ():
+                    os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
+        return list(map(_ranges, files, descriptors))
+    finally:
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _opened(file: FileRanges) -> int:
+    here = file.store.local_path(file.path) if file.ranges and hasattr(os, "pread") else None
+    if here is None:
+        return -1
+    with os_errors("open", file.path, file.store.root):
+        # Not to wait forever for a writer, should it be a pipe.
+        return os.open(here, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _ranges(file: FileRanges, descriptor: int) -> list[bytes]:
+    if not file.ranges:
+        return []
+    if descriptor >= 0:
+        with os_errors("read", file.path, file.store.root):
+            return [os.pread(descriptor, stop - start, start) for start, stop in file.ranges]
+    parts = []
+    with file.store.open_input(file.path, size=file.size) as source:
+        for start, stop in file.ranges:
+            source.seek(start)
+            parts.append(bytes(source.read(stop - start)))
+    return parts

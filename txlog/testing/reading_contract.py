@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from txlog.errors import NotFoundError, TxlogError
 from txlog.store.base import Store
+from txlog.store.ranged import FileRanges, read_ranges
 
 ODD_NAMES = (
     "space in name", "per%20cent", "hash#1", "question?x=1", "plus+and&", "ünïcödé", "e\u0301",
@@ -48,6 +49,21 @@ class ReadingContract:
             info = store.info(path)
             assert (info.name, info.size) == (f"f{len(data)}", len(data))
             assert info.modified_ms >= 0
+
+    def test_ranges_of_many_files_are_read(self) -> None:
+        """In the order asked for, and cut off where a file ends."""
+        store = self.make_store()
+        for number in range(70):
+            self.fill(store, f"r/{number}", b"%d of many" % number)
+        asked = [
+            FileRanges(store, f"r/{number}", [(0, 2), (number % 4, 5), (8, 30)], 10)
+            for number in range(70)
+        ]
+        for place, parts in enumerate(read_ranges([*asked, FileRanges(store, "gone", [], 1)])[:-1]):
+            data = b"%d of many" % place
+            assert parts == [data[:2], data[place % 4 : 5], data[8:]]
+        missing = FileRanges(store, "r/gone", [(0, 1)], 10)
+        raised(NotFoundError, lambda: read_ranges([*asked, missing]))
 
     def test_what_is_missing_is_not_found(self) -> None:
         """All ways of reading say so with one error."""
