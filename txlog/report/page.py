@@ -17,6 +17,8 @@ from txlog.report.facts import Facts, gather
 if TYPE_CHECKING:
     import os
 
+    import jinja2
+
     from txlog.commit.context import Context
     from txlog.snapshot.snapshot import Snapshot
 
@@ -58,12 +60,19 @@ def report(context: Context, snapshot: Snapshot, made_ms: int | None, sample: in
     UnsupportedFeatureError
         The extra `report` is not installed.
     """
-    library = _library()
+    library = chart_library()
     facts = gather(context, snapshot, made_ms, sample)
     return Report(facts, layout(facts, library))
 
 
-def _library() -> str:
+def chart_library() -> str:
+    """Return the JavaScript that draws the charts: Vega-Lite and what it needs.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The extra `report` is not installed.
+    """
     try:
         import jinja2  # noqa: F401
         import vl_convert
@@ -75,7 +84,18 @@ def _library() -> str:
 
 def layout(facts: Facts, library: str) -> str:
     """Return the page."""
-    import jinja2
+    from markupsafe import Markup
+
+    return templates().get_template("report/page.html").render(
+        **content(facts),
+        style=Markup(file_text("report/page.css")),
+        library=Markup(library.replace("</script", "<\\/script")),
+        drawing=Markup(file_text("report/charts.js")),
+    )
+
+
+def content(facts: Facts) -> dict[str, Any]:
+    """Return what `body.html` shows of a table."""
     from markupsafe import Markup
 
     charts = charts_of(facts)
@@ -86,21 +106,33 @@ def layout(facts: Facts, library: str) -> str:
         label = html.escape(label)
         return Markup(f'<div class="chart" id="{name}" role="img" aria-label="{label}"></div>')
 
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(
-        files("txlog.report").joinpath("page.html").read_text("utf-8")
+    return {
+        "facts": facts,
+        "figures": figures(facts),
+        "made": time_text(facts.made_ms),
+        "charts": Markup(script_text(charts)),
+        "chart": chart,
+    }
+
+
+def templates() -> jinja2.Environment:
+    """Return what lays pages out: the templates of txlog's rooms, such as `report/page.html`."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(file_text),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return template.render(
-        facts=facts,
-        figures=figures(facts),
-        made=time_text(facts.made_ms),
-        charts=Markup(script_text(charts)),
-        library=Markup(library.replace("</script", "<\\/script")),
-        chart=chart,
-        time=time_text,
-        number=number_text,
-        size=size_text,
-    )
+    made.globals |= {"time": time_text, "number": number_text, "size": size_text}
+    return made
+
+
+def file_text(path: str) -> str:
+    """Return a text file of a room of txlog, such as `report/page.css`."""
+    return files("txlog").joinpath(path).read_text("utf-8")
 
 
 def figures(facts: Facts) -> list[tuple[str, str]]:

@@ -157,6 +157,13 @@ class CloudStore(BasicStore):
         found = [info for infos in self._pages(folder, "") for info in infos]
         yield from sorted(found, key=lambda info: info.name)
 
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder; what is in them is not listed."""
+        with self._errors("list", folder):
+            client, key = self._at(folder)
+            found = client.list_with_delimiter(key or None)["common_prefixes"]
+        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+
     def _pages(self, folder: str, offset: str) -> Iterator[list[ObjectInfo]]:
         with self._errors("list", folder):
             client, key = self._at(folder)

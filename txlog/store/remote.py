@@ -139,25 +139,30 @@ class FsspecStore(BasicStore):
         """Yield all files below a folder, by name, ascending."""
         return self._listed(folder, deep=True)
 
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder; what is in them is not listed."""
+        entries = self._entries(folder, deep=False)
+        return sorted(name.strip("/") for name, one in entries if one["type"] == "directory")
+
     def _listed(self, folder: str, *, deep: bool) -> Iterator[ObjectInfo]:
-        found = []
+        entries = self._entries(folder, deep=deep)
+        found = (info_of(one, name) for name, one in entries if one["type"] == "file")
+        yield from sorted(found, key=lambda info: info.name)
+
+    def _entries(self, folder: str, *, deep: bool) -> list[tuple[str, Any]]:
+        """Return what is in a folder, or below it: names relative to it, and what is known."""
         with self._errors("list", folder):
             files, at = self._backend().files, self._at(folder)
             # A listing kept from earlier would hide other writers' commits.
             files.invalidate_cache(at)
             try:
-                entries = (
-                    files.find(at, detail=True).values() if deep else files.ls(at, detail=True)
-                )
+                found = files.find(at, detail=True).values() if deep else files.ls(at, detail=True)
             except FileNotFoundError:
-                return
-            prefix = at.strip("/") + "/" if at.strip("/") else ""
-            for entry in entries:
-                name = str(entry["name"]).lstrip("/")
-                # A file of the folder's own name, or its marker, may be listed too.
-                if entry["type"] == "file" and name.startswith(prefix) and name != prefix:
-                    found.append(info_of(entry, name.removeprefix(prefix)))
-        yield from sorted(found, key=lambda info: info.name)
+                return []
+        prefix = at.strip("/") + "/" if at.strip("/") else ""
+        named = ((str(entry["name"]).lstrip("/"), entry) for entry in found)
+        # A file of the folder's own name, or its marker, may be listed too.
+        return [(n[len(prefix) :], e) for n, e in named if n.startswith(prefix) and n != prefix]
 
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:

@@ -86,6 +86,7 @@ class ReadingContract:
             assert store.read(f"odd/{name}") == name.encode()
             assert store.read(f"{name}/f") == name.encode()
             assert [info.name for info in store.list_after(name, "")] == ["f"]
+        assert store.list_folders("") == sorted([*ODD_NAMES, "odd"])
         listed = [info.name for info in store.list_after("odd", "")]
         assert listed == sorted(ODD_NAMES)
 
@@ -115,6 +116,15 @@ class ReadingContract:
             self.fill(store, path, b"x")
         assert [info.name for info in store.list_tree("t")] == ["a", "p=1/b", "p=1/q=2/c"]
         assert len(list(store.list_tree(""))) == 4
+
+    def test_folders_are_listed_without_what_they_hold(self) -> None:
+        """Files are left out; a folder that is not there has none."""
+        store = self.make_store()
+        for path in ("t/a", "t/q/b", "t/p=1/q=2/c", "t/p=1/q=3/c", "tt/d"):
+            self.fill(store, path, b"x")
+        assert store.list_folders("") == ["t", "tt"]
+        assert store.list_folders("t") == ["p=1", "q"]
+        assert store.list_folders("t/q") == store.list_folders("no/folder") == []
 
     def test_a_store_is_a_value(self) -> None:
         """It pickles, equals its copy and works as one."""

@@ -154,6 +154,15 @@ class LocalStore(BasicStore):
             found = list_below(self.resolve(folder))
         yield from found
 
+    def list_folders(self, folder: str) -> list[str]:
+        """Return the names of the folders in a folder, ascending; links are left out."""
+        with os_errors("list", folder, self.root):
+            try:
+                with os.scandir(self.resolve(folder)) as entries:
+                    return sorted(one.name for one in entries if one.is_dir(follow_symlinks=False))
+            except FileNotFoundError:
+                return []
+
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Return a new file to be written in a `with`."""
