@@ -6,9 +6,11 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import HTTPCookieProcessor, ProxyHandler, build_opener
 
 import fsspec
 import pyarrow as pa
@@ -32,6 +34,7 @@ BRINGS = {
     "images": ("PIL",),
     "report": ("jinja2", "vl_convert"),
     "otel": ("opentelemetry",),
+    "ui": ("fastapi", "uvicorn", "jinja2", "vl_convert", "typer", "rich"),
 }
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "abfss"}
 
@@ -85,6 +88,32 @@ def test_reports(table: txlog.Table) -> None:
     else:
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[report\]"):
             table.report()
+
+
+def test_pages(table: txlog.Table) -> None:
+    if not has("cli"):
+        pytest.skip("it is a command")
+    command = [sys.executable, "-m", "txlog", "ui", table.uri, "--port", "0", "--no-open"]
+    if not has("ui"):
+        done = run(*command[1:])
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "pip install 'pyspark-txlog[ui]'" in done.stderr
+        return
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stderr is not None
+            told = server.stdout.readline()
+            url = told.split(" at ")[1].strip()
+            opener = build_opener(ProxyHandler({}), HTTPCookieProcessor())
+            with opener.open(url, timeout=60) as answer:
+                assert "<h1>Tables</h1>" in answer.read().decode()
+            server.send_signal(signal.SIGINT)
+            assert (server.wait(60), server.stderr.read()) == (130, "")
+        finally:
+            server.kill()
 
 
 def test_the_command_line(table: txlog.Table) -> None:

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
 from txlog.cli.examine import examine
-from txlog.cli.maintain import maintenance, version_of
+from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
     error_text,
     metrics_text,
@@ -26,6 +26,7 @@ from txlog.cli.output import (
 from txlog.cli.plain import INTERRUPTED
 from txlog.cli.rows import append, head, index, lookup, merge, sql
 from txlog.errors import TxlogError
+from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 from txlog.version import __version__
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.maintain import version_of
 from txlog.cli.output import as_rows, print_json, print_rows, print_text
 from txlog.scan.scan import first_rows
+from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 
 examine = typer.Typer()
@@ -95,6 +96,33 @@ def report(
         print_json({"output": output, "version": made.facts.version, "bytes": len(made.html)})
     else:
         print_text(f"{output}: version {made.facts.version} of {made.facts.uri}")
+
+
+@examine.command()
+def ui(
+    tables: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE|FOLDER...", help="Tables, or folders with tables below."),
+    ],
+    port: Annotated[int, typer.Option(help="0: one that is free.")] = 8765,
+    write: Annotated[
+        bool, typer.Option("--write", help="Offer forms that make and drop pins.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
+) -> None:
+    """Show tables in a browser on this machine, until Ctrl-C: rows, versions, files, a report."""
+    from txlog.ui.server import serve
+
+    def tell(url: str, count: int) -> None:
+        if json:
+            print_json({"url": url, "tables": count})
+        else:
+            print_text(f"{count} table{'s' if count > 1 else ''} at {url}\nCtrl-C ends it.")
+        sys.stdout.flush()
+
+    opens = not no_open and not json and sys.stdout.isatty()
+    serve(tables, port=port, writes=write, opens=opens, tell=tell)
 
 
 @examine.command()

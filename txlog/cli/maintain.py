@@ -9,6 +9,7 @@ import pyarrow as pa
 import typer
 
 from txlog.cli.output import print_json, print_outcome, print_rows, print_text, working
+from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
 
 maintenance = typer.Typer()
@@ -21,11 +22,6 @@ Delete = Annotated[
     bool, typer.Option("--delete", help="Delete the files; otherwise they are listed.")
 ]
 Version = Annotated[str | None, typer.Option("--version", help="This version, or its pin.")]
-
-
-def version_of(text: str | None) -> int | str | None:
-    """Return the version that a text means: a number, or the name of a pin."""
-    return int(text) if text is not None and text.isdecimal() else text
 
 
 @maintenance.command()

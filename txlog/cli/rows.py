@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
-from txlog.cli.maintain import version_of
 from txlog.cli.output import (
     as_rows,
     print_outcome,
@@ -19,6 +18,7 @@ from txlog.cli.output import (
     working,
 )
 from txlog.errors import InvalidInputError, NotFoundError
+from txlog.snapshot.time_travel import version_of
 from txlog.table.query import sql as run_query
 from txlog.table.table import Table
 

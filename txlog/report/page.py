@@ -86,11 +86,15 @@ def layout(facts: Facts, library: str) -> str:
     """Return the page."""
     from markupsafe import Markup
 
-    return templates().get_template("report/page.html").render(
-        **content(facts),
-        style=Markup(file_text("report/page.css")),
-        library=Markup(library.replace("</script", "<\\/script")),
-        drawing=Markup(file_text("report/charts.js")),
+    return (
+        templates()
+        .get_template("report/page.html")
+        .render(
+            **content(facts),
+            style=Markup(file_text("report/page.css")),
+            library=Markup(library.replace("</script", "<\\/script")),
+            drawing=Markup(file_text("report/charts.js")),
+        )
     )
 
 

@@ -68,6 +68,11 @@ def _spelt_otherwise(moment: str) -> int:
         ) from error
 
 
+def version_of(text: str | None) -> int | str | None:
+    """Return the version that a text means: a number, or the name of a pin."""
+    return int(text) if text is not None and text.isdecimal() else text
+
+
 def pick_version(commits: Sequence[tuple[int, int]], moment_ms: int) -> int | None:
     """Return the last version made at a time or before it, or None if all are later.
 

@@ -1,0 +1,169 @@
+"""Values as pages show them: texts of bounded length, in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pyarrow as pa
+
+from txlog.arrow import pc
+
+MOST_CHARACTERS = 500
+_MOST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value in a table; `look` is a class of the style sheet, `href` makes it a link."""
+
+    text: str
+    look: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a column: its name, and what is said of it in small letters."""
+
+    name: str
+    note: str = ""
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of a page. `label` names it, also for people who do not see it."""
+
+    label: str
+    heads: Sequence[Head]
+    rows: list[list[Cell]] = field(default_factory=list)
+
+
+_LONG = 24  # Characters: a longer text may be broken anywhere.
+
+NOTHING = Cell("null", "null")
+
+
+def link(path: str, **parameters: Any) -> str:
+    """Return an address with parameters; those that are None or empty are left out."""
+    told = {name: value for name, value in parameters.items() if value not in (None, "", [])}
+    return f"{path}?{urlencode(told, errors='surrogatepass')}" if told else path
+
+
+def cell(value: Any, look: str = "", href: str = "") -> Cell:
+    """Return a value of Python as a cell: numbers with commas, and nothing for None."""
+    if value is None:
+        return Cell("", look, href)
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", look, href)
+    if isinstance(value, int):
+        return Cell(f"{value:,}", look or "n", href)
+    text = shortened(str(value))
+    return Cell(text, look or long_look(text), href)
+
+
+def long_look(text: str) -> str:
+    """Return the class of a text: of a long one, words may be broken where the column ends."""
+    return "long" if len(text) > _LONG else ""
+
+
+def grid(label: str, heads: Iterable[str | Head], rows: Iterable[Sequence[Any]]) -> Grid:
+    """Return a table of values; those that are cells already stay so."""
+    made = [[one if isinstance(one, Cell) else cell(one) for one in row] for row in rows]
+    found = []
+    for place, head in enumerate(heads):
+        told = head if isinstance(head, Head) else Head(head)
+        numbers = [row[place].look == "n" for row in made]
+        is_number = bool(numbers) and all(numbers)
+        found.append(Head(told.name, told.note, "n") if is_number else told)
+    return Grid(label, found, made)
+
+
+def rows_grid(label: str, rows: pa.Table) -> Grid:
+    """Return rows of Arrow as a table: a column for each of theirs, with its type."""
+    columns = [column_cells(column) for column in rows.columns]
+    heads = [
+        Head(one.name, str(one.type) if len(str(one.type)) < 60 else f"{str(one.type)[:59]}…",
+             "n" if is_number(one.type) else "")
+        for one in rows.schema
+    ]  # fmt: skip
+    return Grid(label, heads, list(map(list, zip(*columns, strict=True))))
+
+
+def column_cells(column: pa.ChunkedArray) -> list[Cell]:
+    """Return the values of a column as cells."""
+    look = "n" if is_number(column.type) else ""
+    texts = (value if value is None else value_text(value) for value in values_of(column))
+    return [NOTHING if text is None else Cell(text, look or long_look(text)) for text in texts]
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether the values of a type are numbers, which stand below each other."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column; as text, those that Python's own types do not hold."""
+    if not str(column.type).startswith(("timestamp[ns", "time64[ns", "duration[ns")):
+        try:
+            values: list[Any] = column.to_pylist()
+            return values
+        except (ValueError, OverflowError):  # Years beyond 9999, or nanoseconds within a struct.
+            pass
+    try:
+        texts: list[Any] = pc.cast(column, pa.string()).to_pylist()
+        return texts
+    except (pa.ArrowException, ValueError):
+        return [_alone(value) for value in column]
+
+
+def _alone(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return f"a value of {value.type} that cannot be shown"
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text of bounded length."""
+    if isinstance(value, str):
+        return shortened(value)
+    if isinstance(value, bytes):
+        more = f"… ({len(value):,} bytes)" if len(value) > _MOST_BYTES else ""
+        return f"0x{value[:_MOST_BYTES].hex()}{more}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | dict | tuple):
+        return shortened(json_text(value))
+    return shortened(str(value))
+
+
+def json_text(value: Any) -> str:
+    """Return nested values as JSON; what JSON has not is text in it."""
+    try:
+        return orjson.dumps(value, default=value_text, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError):  # Integers of more than 64 bits, or text that is no UTF-8.
+        return repr(value)
+
+
+def shortened(text: str) -> str:
+    """Return a text, or its beginning and how long it is."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    return f"{text[:MOST_CHARACTERS]}… ({len(text):,} characters)"
+
+
+def pairs_text(values: Mapping[str, Any] | None) -> str:
+    """Return names with values in one line; those without a value are left out."""
+    told = (
+        (name, value) for name, value in (values or {}).items() if value not in (None, "", "[]")
+    )
+    return shortened(", ".join(f"{name}: {value}" for name, value in told))

@@ -1,0 +1,346 @@
+"""What each page shows of a table: values for its template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.arrow import pc
+from txlog.protocol.properties import index_definitions
+from txlog.report.charts import size_text
+from txlog.report.page import content, number_text, time_text
+from txlog.scan.scan import first_rows
+from txlog.table.table import Table
+from txlog.ui.cells import (
+    Cell,
+    Head,
+    cell,
+    grid,
+    link,
+    pairs_text,
+    rows_grid,
+    shortened,
+)
+from txlog.ui.places import Place
+from txlog.ui.schemas import columns_of, metadata_changes
+
+PAGE_ROWS = 50
+MOST_COLUMNS = 40  # Of rows, unless columns are named.
+SAMPLE = 8  # Data files that a report opens.
+
+Page = dict[str, Any]
+
+
+def address(place: Place, page: str = "", **parameters: Any) -> str:
+    """Return the address of a page of a table."""
+    return link(f"/tables/{place.key}" + (f"/{page}" if page else ""), **parameters)
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A table at the version that a page shows. `asked` is the version that its address names."""
+
+    place: Place
+    table: Table
+    asked: str | None
+
+    def address(self, page: str = "", **parameters: Any) -> str:
+        """Return the address of another page of this version."""
+        return address(self.place, page, version=self.asked, **parameters)
+
+    def at(self, version: int, page: str = "") -> str:
+        """Return the address of a page of another version."""
+        return address(self.place, page, version=version)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Return the names in a text with commas; None if it has none."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()] or None
+
+
+def overview(visit: Visit) -> Page:
+    """Return what a table is: its figures, properties, and what can be done with it."""
+    table = visit.table
+    files = table.files(["size_bytes", "num_deleted"])
+    metadata, protocol = table.metadata, table.protocol
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    pinned = [pin.name for pin in table.pins.list().values() if pin.version == table.version]
+    facts = [
+        ("Name", metadata.name),
+        ("Description", metadata.description),
+        ("Version", f"{table.version}, made {time_text(table.timestamp_ms)}"),
+        ("Pinned as", ", ".join(pinned)),
+        ("Partitioned by", ", ".join(table.partition_columns)),
+        ("Indexes", ", ".join(index_definitions(metadata.configuration))),
+        ("Made", time_text(metadata.created_time)),
+        ("Id", metadata.id),
+        ("Protocol", f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"),
+        ("Features", ", ".join(sorted(features))),
+    ]
+    return {
+        "numbers": [
+            ("rows", number_text(table.count())),
+            ("columns", number_text(len(table.schema))),
+            ("data files", number_text(files.num_rows)),
+            ("bytes", size_text(pc.sum(files["size_bytes"]).as_py() or 0)),
+            ("deleted rows in files", number_text(pc.sum(files["num_deleted"]).as_py() or 0)),
+        ],
+        "facts": [(name, value) for name, value in facts if value],
+        "properties": grid(
+            "Properties",
+            ["Property", "Value"],
+            sorted((name, value or "") for name, value in table.properties.items()),
+        ),
+        "verbs": grid(
+            "What can be done",
+            ["Verb", "Can be done", "Why not, or what it may add"],
+            [
+                (verb, bool(one), ", ".join(one.may_add) or f"{one.reason} {one.remedy}".strip())
+                for verb, one in table.capabilities().items()
+            ],
+        ),
+    }
+
+
+def rows(
+    visit: Visit,
+    *,
+    columns: str | None,
+    where: str | None,
+    offset: int,
+) -> Page:
+    """Return a page of rows. No more is read than these need, as far as the log counts rows."""
+    table = visit.table
+    chosen = names_of(columns)
+    names = table.schema.names
+    left_out = len(names) - MOST_COLUMNS if chosen is None else 0
+    scan = table.scan(names[:MOST_COLUMNS] if left_out > 0 else chosen, where)
+    found = scan.slice(offset, PAGE_ROWS + 1) if offset else scan.head(PAGE_ROWS + 1)
+    asked = {"columns": columns, "where": where}
+    return {
+        "grid": rows_grid(f"Rows of {visit.place.name}", found.slice(0, PAGE_ROWS)),
+        "left_out": max(0, left_out),
+        "explain": visit.address("explain", **asked),
+        **paged(found.num_rows, offset, lambda at: visit.address("rows", **asked, offset=at)),
+        "total": table.count() if where is None else None,
+    }
+
+
+def paged(found: int, offset: int, at: Any) -> Page:
+    """Return the links to the pages before and after, and which rows are on this one.
+
+    `found` is how many rows were read, one more than are shown if there are more.
+    """
+    return {
+        "first": offset + 1 if found else 0,
+        "last": offset + min(found, PAGE_ROWS) if found else 0,
+        "before": at(max(0, offset - PAGE_ROWS)) if offset else None,
+        "after": at(offset + PAGE_ROWS) if found > PAGE_ROWS else None,
+    }
+
+
+def explain(visit: Visit, *, columns: str | None, where: str | None) -> Page:
+    """Return what a scan reads and leaves out, and why."""
+    table = visit.table
+    told = table.scan(names_of(columns), where).explain()
+    read = told.files_to_read
+    return {
+        "facts": [
+            ("Columns", ", ".join(told.columns)),
+            ("Predicate", told.predicate or "none: all rows"),
+        ],
+        "numbers": [
+            ("files to read", f"{read:,} of {told.files:,}"),
+            ("bytes to read at most", size_text(told.bytes_to_read)),
+            ("left out by partition values", number_text(told.pruned_by_partition)),
+            ("left out by statistics", number_text(told.pruned_by_statistics)),
+            ("files with deleted rows", number_text(told.files_with_deletions)),
+        ],
+        "rows": visit.address("rows", columns=columns, where=where),
+    }
+
+
+def schema(visit: Visit) -> Page:
+    """Return the columns, and which versions changed them."""
+    table = visit.table
+    partitions = set(table.partition_columns)
+    columns = columns_of(table.snapshot.schema)
+    return {
+        "columns": grid(
+            "Columns",
+            ["Column", "Type", "May be null", "Partition", "Comment", "Other texts"],
+            [
+                (
+                    one.path,
+                    one.type,
+                    one.nullable,
+                    "yes" if one.path in partitions else "",
+                    one.metadata.get("comment"),
+                    pairs_text({k: v for k, v in one.metadata.items() if k != "comment"}),
+                )
+                for one in columns
+            ],
+        ),
+        "changes": grid(
+            "Changes of the schema and the properties",
+            ["Version", "What changed"],
+            [
+                (
+                    Cell(
+                        str(one.version), "n", address(visit.place, "schema", version=one.version)
+                    ),
+                    shortened("; ".join(one.what)),
+                )
+                for one in metadata_changes(table.store, table.snapshot)
+            ],
+        ),
+    }
+
+
+def history(visit: Visit, *, offset: int) -> Page:
+    """Return what some commits say of themselves, newest first."""
+    table = visit.table
+    entries = table.history(offset + PAGE_ROWS + 1)[offset:]
+    return {
+        "grid": grid(
+            f"Versions of {visit.place.name}",
+            ["Version", "Time", "Operation", "By", "Parameters", "Metrics", "Changed rows"],
+            [_entry(visit, entry) for entry in entries[:PAGE_ROWS]],
+        ),
+        **paged(
+            len(entries), offset,
+            lambda at: visit.address("history", offset=at),
+        ),
+    }  # fmt: skip
+
+
+def _entry(visit: Visit, entry: Mapping[str, Any]) -> list[Cell]:
+    version = entry["version"]
+    before = Cell("compare", "", address(visit.place, "diff", start=version - 1, end=version))
+    return [
+        Cell(str(version), "n", visit.at(version)),
+        cell(time_text(entry["timestamp"]), "short"),
+        cell(entry.get("operation") or "?"),
+        cell(entry.get("userName") or entry.get("engineInfo")),
+        cell(pairs_text(entry.get("operationParameters"))),
+        cell(pairs_text(entry.get("operationMetrics"))),
+        before if version else Cell(""),
+    ]
+
+
+def diff(
+    visit: Visit,
+    *,
+    start: int | str | None,
+    end: int | str | None,
+    on: str | None,
+    where: str | None,
+    offset: int,
+) -> Page:
+    """Return the rows that two versions do not have in common."""
+    table = visit.table
+    last = table.version if end is None else end
+    first = (last - 1 if isinstance(last, int) and last else 0) if start is None else start
+    found = table.diff(first, last, on=names_of(on), where=where)
+    names = found.schema.names
+    kept: list[pa.RecordBatch] = []
+    skipped = 0
+    for batch in first_rows(found.to_batches(), offset + PAGE_ROWS + 1):
+        over = max(0, offset - skipped)
+        skipped += batch.num_rows
+        if over < batch.num_rows:
+            kept.append(batch.slice(over))
+    shown = pa.Table.from_batches(kept, schema=found.schema)
+    change = names[-1]
+    ordered = shown.select([change, *(name for name in names if name != change)])
+    made = rows_grid(f"Rows that differ between {first} and {last}", ordered.slice(0, PAGE_ROWS))
+    for row in made.rows:  # The change types are `insert`, `delete`, `update_preimage`, ….
+        row[0] = replace(row[0], look=row[0].text.partition("_")[0])
+    asked = {"start": first, "end": last, "on": on, "where": where}
+    return {
+        "start": first,
+        "end": last,
+        "key": ", ".join(found.on),
+        "grid": made,
+        **paged(ordered.num_rows, offset, lambda at: visit.address("diff", **asked, offset=at)),
+    }
+
+
+def files(visit: Visit, *, offset: int) -> Page:
+    """Return some of the data files."""
+    table = visit.table
+    names = ["path", "size_bytes", "num_records", "num_deleted", "partition_values"]
+    names.append("modification_time")
+    found = table.files(names)
+    some = found.slice(offset, PAGE_ROWS + 1)
+    heads = ["File", "Bytes", "Rows", "Deleted rows", "Partition", "Written"]
+    return {
+        "total": found.num_rows,
+        "grid": grid(
+            f"Data files of {visit.place.name}",
+            heads,
+            [
+                (
+                    row["path"],
+                    row["size_bytes"],
+                    row["num_records"],
+                    row["num_deleted"],
+                    pairs_text(dict(row["partition_values"] or ())),
+                    cell(time_text(row["modification_time"]), "short"),
+                )
+                for row in some.slice(0, PAGE_ROWS).to_pylist()
+            ],
+        ),
+        **paged(some.num_rows, offset, lambda at: visit.address("files", offset=at)),
+    }
+
+
+def pins(visit: Visit) -> Page:
+    """Return the pins of a table."""
+    table = visit.table
+    found = sorted(table.pins.list().values(), key=lambda pin: (pin.version, pin.name))
+    return {
+        "names": [pin.name for pin in found],
+        "grid": grid(
+            f"Pins of {visit.place.name}",
+            ["Pin", "Version", "Reason", "Made"],
+            [
+                (
+                    pin.name,
+                    Cell(str(pin.version), "n", visit.at(pin.version)),
+                    pin.reason,
+                    cell(time_text(pin.created_ms), "short"),
+                )
+                for pin in found
+            ],
+        ),
+    }
+
+
+def report(visit: Visit, made: Any) -> Page:
+    """Return the figures, findings and charts of a report."""
+    return {**content(made.facts), "download": visit.address("report.html")}
+
+
+def table_row(place: Place, table: Table | None, error: str) -> list[Cell]:
+    """Return a table as the list of tables shows it."""
+    href = address(place)
+    if table is None:
+        return [Cell(place.name, "", href), Cell(""), Cell(""), Cell(""), Cell(error, "error")]
+    metadata = table.metadata
+    told = ": ".join(filter(None, [metadata.name, metadata.description]))
+    return [
+        Cell(place.name, "", href),
+        Cell(str(table.version), "n"),
+        Cell(str(len(table.schema)), "n"),
+        cell(time_text(table.timestamp_ms), "short"),
+        cell(told),
+    ]
+
+
+TABLE_HEADS: list[str | Head] = [
+    "Table", Head("Version", look="n"), Head("Columns", look="n"), "Changed", "What it is",
+]  # fmt: skip

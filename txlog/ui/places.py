@@ -1,0 +1,184 @@
+"""Which tables are shown: those that a call names, and those below the folders that it names.
+
+A page names a table by a key that is looked up among these, never by a path: what was not found
+below the folders cannot be asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Lock
+from typing import Any, TypeVar
+
+from txlog.errors import NotFoundError, TxlogError
+from txlog.store.base import Store, map_many, without_secrets
+from txlog.store.open import open_store
+from txlog.table.table import Table
+
+MOST_FOLDERS = 10_000  # That are listed below one argument, to find tables.
+_MOST_OPEN = 64  # Tables whose latest version stays open; of what is larger, fewer are kept.
+_MOST_KEPT = 8
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table that pages show."""
+
+    key: str  # In addresses of pages.
+    name: str  # The path below the folder that was named, or the last step of the URI.
+    uri: str
+
+
+class Kept:
+    """The last few values that were made, by their keys. Threads may share one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[object, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def get(
+        self,
+        key: object,
+        make: Callable[[], Value],
+        is_fresh: Callable[[Value], bool] = lambda _: True,
+    ) -> Value:
+        """Return the value of a key, and make it if none is kept, or it is not fresh any more.
+
+        Two threads that ask at once may both make it.
+        """
+        with self._lock:
+            held: Value | None = self._values.get(key)
+            if held is not None:
+                self._values.move_to_end(key)
+        if held is not None and is_fresh(held):
+            return held
+        made = make()
+        with self._lock:
+            self._values[key] = made
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+        return made
+
+
+class Places:
+    """The tables that pages show, and those of their versions that are open.
+
+    Parameters
+    ----------
+    uris
+        Tables, and folders with tables below them.
+
+    Raises
+    ------
+    NotFoundError
+        By `find_all`: at one of them, and below it, there is no table.
+    """
+
+    def __init__(self, uris: Sequence[str]) -> None:
+        self._uris = list(uris)
+        self._found: dict[str, Place] = {}
+        self._newest = Kept(_MOST_OPEN)
+        self._versions = Kept(_MOST_KEPT)
+        self.reports = Kept(_MOST_KEPT)
+        self.is_complete = True  # False: there are more folders than were looked into.
+
+    def find_all(self) -> list[Place]:
+        """Look for tables, and return them by name."""
+        found: dict[str, Place] = {}
+        self.is_complete = True
+        for uri in self._uris:
+            store = open_store(uri)
+            folders, is_complete = tables_below(store)
+            self.is_complete &= is_complete
+            if not folders:
+                raise NotFoundError(
+                    path=without_secrets(store.root),
+                    reason="there is no table, and none in the folders below",
+                    remedy="Name a table, or a folder with tables in it",
+                )
+            for folder in folders:
+                place = place_of(store.resolve(folder), folder)
+                found.setdefault(place.key, place)
+        self._found = found
+        return sorted(found.values(), key=lambda place: (place.name, place.uri))
+
+    def find(self, key: str) -> Place:
+        """Return the table of a key.
+
+        Raises
+        ------
+        NotFoundError
+            None of the tables has this key.
+        """
+        if key not in self._found:
+            self.find_all()  # It may be new.
+        if key not in self._found:
+            raise NotFoundError(
+                reason="there is no such table among those that are shown",
+                remedy="Choose one of the list of tables",
+            )
+        return self._found[key]
+
+    def open(self, place: Place, version: int | str | None = None) -> Table:
+        """Return a table at a version, or a pin; None: the latest. Nothing moves the table on."""
+        newest = self._newest.get(place.uri, lambda: Table(place.uri), _is_newest)
+        if version is None or version == newest.version:
+            return newest
+        if isinstance(version, str):  # Pins move.
+            return newest.checkout_version(version)
+        chosen = version
+        return self._versions.get((place.uri, version), lambda: newest.checkout_version(chosen))
+
+
+def _is_newest(table: Table) -> bool:
+    with suppress(TxlogError):  # Opening it anew says what is wrong.
+        return table.latest_version == table.version
+    return False
+
+
+def place_of(uri: str, name: str) -> Place:
+    """Return a table by its URI; its key is the same each time, and safe in an address."""
+    name = name or uri.rstrip("/").rpartition("/")[2] or uri
+    told = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "table"
+    digest = sha256(uri.encode("utf-8", "surrogateescape")).hexdigest()[:10]
+    return Place(f"{told}-{digest}", name, uri)
+
+
+def tables_below(store: Store) -> tuple[list[str], bool]:
+    """Return the folders of a store that are tables, and whether all folders were looked into.
+
+    Folders within a table, and those whose names begin with a dot or an underscore, are passed
+    over, as symbolic links are. A folder that cannot be listed counts as empty, unless it is the
+    first one.
+    """
+    found: list[str] = []
+    level = [""]
+    left = MOST_FOLDERS
+    while level and left >= len(level):
+        left -= len(level)
+        listings = map_many(store, lambda folder: _folders(store, folder), level)
+        deeper: list[str] = []
+        for folder, names in zip(level, listings, strict=True):
+            if "_delta_log" in names:
+                found.append(folder)
+            else:
+                inside = f"{folder}/" if folder else ""
+                deeper += [inside + name for name in names if name[0] not in "._"]
+        level = deeper
+    return found, not level
+
+
+def _folders(store: Store, folder: str) -> list[str]:
+    if not folder:
+        return store.list_folders(folder)
+    with suppress(TxlogError):
+        return store.list_folders(folder)
+    return []

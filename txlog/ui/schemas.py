@@ -1,0 +1,162 @@
+"""Schemas as pages show them: a row for each column, and what changed from version to version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from txlog.actions.table import Metadata
+from txlog.errors import NotFoundError
+from txlog.log.names import LogFile
+from txlog.schema.json import parse_schema
+from txlog.schema.types import ArrayType, DataType, MapType, StructType, type_name
+from txlog.snapshot.commits import parse_commit
+from txlog.snapshot.load import list_commits
+from txlog.snapshot.snapshot import Snapshot
+from txlog.store.base import Store, map_many
+
+MOST_COMMITS = 1_000  # That are looked into for earlier schemas: the newest.
+_ID = "delta.columnMapping.id"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field within one, by its dotted path."""
+
+    path: str
+    type: str
+    nullable: bool
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a version changed about the schema, the partitioning or the properties."""
+
+    version: int
+    what: list[str]
+
+
+def columns_of(schema: StructType) -> list[Column]:
+    """Return all columns and the fields in them, in their order: `a`, `a.b`, `a.element.c`."""
+    return list(_columns(schema, ""))
+
+
+def _columns(kind: DataType, above: str) -> Iterator[Column]:
+    match kind:
+        case StructType(fields):
+            for one in fields:
+                path = f"{above}{one.name}"
+                yield Column(path, _short(one.type), one.nullable, one.metadata)
+                yield from _columns(one.type, f"{path}.")
+        case ArrayType(element):
+            yield from _columns(element, f"{above}element.")
+        case MapType(key, value):
+            yield from _columns(key, f"{above}key.")
+            yield from _columns(value, f"{above}value.")
+
+
+def _short(kind: DataType) -> str:
+    """Return a type without the fields of structs, which have rows of their own."""
+    match kind:
+        case StructType():
+            return "struct"
+        case ArrayType(element):
+            return f"array<{_short(element)}>"
+        case MapType(key, value):
+            return f"map<{_short(key)},{_short(value)}>"
+    return type_name(kind)
+
+
+def metadata_changes(store: Store, snapshot: Snapshot) -> list[Change]:
+    """Return which versions changed the table's metadata, newest first.
+
+    The newest commits are looked into, up to the snapshot's version. The first metadata among them
+    are compared with nothing: they are told as a whole if they are those of version 0, and else
+    passed over.
+    """
+    commits = list_commits(store, snapshot)[-MOST_COMMITS:]
+    found = map_many(store, partial(_metadata_in, store), commits)
+    told = [(file.version, one) for file, one in zip(commits, found, strict=True) if one]
+    changes = []
+    before: Metadata | None = None
+    for version, after in told:
+        if before is not None:
+            changes.append(Change(version, differences(before, after)))
+        elif version == 0:
+            count = len(_schema(after).fields)
+            changes.append(Change(0, [f"the table was made, with {count} columns"]))
+        before = after
+    return [change for change in changes[::-1] if change.what]
+
+
+def _metadata_in(store: Store, file: LogFile) -> Metadata | None:
+    """Return the metadata that a commit sets, or None; of a commit that is gone too."""
+    try:
+        data = store.read(file.path) if file.content is None else file.content
+    except NotFoundError:
+        return None
+    if b'"metaData"' not in data:
+        return None
+    controls = (action for _, action in parse_commit(data, file).controls)
+    return next((one for one in controls if isinstance(one, Metadata)), None)
+
+
+def _schema(metadata: Metadata) -> StructType:
+    return parse_schema(metadata.schema_string) if metadata.schema_string else StructType()
+
+
+def differences(before: Metadata, after: Metadata) -> list[str]:
+    """Return in words what differs in the metadata of two versions."""
+    found = schema_differences(_schema(before), _schema(after))
+    if before.partition_columns != after.partition_columns:
+        found.append(f"partitioned by {', '.join(after.partition_columns) or 'nothing'}")
+    for what, old, new in (
+        ("name", before.name, after.name),
+        ("description", before.description, after.description),
+    ):
+        if old != new:
+            found.append(f"{what}: {new or 'none'}")
+    old_properties, new_properties = before.configuration, after.configuration
+    for name in sorted(old_properties.keys() | new_properties.keys()):
+        if name not in new_properties:
+            found.append(f"property {name} was taken away")
+        elif old_properties.get(name) != new_properties[name]:
+            found.append(f"property {name} = {new_properties[name]}")
+    return found
+
+
+def schema_differences(before: StructType, after: StructType) -> list[str]:
+    """Return in words which columns came, went or changed; ids tell renamed ones."""
+    old, new = _by_identity(before), _by_identity(after)
+    found = []
+    for key, column in new.items():
+        held = old.get(key)
+        if held is None:
+            found.append(f"added {column.path} ({column.type})")
+            continue
+        if held.path != column.path:
+            found.append(f"renamed {held.path} to {column.path}")
+        if held.type != column.type:
+            found.append(f"{column.path}: {held.type} became {column.type}")
+        if held.nullable != column.nullable:
+            found.append(f"{column.path} {'may' if column.nullable else 'must not'} be null")
+        if _told(held) != _told(column):
+            found.append(f"{column.path}: other texts about the column")
+    found += [
+        f"dropped {column.path} ({column.type})" for key, column in old.items() if key not in new
+    ]
+    kept = [key for key in old if key in new]
+    if kept != [key for key in new if key in old]:
+        found.append("other order of the columns")
+    return found
+
+
+def _told(column: Column) -> dict[str, Any]:
+    return {name: value for name, value in column.metadata.items() if "columnMapping" not in name}
+
+
+def _by_identity(schema: StructType) -> dict[object, Column]:
+    return {column.metadata.get(_ID, column.path): column for column in columns_of(schema)}

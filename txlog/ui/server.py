@@ -1,0 +1,104 @@
+"""The server of the pages: bound to this machine alone, until Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from collections.abc import Callable, Sequence
+from secrets import token_urlsafe
+from threading import Thread
+
+from txlog.errors import InvalidInputError, not_installed
+from txlog.report.page import chart_library
+from txlog.ui.places import Places
+
+HOST = "127.0.0.1"
+
+
+def serve(
+    uris: Sequence[str],
+    *,
+    port: int,
+    writes: bool = False,
+    opens: bool = True,
+    tell: Callable[[str, int], None],
+) -> None:
+    """Show pages of tables to browsers on this machine, until Ctrl-C.
+
+    Parameters
+    ----------
+    uris
+        Tables, and folders with tables below them.
+    port
+        0: one that is free.
+    writes
+        Offer forms that change tables: they create and drop pins.
+    opens
+        Open the first page in the user's browser.
+    tell
+        Called once the server listens, with the address of the first page, which holds the token,
+        and with the number of tables.
+
+    Raises
+    ------
+    NotFoundError
+        At one of the URIs, and below it, there is no table.
+    InvalidInputError
+        The port is taken, or there is no such port.
+    UnsupportedFeatureError
+        The extra `ui` is not installed.
+    KeyboardInterrupt
+        Ctrl-C ended it.
+    """
+    try:
+        import uvicorn
+
+        from txlog.ui.app import make_app
+    except ImportError as error:
+        reason = f"the pages need the package {error.name}"
+        raise not_installed("ui", "ui", reason) from error
+    places = Places(uris)
+    count = len(places.find_all())
+    with listening(port) as listener:
+        token = token_urlsafe(32)
+        own_port = listener.getsockname()[1]
+        url = f"http://{HOST}:{own_port}/?token={token}"
+        app = make_app(places, token, own_port, writes=writes)
+        config = uvicorn.Config(
+            app,
+            log_level="error", access_log=False, lifespan="off", ws="none", server_header=False,
+            timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        # It takes seconds to be put together, so the first page with charts would wait for it.
+        Thread(target=chart_library, daemon=True).start()
+        tell(url, count)
+        if opens:
+            Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket that takes connections from this machine.
+
+    Raises
+    ------
+    InvalidInputError
+        The port is taken, or there is no such port.
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidInputError(
+            argument="port", reason=f"{port} is no port", remedy="Ports are 0 to 65535"
+        )
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, port))
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise InvalidInputError(
+            argument="port",
+            reason=f"port {port} cannot be had: {error.strerror}",
+            remedy="Choose another one; --port 0 takes one that is free",
+        ) from error
+    return made
