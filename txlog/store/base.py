@@ -274,13 +274,6 @@ class Store(Protocol):
         """
         ...
 
-    def list_folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in a folder, ascending.
-
-        Symbolic links are left out. A folder that does not exist has none.
-        """
-        ...
-
     def info(self, path: str) -> ObjectInfo:
         """Return what the store knows of a file. Raises `NotFoundError`."""
         ...
@@ -346,11 +339,6 @@ class BasicStore:
     def list_briefly(self: Store, folder: str, name: str) -> Iterable[tuple[str, int, int]]:
         """Return what `list_after` yields."""
         return list(self.list_after(folder, name))
-
-    def list_folders(self: Store, folder: str) -> list[str]:
-        """Return the names of the folders in a folder, by a listing of all that is below it."""
-        names = (info.name.partition("/") for info in self.list_tree(folder))
-        return sorted({first for first, slash, _ in names if slash})
 
     def read_many(self: Store, files: Sequence[tuple[str, int]]) -> Iterator[bytes]:
         """Yield whole files, in the order given; from a store far away, several are on their way.

@@ -148,10 +148,6 @@ class CoordinatedStore(BasicStore):
         """Yield all files below a folder."""
         return self.inner.list_tree(folder)
 
-    def list_folders(self, folder: str) -> list[str]:
-        """Return the names of the folders in a folder."""
-        return self.inner.list_folders(folder)
-
     def open_input(self, path: str, *, size: int | None = None) -> Any:
         """Return a file for random reading."""
         return self.inner.open_input(path, size=size)

@@ -140,6 +140,19 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
     return (store if scheme is None else _foreign(store, scheme, path)), path
 
 
+def folders_in(store: Store, folder: str) -> list[str]:
+    """Return the names of the folders in a folder of a store, ascending; links are left out.
+
+    A store whose `list_folders` tells them is asked for no more; of another one, all files below
+    are listed. A folder that does not exist has none.
+    """
+    tell = getattr(store, "list_folders", None)
+    if tell is not None:
+        return list(tell(folder))
+    names = (info.name.partition("/") for info in store.list_tree(folder))
+    return sorted({first for first, slash, _ in names if slash})
+
+
 def uri_of(store: Store, path: str) -> str:
     """Return the absolute path or URI that a path of a log (decoded) means; nothing is opened."""
     return store.resolve(path) if _scheme_elsewhere(store, path) is None else path

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from txlog.errors import NotFoundError, TxlogError
 from txlog.store.base import Store, map_many, without_secrets
-from txlog.store.open import open_store
+from txlog.store.open import folders_in, open_store
 from txlog.table.table import Table
 
 MOST_FOLDERS = 10_000  # That are listed below one argument, to find tables.
@@ -178,7 +178,7 @@ def tables_below(store: Store) -> tuple[list[str], bool]:
 
 def _folders(store: Store, folder: str) -> list[str]:
     if not folder:
-        return store.list_folders(folder)
+        return folders_in(store, folder)
     with suppress(TxlogError):
-        return store.list_folders(folder)
+        return folders_in(store, folder)
     return []
