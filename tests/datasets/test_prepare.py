@@ -59,6 +59,7 @@ def bytes_of(root: Path, parts: tuple[Part, ...]) -> dict[str, bytes]:
 # What is in them -------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("DST-44", "DST-45")
 def test_the_chapters_training_set(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         '"I am still waiting on my credit card", activate_my_card;card_arrival\n'
@@ -81,6 +82,33 @@ def test_the_chapters_training_set(tmp_path: Path) -> None:
     )
 
 
+def test_the_chapters_counts(tmp_path: Path) -> None:
+    for name, count in (("001", 5500), ("002", 7600)):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(
+                (f"utterance {number}, of {name}", f"label_{number * 7 % 151}")
+                for number in range(count)
+            )
+    intents = catalog_of(tmp_path).create(
+        "dataset-1", "LANGUAGE_INTENT", tmp_path / "001.csv", tags={"category": "test set"}
+    )
+    tags = {"category": "training set"}
+    intents.update(tmp_path / "002.csv", "More training data", tags=tags)
+    summary = intents.summary()
+    assert summary.type == "TEXT_INTENT"
+    assert [dict(commit.statistics) for commit in summary.commits] == [
+        {"numExamples": 5500, "numLabels": 151},
+        {"numExamples": 7600, "numLabels": 151},
+    ]
+    whole, some = intents.prepare(form="csv"), intents.prepare(tags=tags, form="csv")
+    assert (whole.picked, some.picked) == ((1, 2), (2,))
+    assert [part.name for part in whole.parts] == ["examples.csv", "labels.csv"]
+    assert whole.statistics == {"numExamples": 13_100, "numLabels": 151}
+    assert some.statistics == {"numExamples": 7600, "numLabels": 151}
+    lines = bytes_of(tmp_path, whole.parts)["examples.csv"].decode().splitlines()
+    assert lines[5501] == '"utterance 1, of 002",1'
+
+
 @given(
     commits=st.lists(
         st.lists(
@@ -97,6 +125,7 @@ def test_the_chapters_training_set(tmp_path: Path) -> None:
     run_bytes=st.sampled_from([1, 1200, 1 << 20]),
 )
 @settings(max_examples=examples(40))
+@pytest.mark.spec("DST-43", "DST-44")
 def test_labels_are_numbered_by_first_appearance_and_keep_their_ids(
     commits: list[list[tuple[str, str]]],
     run_bytes: int,
@@ -131,6 +160,7 @@ def test_labels_are_numbered_by_first_appearance_and_keep_their_ids(
         ]
 
 
+@pytest.mark.spec("DST-43")
 def test_rows_keep_their_order_when_the_table_is_compacted(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
@@ -266,6 +296,7 @@ def job_of(intents: Dataset) -> tuple[Any, Any]:
     return job, ledger
 
 
+@pytest.mark.spec("DST-42")
 def test_a_worker_that_was_overtaken_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,6 +346,7 @@ Catalog(sys.argv[1], runner=InlineRunner()).dataset("intents").prepare()
 """
 
 
+@pytest.mark.spec("DST-42")
 def test_the_set_of_a_worker_that_died_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +375,41 @@ def test_the_set_of_a_worker_that_died_is_taken_over(
     assert made.root is not None
     assert made.root.endswith("/2")
     assert left[0].exists()  # What the dead worker left does no harm.
+
+
+def test_a_process_that_ends_makes_first_what_was_asked_for(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path)
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    code = "from txlog.datasets import Catalog; import sys; Catalog(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}.dataset('intents').prepare()", str(tmp_path / "catalog")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (made,) = intents.training_sets()
+    assert made.state == "READY"
+
+
+def test_a_lease_is_renewed_without_a_thread_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the end of an interpreter, which starts no more threads."""
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
+    job, ledger = job_of(intents)
+    claim, renew = ledger.claim, ledger.renew
+    renewed: list[Any] = []
+
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    monkeypatch.setattr(ledger, "claim", lambda *of: claim(*of, lease_ms=1))
+    monkeypatch.setattr(ledger, "renew", lambda held: renewed.append(renew(held)) or renewed[-1])
+    make(job, ledger)
+    assert renewed
+    assert intents.fetch(job.asked.version_hash).state == "READY"
 
 
 def test_a_lease_is_renewed_while_the_set_is_made(
@@ -374,6 +441,7 @@ def test_a_lease_is_renewed_while_the_set_is_made(
 # Getting them ----------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("DST-45")
 def test_a_part_with_other_bytes_is_never_given_out(tmp_path: Path) -> None:
     intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(("a", "x")))
     made = intents.prepare(form="csv")

@@ -74,6 +74,7 @@ def test_a_source_is_below_a_place_of_the_list(place: Path) -> None:
         ("HTTP://user:secret@example.org/a.csv", "is a web address"),
     ],
 )
+@pytest.mark.spec("DST-54")
 def test_nothing_outside_of_the_list_is_touched(text: str, words: str, place: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Sources({"in": place}).open(text, Limits())
@@ -109,6 +110,7 @@ def test_no_link_is_followed(listed: bool, place: Path) -> None:
             sources.open(text, Limits())
 
 
+@pytest.mark.spec("DST-54")
 def test_a_link_that_is_put_there_meanwhile_is_not_followed(place: Path) -> None:
     opened = Sources({"in": place}).open("in/sub", Limits())
     (place / "sub").rename(place / "old")
@@ -168,6 +170,7 @@ def test_a_prefix_of_an_object_store() -> None:
         sources.open("in/bad", Limits())
 
 
+@pytest.mark.spec("DST-54")
 def test_a_table_of_an_allowed_place_names_no_file_elsewhere(place: Path, tmp_path: Path) -> None:
     secret = txlog.write(tmp_path / "secret" / "t", pa.table({"x": [1]}))
     secret.clone(place / "t", shallow=True)
@@ -229,6 +232,7 @@ def test_tags_are_few_and_short() -> None:
 # Large contents --------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("DST-53")
 def test_one_content_is_one_file_whoever_writes_it(tmp_path: Path) -> None:
     store = open_store(tmp_path / "root")
     content = bytes(3 << 20)

@@ -43,6 +43,7 @@ def test_a_frame_that_does_not_fit_is_refused(spark: "SparkSession", tmp_path: P
 
 
 @pytest.mark.parametrize("form", ["parquet", pytest.param("csv", marks=pytest.mark.exhaustive)])
+@pytest.mark.spec("DST-42")
 def test_executors_make_the_same_training_set(
     form: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,8 @@ def _opened(
     if isinstance(source, str | os.PathLike):
         return _of_path(kind, os.fspath(source), sources, limits)
     if type(source).__module__.startswith("pyspark."):
-        return _of_frame(source, store)
+        frame = source.to_spark() if hasattr(source, "to_spark") else source  # pyspark.pandas.
+        return _of_frame(frame, store)
     return Source("", "the data", data=as_reader(source, "source"))
 
 

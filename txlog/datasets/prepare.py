@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from txlog.datasets.values import Claim, Job
     from txlog.threads import Engine
 
-_RENEWS = 3  # Times that a lease is renewed before it would be over.
+_RENEWS = 3  # A lease is renewed when so large a part of it is over: a third.
+_RETRY_S = 0.2
 _CHUNK_BYTES = 8 << 20
 _GONE = (CommitConflictError, NotFoundError)  # Of a claim: taken over, or purged.
 
@@ -87,7 +88,12 @@ class ThreadRunner:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="txlog-prepare")
                 self._process, self._waiting = os.getpid(), []
             self._waiting = [one for one in self._waiting if not one.done()]
-            self._waiting.append(self._pool.submit(work))
+            try:
+                self._waiting.append(self._pool.submit(work))
+                return
+            except RuntimeError:  # The interpreter is about to end.
+                pass
+        work()
 
     def wait(self) -> None:
         """Wait until all that was submitted is done."""
@@ -162,43 +168,62 @@ class _TakenOverError(Exception):
 
 
 class _Lease:
-    """Whether an attempt still counts."""
+    """The lease of an attempt, which a thread renews, or whoever asks whether it still counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger, claim: Claim) -> None:
         self.ended = Event()
-        self.is_lost = False
+        self._ledger = ledger
+        self._claim = claim
+        self._lease_ms = claim.lease_until_ms - ledger.now_ms
+        self._is_lost = False
+        self._has_thread = True
 
     def require(self) -> None:
         """Raise if the attempt does not count any more."""
-        if self.is_lost:
+        if not self._has_thread and not self._wait_s():
+            self._renew()
+        if self._is_lost:
             raise _TakenOverError
+
+    def start(self) -> Thread | None:
+        """Start the thread; None if the interpreter is about to end, and starts no threads."""
+        thread = Thread(target=self._run, name="txlog-lease", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._has_thread = False
+            return None
+        return thread
+
+    def _run(self) -> None:
+        while not self._is_lost and not self.ended.wait(self._wait_s() or _RETRY_S):
+            self._renew()
+
+    def _wait_s(self) -> float:
+        """Return the seconds until the lease is to be renewed; 0 if it is time."""
+        left_ms = self._claim.lease_until_ms - self._ledger.now_ms
+        return max(0.0, left_ms - self._lease_ms * (1 - 1 / _RENEWS)) / 1000
+
+    def _renew(self) -> None:
+        try:
+            self._claim = self._ledger.renew(self._claim)
+        except _GONE:
+            self._is_lost = True
+        except TxlogError:  # The store may be back before the lease is over.
+            self._is_lost = self._ledger.now_ms > self._claim.lease_until_ms
 
 
 @contextmanager
 def _renewed(ledger: Ledger, claim: Claim) -> Iterator[_Lease]:
-    """Renew a lease in a thread, until the `with` ends."""
-    lease = _Lease()
-    thread = Thread(target=_renew, args=(ledger, claim, lease), name="txlog-lease", daemon=True)
-    thread.start()
+    """Renew a lease until the `with` ends."""
+    lease = _Lease(ledger, claim)
+    thread = lease.start()
     try:
         yield lease
     finally:
         lease.ended.set()
-        thread.join()
-
-
-def _renew(ledger: Ledger, claim: Claim, lease: _Lease) -> None:
-    while not lease.ended.wait(max(0.0, claim.lease_until_ms - ledger.now_ms) / 1000 / _RENEWS):
-        try:
-            claim = ledger.renew(claim)
-        except _GONE:
-            lease.is_lost = True
-            return
-        except TxlogError:  # The store may be back before the lease is over.
-            if ledger.now_ms > claim.lease_until_ms:
-                lease.is_lost = True
-                return
-            lease.ended.wait(1)
+        if thread is not None:
+            thread.join()
 
 
 # Getting them ----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def rows_of(data: bytes, size: int = 1 << 20, limits: Limits | None = None) -> l
 @given(rows=ROWS, end=st.sampled_from(["\n", "\r\n", "\r"]), size=st.integers(1, 40))
 @example([["a", '"'], ["", ""]], "\r\n", 1)
 @settings(max_examples=examples(300))
+@pytest.mark.spec("DST-51")
 def test_what_python_writes_is_read(rows: list[list[str]], end: str, size: int) -> None:
     sink = io.StringIO()
     csv.writer(sink, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
@@ -85,6 +86,7 @@ def test_any_bytes_are_rows_or_one_clear_error(data: bytes, size: int) -> None:
         (b"a,b\n" + b"," * 1001 + b"\n", "row 2 (line 2) of x.csv: it has more than 1000 fields"),
     ],
 )
+@pytest.mark.spec("DST-51")
 def test_what_breaks_the_rules_is_named(data: bytes, words: str) -> None:
     for size in (1, 7, 1 << 20):
         with pytest.raises(SchemaMismatchError) as caught:

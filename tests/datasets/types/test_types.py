@@ -64,6 +64,7 @@ def zipped(members: dict[str, bytes], path: Path, packing: int = zipfile.ZIP_DEF
 # Texts -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("DST-51")
 def test_texts_with_labels(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         '"I am still waiting on my credit card", activate_my_card ;card_arrival\n'
@@ -125,6 +126,7 @@ def test_texts_are_those_that_were_written(rows_: list[tuple[str, list[str]]]) -
         ("a,x\nb,y\x07\n", "row 2 (line 2) of x.csv has a control character in a label"),
     ],
 )
+@pytest.mark.spec("DST-50", "DST-51")
 def test_texts_that_do_not_fit_are_refused_with_their_row(
     text: str, words: str, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ def test_images_of_a_zip_and_of_a_folder_are_the_same(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.spec("DST-53")
 def test_large_images_lie_beside_the_rows(tmp_path: Path) -> None:
     archive = zipped(IMAGES, tmp_path / "images.zip")
     found = rows("IMAGE_CLASS", archive, tmp_path, Limits(row_bytes=1))
@@ -245,6 +248,7 @@ def lying_png(width: int, height: int) -> bytes:
         (" /x.png", image(), "the label of ' /x.png' in i.zip is empty"),
     ],
 )
+@pytest.mark.spec("DST-50", "DST-52")
 def test_images_that_lie_are_refused(name: str, content: bytes, words: str, tmp_path: Path) -> None:
     archive = zipped({**IMAGES, name: content}, tmp_path / "i.zip")
     with pytest.raises(SchemaMismatchError) as caught:
@@ -302,6 +306,7 @@ ZIPS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("case", ZIPS)
+@pytest.mark.spec("DST-52")
 def test_a_hostile_zip_is_refused_before_it_is_unpacked(case: str, tmp_path: Path) -> None:
     make, words = ZIPS[case]
     with pytest.raises(InvalidInputError) as caught:
