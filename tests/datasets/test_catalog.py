@@ -275,7 +275,7 @@ def test_the_same_pick_is_made_once(catalog: Catalog, ds: Dataset) -> None:
 
 @pytest.mark.spec("DST-41")
 def test_the_version_hash_of_a_recipe_never_changes() -> None:
-    from txlog.datasets.select import ask, pick
+    from txlog.datasets.training_set import ask, pick
     from txlog.datasets.values import Commit
 
     commits = [Commit("u", k, 0, "table/1", 1, f"{k}" * 64) for k in (2, 1)]

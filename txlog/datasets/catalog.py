@@ -10,7 +10,8 @@ from txlog.datasets.commands import Create, by_txn, require_free_name
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
 from txlog.datasets.home import Home
-from txlog.datasets.lifecycle import delete_tree, make_table, said
+from txlog.datasets.ingest import remove_leftovers
+from txlog.datasets.lifecycle import delete_tree, finish_purges, make_table, said
 from txlog.datasets.limits import DEFAULT_LIMITS, Limits
 from txlog.datasets.prepare import Runner, ThreadRunner, submit
 from txlog.datasets.sources import Sources
@@ -196,9 +197,12 @@ class Catalog:
     def sweep(self) -> int:
         """Take over the training sets of workers that died, and return how many there are.
 
-        Servers call it once a minute. The runner makes them.
+        Servers call it once a minute. The runner makes them. What purges that were broken off have
+        left is removed, and so are objects that ingestions have left, a day ago or earlier.
         """
         home = self._home
+        finish_purges(home)
+        remove_leftovers(home.store, home.effects.now_ms())
         waiting = pending(home.ledger.state(), home.effects.now_ms())
         for dataset, one in waiting:
             submit(home.job(dataset, one.asked), home.ledger, home.runner, home.engine)

@@ -15,8 +15,7 @@ from txlog.datasets.home import Home, number_of
 from txlog.datasets.lifecycle import purge_commit, purge_dataset, said, update
 from txlog.datasets.lineage import Direction, Graph, node_of, trace
 from txlog.datasets.prepare import submit
-from txlog.datasets.select import ask, pick
-from txlog.datasets.training_set import TrainingSet
+from txlog.datasets.training_set import TrainingSet, ask, pick
 from txlog.datasets.types import type_of
 from txlog.datasets.types.base import type_key
 from txlog.datasets.values import FORMS, Code, Commit, Summary
@@ -148,23 +147,25 @@ class Dataset:
         Parameters
         ----------
         commit
-            Default: all that are not purged; then there must be no row of an unknown commit.
+            Default: all that are not purged; then there must be no row of any other.
 
         Raises
         ------
         DataFileError
             The rows of a commit are not those that were committed; the commit is named.
+        NotFoundError
+            There is no such commit, or it is purged.
         """
-        found = (
-            [c for c in self.commits() if not c.purged] if commit is None else [self.commit(commit)]
-        )
+        commits = self.commits() if commit is None else [self.commit(commit)]
+        found = [one for one in commits if not one.purged]
+        if commit is not None and not found:
+            raise NotFoundError(
+                version=commits[0].commit_id,
+                reason=f"commit {commits[0].commit_id} is purged: it has no rows",
+            )
         table = self.table()
         if commit is None:
-            known = {str(c.commit_id) for c in found}
-            held = {str(one[COMMIT_ID]) for one in table.partitions()}
-            if held - known:
-                raise _damaged(table, f"it has rows of the commits {sorted(held - known)}, which "
-                               "no version made")  # fmt: skip
+            _require_known(table, commits)
         for one in found:
             rows, digest = digest_of(table, one.commit_id)
             if (rows, digest) != (one.rows, one.digest):
@@ -409,6 +410,22 @@ def _options(options: Mapping[str, str] | None) -> dict[str, str]:
                 argument="options", field=str(name), reason="texts by names were expected"
             )
     return given
+
+
+def _require_known(table: Table, commits: Sequence[Commit]) -> None:
+    """Raise if a table has rows of a commit that is purged, or that no version made."""
+    held = {str(one[COMMIT_ID]) for one in table.partitions()}
+    purged = sorted(c.commit_id for c in commits if c.purged and str(c.commit_id) in held)
+    if purged:
+        raise DataFileError(
+            path=table.uri,
+            version=table.version,
+            reason=f"it has rows of the commits {purged}, which are purged",
+            remedy="The purge was broken off: call purge once more, or Catalog.sweep",
+        )
+    unknown = sorted(held - {str(commit.commit_id) for commit in commits})
+    if unknown:
+        raise _damaged(table, f"it has rows of the commits {unknown}, which no version made")
 
 
 def _damaged(table: Table, reason: str) -> DataFileError:

@@ -217,26 +217,43 @@ def delete_tree(store: Store) -> None:
 
 def purge_dataset(home: Home, dataset: DatasetState) -> None:
     """Remove a data set: its table, its training sets, and objects that only it refers to."""
-    objects = _objects(home, dataset)
     home.ledger.do(Mark("purged", dataset.dataset_id))
-    delete_tree(home.store_of(f"data/{dataset.uuid}"))
+    _delete_unused(home, _objects(home, dataset))
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
-    _delete_unused(home, objects)
+    delete_tree(home.store_of(f"data/{dataset.uuid}"))  # Last: it tells which objects there were.
 
 
 def purge_commit(home: Home, dataset: DatasetState, commit_id: int) -> None:
     """Remove the rows of a commit, and the training sets that hold them."""
+    state = home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
     is_it = col(COMMIT_ID) == lit(commit_id)
-    objects = _objects(home, dataset, is_it)
-    home.ledger.do(Mark("purged", dataset.dataset_id, commit_id))
+    _delete_unused(home, _objects(home, dataset, is_it))
+    kept = state.dataset(dataset.dataset_id).sets
+    sets = home.store_of(f"sets/{dataset.uuid}")
+    sets.delete([f.name for f in sets.list_tree("") if f.name.partition("/")[0] not in kept])
     table = home.table(dataset.uuid)
     table.delete(is_it, user_metadata=f"purge commit {commit_id}")
     home.keep(dataset.uuid, table.snapshot)
     table.store.delete(_files_of(table, str(commit_id)))
-    kept = home.ledger.state().dataset(dataset.dataset_id).sets
-    sets = home.store_of(f"sets/{dataset.uuid}")
-    sets.delete([f.name for f in sets.list_tree("") if f.name.partition("/")[0] not in kept])
-    _delete_unused(home, objects)
+
+
+def finish_purges(home: Home) -> int:
+    """Remove what purges that were broken off have left, and return how many there were."""
+    count = 0
+    for dataset in home.ledger.state().datasets.values():
+        if dataset.purged:
+            stores = (home.store_of(f"{part}/{dataset.uuid}") for part in ("sets", "data"))
+            if any(next(iter(store.list_tree("")), None) is not None for store in stores):
+                purge_dataset(home, dataset)
+                count += 1
+        elif dataset.purged_commits:
+            store = home.store_of(f"data/{dataset.uuid}")
+            for commit_id in sorted(dataset.purged_commits):
+                folder = partition_folder({COMMIT_ID: str(commit_id)})
+                if next(iter(store.list_tree(folder)), None) is not None:
+                    purge_commit(home, dataset, commit_id)
+                    count += 1
+    return count
 
 
 def _files_of(table: Table, commit_id: str) -> list[str]:
@@ -277,7 +294,8 @@ def _delete_unused(home: Home, objects: set[str]) -> None:
         if not left:
             return
         if not other.purged:
-            left -= _objects(home, other)
+            gone = sorted(other.purged_commits)
+            left -= _objects(home, other, ~col(COMMIT_ID).isin(gone) if gone else None)
             left -= {part.uri for one in other.sets.values() for part in one.parts}
     home.store.delete(sorted(left))
 
