@@ -21,6 +21,7 @@ ENFORCED = (
     "VAC",
     "GUA",
     "LDR",
+    "DST",
 )  # Chapters of tested rules.
 
 RULE = re.compile(r"^\*\*([A-Z]{3})-(\d+)\*\* \S", re.MULTILINE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from txlog.cli.plain import INTERRUPTED
+from txlog.cli.output import INTERRUPTED
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    from txlog.cli.plain import count, is_plain
+    from txlog.cli.output import count, is_plain
 
     words = sys.argv[1:]
     if is_plain(words):

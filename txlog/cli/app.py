@@ -11,9 +11,11 @@ import typer
 from typer.core import TyperGroup
 
 from txlog.cli.alter import alter
+from txlog.cli.datasets import datasets
 from txlog.cli.examine import examine
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
+    INTERRUPTED,
     error_text,
     metrics_text,
     print_json,
@@ -23,7 +25,6 @@ from txlog.cli.output import (
     print_text,
     working,
 )
-from txlog.cli.plain import INTERRUPTED
 from txlog.cli.rows import append, head, index, lookup, merge, sql
 from txlog.errors import TxlogError
 from txlog.snapshot.time_travel import version_of
@@ -55,6 +56,7 @@ app = typer.Typer(
 )
 
 app.add_typer(alter, name="alter")
+app.add_typer(datasets, name="datasets")
 app.add_typer(index, name="index")
 app.add_typer(maintenance)
 app.add_typer(examine)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
+INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended.
 _PATIENCE_S = 2.0
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
@@ -240,3 +241,24 @@ def print_outcome(outcome: Outcome, json: bool) -> None:
             print_text(f"the table needs readers or writers with {names} from now on")
         if outcome.features_dropped:
             print_text(f"the table no longer needs {', '.join(outcome.features_dropped)}")
+
+
+# `txlog count TABLE` needs no parser: typer takes as long to import as it takes to open a table.
+# What it prints and how it ends is the same by both ways.
+
+
+def is_plain(words: Sequence[str]) -> bool:
+    """Return whether the words of a call are `count` and a table, without any option."""
+    return len(words) == 2 and words[0] == "count" and not words[1].startswith("-")
+
+
+def count(table: str) -> int:
+    """Print the number of rows of a table, and return the exit code."""
+    from txlog.table.table import Table
+
+    try:
+        print_text(str(Table(table).count()))
+    except TxlogError as error:
+        print(error_text(error), file=sys.stderr)
+        return 1
+    return 0

@@ -1,6 +1,6 @@
 """What may be added to the ledger: `decide` makes an event of a command, or refuses it. Pure.
 
-Rules: spec/datasets.md, DST-20 to DST-28.
+Rules: spec/datasets.md, DST-20 to DST-27.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A commit is one Delta version: it adds the rows of the partition `commit_id=k` and sets the domain
 `txlog.dataset.commit.k`. Two writers that take the same number set the same domain, and CON-16
-refuses one of them, which takes the next number. Rules: spec/datasets.md, DST-1 to DST-12.
+refuses one of them, which takes the next number. Rules: spec/datasets.md, DST-1 to DST-6.
 """
 
 from __future__ import annotations

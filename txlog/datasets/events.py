@@ -1,6 +1,6 @@
 """What the ledger says: events, and the state that `fold` makes of them. Pure.
 
-Rules: spec/datasets.md, DST-20 to DST-28.
+Rules: spec/datasets.md, DST-20 to DST-27.
 """
 
 from __future__ import annotations

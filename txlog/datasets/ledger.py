@@ -2,7 +2,7 @@
 
 The event after n events is appended with `txn=(APP, n + 1)`. If that version is recorded already,
 another process was first, and the command is decided again. Rules: spec/datasets.md, DST-20 to
-DST-28.
+DST-27.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ is broken off in between calls it again: what is there still is looked for anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +32,13 @@ from txlog.datasets.ingest import Ingested, ingest
 from txlog.datasets.lineage import as_input
 from txlog.datasets.types.base import DatasetType, type_key
 from txlog.datasets.values import Code, Commit, Input
-from txlog.errors import DataFileError, InvalidInputError, InvalidTypeError, NotFoundError
+from txlog.errors import (
+    DataFileError,
+    InvalidInputError,
+    InvalidTypeError,
+    LogCorruptError,
+    NotFoundError,
+)
 from txlog.expressions.tree import Expression, col, lit
 from txlog.lazy import dataclass
 from txlog.log.paths import decode_path
@@ -218,7 +225,11 @@ def delete_tree(store: Store) -> None:
 def purge_dataset(home: Home, dataset: DatasetState) -> None:
     """Remove a data set: its table, its training sets, and objects that only it refers to."""
     home.ledger.do(Mark("purged", dataset.dataset_id))
-    _delete_unused(home, _objects(home, dataset))
+    objects: set[str] = set()
+    with suppress(NotFoundError, LogCorruptError, DataFileError):
+        # A purge that was broken off may have torn the table: its objects were gone by then.
+        objects = _objects(home, dataset)
+    _delete_unused(home, objects)
     delete_tree(home.store_of(f"sets/{dataset.uuid}"))
     delete_tree(home.store_of(f"data/{dataset.uuid}"))  # Last: it tells which objects there were.
 
@@ -274,10 +285,7 @@ def _files_of(table: Table, commit_id: str) -> list[str]:
 
 def _objects(home: Home, dataset: DatasetState, where: Expression | None = None) -> set[str]:
     """Return the objects beside the rows of a data set, as paths below the root."""
-    try:
-        table = home.table(dataset.uuid)
-    except NotFoundError:  # A purge was broken off.
-        return set()
+    table = home.table(dataset.uuid)
     if _URI not in table.schema.names:
         return set()
     found: set[str] = set()

@@ -1,0 +1,120 @@
+"""`txlog datasets …`: from upload to training on the command line."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txlog.cli.app import run
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+class Shell:
+    """Runs `txlog datasets COMMAND ROOT …`."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root, self.capsys = root, capsys
+
+    def __call__(self, command: str, *arguments: str, code: int = 0) -> str:
+        assert run(["datasets", command, str(self.root / "root"), *arguments]) == code
+        out, err = self.capsys.readouterr()
+        return out + err
+
+    def json(self, command: str, *arguments: str) -> Any:
+        return orjson.loads(self(command, *arguments, "--json"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shell:
+    for name, text in {"1.csv": "hello,greeting\nhi,greeting\n", "2.csv": "bye,farewell\n"}.items():
+        (tmp_path / name).write_text(text)
+    return Shell(tmp_path, capsys)
+
+
+def test_from_upload_to_training(shell: Shell, tmp_path: Path) -> None:
+    one, two = str(tmp_path / "1.csv"), str(tmp_path / "2.csv")
+    made = shell.json(
+        "create", "intents", one, "--type", "TEXT_INTENT", "--tag", "category=test set",
+        "--description", "What people say",
+    )  # fmt: skip
+    assert (made["dataset_id"], made["type"], len(made["commits"])) == (1, "TEXT_INTENT", 1)
+    arguments = (
+        "update", "intents", two, "--message", "More", "--tag", "category=training set",
+        "--input", "s3://in/raw.csv", "--code", "clean.py@4f1c", "--txn", "job:1",
+    )  # fmt: skip
+    added = shell.json(*arguments)
+    assert (added["commit_id"], added["tags"]) == (2, {"category": "training set"})
+    assert added["code"] == {"name": "clean.py", "version": "4f1c"}
+    assert shell.json(*arguments) == added
+    assert [one["name"] for one in shell.json("list")] == ["intents"]
+    assert shell.json("list", "--type", "GENERIC") == []
+
+    asked = shell.json("prepare", "intents", "--tag", "category=training set", "--form", "csv")
+    assert (asked["state"], asked["commits"]) == ("READY", [2])
+    out = tmp_path / "out"
+    fetched = shell.json("fetch", "intents", asked["version_hash"], "--to", str(out))
+    assert fetched == asked
+    assert {file.name for file in out.iterdir()} == {"examples.csv", "labels.csv"}
+
+    told = shell.json("diff", "intents", "1", "2")
+    assert (told["rows_added"], told["labels_added"]) == (1, ["farewell"])
+    (row,) = shell.json("diff", "intents", "1", "2", "--rows")
+    assert (row["change"], row["utterance"]) == ("added", "bye")
+    graph = shell.json("lineage", "intents", "2")
+    assert {node["label"] for node in graph["nodes"]} >= {"s3://in/raw.csv", "clean.py@4f1c"}
+    assert shell("lineage", "intents", "2", "--dot").startswith("digraph lineage")
+    assert shell.json("lineage", "intents", "2", "--down")["edges"][0]["role"] == "picked"
+
+    for command in (
+        ("tag", "intents", "golden", "2"), ("hide", "intents", "golden"),
+        ("unhide", "intents", "2"), ("hide", "intents", "1"),
+    ):  # fmt: skip
+        assert shell(*command) == ""
+    shown = shell.json("show", "1")
+    assert [commit["hidden"] for commit in shown["commits"]] == [True, False]
+    assert shown["names"] == {"golden": 2}
+    assert [one["state"] for one in shown["training_sets"]] == ["READY"]
+    assert [one["commit_id"] for one in shell.json("verify", "intents")] == [1, 2]
+    assert shell.json("sweep") == {"taken_over": 0}
+
+    text = shell("show", "intents")
+    assert all(word in text for word in ("What people say", "hidden", "READY", "golden"))
+    assert "greeting" not in shell("list")
+    for command in (("prepare", "intents"), ("lineage", "intents"), ("diff", "intents", "2", "2")):
+        assert shell(*command)
+
+    shell("delete", "intents")
+    assert shell.json("list") == []
+    assert shell.json("list", "--deleted")[0]["deleted"]
+    shell("undelete", "1")
+    shell("purge", "intents", "--commit", "1", "--confirm", "intents")
+    assert shell.json("show", "intents")["commits"][0]["purged"]
+    shell("purge", "intents", "--confirm", "intents")
+    assert shell.json("list", "--deleted") == []
+
+
+def test_what_is_wrong_is_said(shell: Shell, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    assert "no data set 'x'" in shell("show", "x", code=1)
+    shell("create", "7", str(tmp_path / "a.parquet"))
+    assert shell.json("show", "7")["name"] == "7"  # A name of digits is a name.
+    assert "'7' already" in shell("create", "7", str(tmp_path / "a.parquet"), code=1)
+    assert "NAME=VALUE" in shell("prepare", "7", "--tag", "a", code=2)
+    assert "APPLICATION:VERSION" in shell("update", "7", "x", "--txn", "job", code=2)
+    assert "is not the name" in shell("purge", "7", "--confirm", "8", code=1)
+    assert "no commit of 1 has a=b" in shell("prepare", "7", "--tag", "a=b", code=1)
+
+
+def test_a_training_set_that_fails_ends_with_1(shell: Shell, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    shell("create", "t", str(tmp_path / "a.parquet"))
+    for file in (tmp_path / "root" / "data").rglob("commit_id=1/*.parquet"):
+        file.unlink()
+    assert "FAILED" in shell("prepare", "t", code=1)

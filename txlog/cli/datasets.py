@@ -1,0 +1,414 @@
+"""`txlog datasets …`: data sets for training, each command a few lines over `Catalog`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from txlog.cli.output import as_rows, print_json, print_rows, print_text
+
+if TYPE_CHECKING:
+    from txlog.datasets.catalog import Catalog
+    from txlog.datasets.dataset import Dataset
+    from txlog.datasets.training_set import TrainingSet
+    from txlog.datasets.values import Commit, Summary
+
+datasets = typer.Typer(
+    help="Data sets for training: commits, training sets, lineage.", no_args_is_help=True
+)
+
+Root = Annotated[str, typer.Argument(metavar="ROOT", help="The folder of the catalog, or a URI.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set, by its name or number.")]
+Source = Annotated[
+    str, typer.Argument(help="What the type takes in: a file, folder, or table (TABLE@v3).")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be repeated.")]
+Inputs = Annotated[
+    list[str] | None, typer.Option("--input", help="What the rows were made from; repeatable.")
+]
+Program = Annotated[
+    str | None, typer.Option("--code", help="The program that made them: NAME or NAME@VERSION.")
+]
+Txn = Annotated[str | None, typer.Option(help="APPLICATION:VERSION: a retry with it does nothing.")]
+Wanted = Annotated[str, typer.Argument(metavar="COMMIT", help="A number, or a name (tag).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@datasets.command()
+def create(
+    root: Root,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name that none has.")],
+    source: Annotated[str | None, typer.Argument(help="That of the first commit.")] = None,
+    type: Annotated[str, typer.Option(help="Such as TEXT_INTENT, IMAGE_CLASS, GENERIC.")] = "TABLE",
+    tag: Tags = None,
+    description: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    message: Annotated[str, typer.Option(help="What the commit says.")] = "Initial commit",
+    input: Inputs = None,
+    code: Program = None,
+    txn: Txn = None,
+    json: Json = False,
+) -> None:
+    """Make a data set, with a first commit if there is a source."""
+    made = _catalog(root).create(
+        name,
+        type,
+        source,
+        tags=_pairs(tag, "--tag"),
+        description=description,
+        message=message,
+        inputs=input or (),
+        code=_code(code),
+        txn=_txn(txn),
+    )
+    _print_summary(made.summary(), json)
+
+
+@datasets.command()
+def update(
+    root: Root,
+    name: Name,
+    source: Source,
+    tag: Tags = None,
+    message: Annotated[str, typer.Option(help="What the commit says.")] = "",
+    input: Inputs = None,
+    code: Program = None,
+    merge_schema: Annotated[
+        bool, typer.Option("--merge-schema", help="Add columns that are new.")
+    ] = False,
+    txn: Txn = None,
+    json: Json = False,
+) -> None:
+    """Add a commit to a data set."""
+    made = _dataset(root, name).update(
+        source,
+        message,
+        _pairs(tag, "--tag"),
+        inputs=input or (),
+        code=_code(code),
+        schema_mode="merge" if merge_schema else None,
+        txn=_txn(txn),
+    )
+    _print_commits(f"Commit of {name}", [made], json, one=True)
+
+
+@datasets.command(name="list")
+def list_(
+    root: Root,
+    type: Annotated[str | None, typer.Option(help="Only those of this type.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 100,
+    after: Annotated[int | None, typer.Option(help="Only those made after this number.")] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Also those deleted.")] = False,
+    json: Json = False,
+) -> None:
+    """List the data sets."""
+    found = _catalog(root).list(limit, after, type, deleted=deleted)
+    if json:
+        print_json([_summary_json(one) for one in found])
+        return
+    rows = [
+        {
+            "id": one.dataset_id,
+            "name": one.name,
+            "type": one.type,
+            "commits": len(one.commits),
+            "rows": sum(commit.rows for commit in one.commits if not commit.purged),
+            "updated (UTC)": _clock(one.last_updated_ms),
+            "description": one.description or "",
+            **({"deleted": one.deleted} if deleted else {}),
+        }
+        for one in found
+    ]
+    print_rows(f"Data sets of {root}", rows, json=False)
+
+
+@datasets.command()
+def show(root: Root, name: Name, json: Json = False) -> None:
+    """Say what a data set is, and list its commits and training sets."""
+    found = _dataset(root, name)
+    _print_summary(found.summary(), json, found.training_sets())
+
+
+@datasets.command()
+def prepare(
+    root: Root,
+    name: Name,
+    commit: Annotated[str | None, typer.Option(help="The last commit to look at.")] = None,
+    tag: Tags = None,
+    form: Annotated[str, typer.Option(help="parquet or csv.")] = "parquet",
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE; of the type.")] = None,
+    json: Json = False,
+) -> None:
+    """Pick commits and make a training set of them, unless it is made already."""
+    found = _dataset(root, name)
+    asked = found.prepare(
+        _number(commit), _pairs(tag, "--tag"), form=form, options=_pairs(option, "--option")
+    )
+    _print_training_set(asked, json)
+
+
+@datasets.command()
+def fetch(
+    root: Root,
+    name: Name,
+    version_hash: Annotated[str, typer.Argument(metavar="HASH", help="What prepare printed.")],
+    wait: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 0,
+    to: Annotated[str | None, typer.Option(help="Copy its parts into this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """Say how far a training set is, and copy its parts."""
+    found = _dataset(root, name).fetch(version_hash, wait)
+    if to is not None:
+        found.download(to)
+    _print_training_set(found, json)
+
+
+@datasets.command()
+def diff(
+    root: Root,
+    name: Name,
+    a: Annotated[str, typer.Argument(help="A commit, hash or name.")],
+    b: Annotated[str, typer.Argument(help="The same.")],
+    key: Annotated[list[str] | None, typer.Option(help="Columns that tell rows apart.")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="Print the rows that differ.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what one commit or training set has more and less than another."""
+    found = _dataset(root, name).diff(_target(a), _target(b), key)
+    if not rows:
+        told = found.to_json()
+        print_json(told) if json else print_rows(
+            f"{a} → {b}", [{"what": what, "how": str(how)} for what, how in told.items()], False
+        )
+        return
+    kinds = {"removed": found.removed().read_all(), "added": found.added().read_all()}
+    if key:
+        kinds["changed"] = found.changed()
+    listed = [{"change": kind, **row} for kind, data in kinds.items() for row in as_rows(data)]
+    print_rows(f"{a} → {b}", listed, json)
+
+
+@datasets.command()
+def lineage(
+    root: Root,
+    name: Name,
+    commit: Annotated[str | None, typer.Argument(help="Default: the last commit.")] = None,
+    down: Annotated[bool, typer.Option("--down", help="What came of it.")] = False,
+    depth: Annotated[int | None, typer.Option(min=0, help="So many steps at most.")] = None,
+    dot: Annotated[bool, typer.Option("--dot", help="Print Graphviz's language.")] = False,
+    json: Json = False,
+) -> None:
+    """Say what a commit or training set was made from."""
+    wanted = None if commit is None else _target(commit)
+    graph = _dataset(root, name).lineage(wanted, "down" if down else "up", depth)
+    if dot:
+        print_text(graph.to_dot())
+    elif json:
+        print_json(graph.to_json())
+    else:
+        labels = {node.id: node.label for node in graph.nodes}
+        rows = [
+            {"from": labels[edge.source], "role": edge.role, "to": labels[edge.target]}
+            for edge in graph.edges
+        ]
+        print_rows(f"Lineage of {name}", rows, json=False)
+
+
+@datasets.command()
+def tag(
+    root: Root,
+    name: Name,
+    label: Annotated[str, typer.Argument(help="The name to give.")],
+    target: Annotated[
+        str | None, typer.Argument(help="A commit or a hash; left out: take the name away.")
+    ] = None,
+) -> None:
+    """Give a name to a commit or a training set."""
+    _dataset(root, name).tag(label, None if target is None else _target(target))
+
+
+@datasets.command()
+def hide(root: Root, name: Name, commit: Wanted) -> None:
+    """Have no later training set pick a commit."""
+    _dataset(root, name).hide(_target(commit))
+
+
+@datasets.command()
+def unhide(root: Root, name: Name, commit: Wanted) -> None:
+    """Have later training sets pick a commit again."""
+    _dataset(root, name).show(_target(commit))
+
+
+@datasets.command()
+def delete(root: Root, name: Name) -> None:
+    """Leave a data set out of lists; undelete brings it back."""
+    _dataset(root, name).delete()
+
+
+@datasets.command()
+def undelete(
+    root: Root,
+    dataset_id: Annotated[int, typer.Argument(metavar="NUMBER", help="See list --deleted.")],
+) -> None:
+    """Bring back a data set that was deleted."""
+    _catalog(root).dataset(dataset_id).undelete()
+
+
+@datasets.command()
+def purge(
+    root: Root,
+    name: Name,
+    confirm: Annotated[str, typer.Option(help="The name of the data set, once more.")],
+    commit: Annotated[str | None, typer.Option(help="Only this commit.")] = None,
+) -> None:
+    """Remove the bytes of a data set, or of a commit, for good."""
+    _dataset(root, name).purge(None if commit is None else _target(commit), confirm=confirm)
+
+
+@datasets.command()
+def verify(
+    root: Root,
+    name: Name,
+    commit: Annotated[str | None, typer.Argument(help="Default: all commits.")] = None,
+    json: Json = False,
+) -> None:
+    """Compute digests again from the rows; exits with 1 if they do not fit."""
+    found = _dataset(root, name).verify(None if commit is None else _target(commit))
+    _print_commits(f"Commits of {name} that fit", found, json)
+
+
+@datasets.command()
+def sweep(root: Root, json: Json = False) -> None:
+    """Make the training sets of workers that died, and finish purges."""
+    count = _catalog(root).sweep()
+    print_json({"taken_over": count}) if json else print_text(f"{count} training sets made")
+
+
+# Arguments -----------------------------------------------------------------------------------
+
+
+def _catalog(root: str) -> Catalog:
+    """Return the catalog; what is asked for is made before the command ends."""
+    from txlog.datasets.catalog import Catalog
+    from txlog.datasets.prepare import InlineRunner
+
+    return Catalog(root, runner=InlineRunner())
+
+
+def _dataset(root: str, name: str) -> Dataset:
+    found = _catalog(root)
+    names = {one.name for one in found.list(limit=1 << 30)} if name.isdecimal() else set()
+    return found.dataset(int(name) if name.isdecimal() and name not in names else name)
+
+
+def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        found[name] = value
+    return found
+
+
+def _txn(text: str | None) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    app, _, version = text.rpartition(":")
+    if not app or not version.isdecimal():
+        raise typer.BadParameter(f"{text!r} is not APPLICATION:VERSION", param_hint="--txn")
+    return app, int(version)
+
+
+def _code(text: str | None) -> Any:
+    if text is None:
+        return None
+    from txlog.datasets.values import Code
+
+    name, at, version = text.rpartition("@")
+    return Code(name, version) if at else Code(text)
+
+
+def _target(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _number(text: str | None) -> int | str | None:
+    return None if text is None else _target(text)
+
+
+# Printing ------------------------------------------------------------------------------------
+
+
+def _clock(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _summary_json(summary: Summary) -> dict[str, Any]:
+    return asdict(summary)
+
+
+def _print_summary(summary: Summary, json: bool, sets: list[TrainingSet] | None = None) -> None:
+    if json:
+        told = _summary_json(summary)
+        if sets is not None:
+            told["training_sets"] = [_set_json(one) for one in sets]
+        print_json(told)
+        return
+    print_text(f"{summary.name} ({summary.dataset_id}), {summary.type}, {summary.uuid}")
+    if summary.description:
+        print_text(summary.description)
+    _print_commits("Commits", summary.commits, json=False)
+    if sets:
+        rows = [
+            {"hash": one.version_hash, "commits": ", ".join(map(str, one.picked)),
+             "form": one.form, "state": one.state}
+            for one in sets
+        ]  # fmt: skip
+        print_rows("Training sets", rows, json=False)
+    if summary.names:
+        names = [{"name": name, "of": str(to)} for name, to in summary.names.items()]
+        print_rows("Names", names, json=False)
+
+
+def _print_commits(title: str, commits: Any, json: bool, one: bool = False) -> None:
+    found: list[Commit] = list(commits)
+    if json:
+        told = [asdict(commit) for commit in found]
+        print_json(told[0] if one else told)
+        return
+    rows = [
+        {
+            "commit": commit.commit_id,
+            "made (UTC)": _clock(commit.created_ms),
+            "rows": commit.rows,
+            "message": commit.message,
+            "tags": ", ".join(f"{name}={value}" for name, value in commit.tags.items()),
+            "": "purged" if commit.purged else "hidden" if commit.hidden else "",
+        }
+        for commit in found
+    ]
+    print_rows(title, rows, json=False)
+
+
+def _set_json(found: TrainingSet) -> dict[str, Any]:
+    told = {name: value for name, value in vars(found).items() if name != "storage_options"}
+    told["commits"] = list(found.picked)
+    told["parts"] = [asdict(part) for part in found.parts]
+    told["error"] = None if found.error is None else asdict(found.error)
+    return told
+
+
+def _print_training_set(found: TrainingSet, json: bool) -> None:
+    if json:
+        print_json(_set_json(found))
+    else:
+        print_text(f"{found.version_hash} {found.state}")
+        if found.error is not None:
+            print_text(found.error.text)
+        parts = [{"part": p.name, "rows": p.rows, "bytes": p.bytes} for p in found.parts]
+        print_rows("Parts", parts, json=False)
+    if found.state == "FAILED":
+        raise typer.Exit(1)
