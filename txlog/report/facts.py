@@ -29,7 +29,13 @@ MOST_VERSIONS = 1_000  # On the time line: the newest.
 MOST_COLUMNS = 32
 MOST_PARTITIONS = 30
 
-_ROWS = ("numOutputRows", "numInsertedRows", "numTargetRowsInserted", "numAddedRows")
+_ROWS = (
+    "numOutputRows",
+    "numUpdatedRows",
+    "numInsertedRows",
+    "numTargetRowsInserted",
+    "numAddedRows",
+)
 _DELETED = ("numDeletedRows", "numTargetRowsDeleted")
 _BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
 

@@ -222,7 +222,7 @@ def _entry(visit: Visit, entry: Mapping[str, Any]) -> list[Cell]:
     before = Cell("compare", "", address(visit.place, "diff", start=version - 1, end=version))
     return [
         Cell(str(version), "n", visit.at(version)),
-        cell(time_text(entry["timestamp"]), "short"),
+        cell(time_text(entry["timestamp"])),
         cell(entry.get("operation") or "?"),
         cell(entry.get("userName") or entry.get("engineInfo")),
         cell(pairs_text(entry.get("operationParameters"))),
@@ -289,7 +289,7 @@ def files(visit: Visit, *, offset: int) -> Page:
                     row["num_records"],
                     row["num_deleted"],
                     pairs_text(dict(row["partition_values"] or ())),
-                    cell(time_text(row["modification_time"]), "short"),
+                    cell(time_text(row["modification_time"])),
                 )
                 for row in some.slice(0, PAGE_ROWS).to_pylist()
             ],
@@ -312,7 +312,7 @@ def pins(visit: Visit) -> Page:
                     pin.name,
                     Cell(str(pin.version), "n", visit.at(pin.version)),
                     pin.reason,
-                    cell(time_text(pin.created_ms), "short"),
+                    cell(time_text(pin.created_ms)),
                 )
                 for pin in found
             ],
@@ -336,7 +336,7 @@ def table_row(place: Place, table: Table | None, error: str) -> list[Cell]:
         Cell(place.name, "", href),
         Cell(str(table.version), "n"),
         Cell(str(len(table.schema)), "n"),
-        cell(time_text(table.timestamp_ms), "short"),
+        cell(time_text(table.timestamp_ms)),
         cell(told),
     ]
 

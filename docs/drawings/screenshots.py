@@ -1,0 +1,91 @@
+"""Take the pictures of the documentation: `python docs/drawings/screenshots.py`, with Chromium.
+
+They show a table of the flights of the demonstration, written here day by day.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import txlog
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "ui"))
+
+from browser import Browser, browser  # noqa: E402  # It is found by the line above.
+
+COLUMNS = ["day", "dep_time", "dep_delay", "carrier", "flight", "origin", "dest", "distance"]
+
+
+def make_table(folder: Path) -> txlog.Table:
+    """Write a table whose history has something to show: a commit for each day."""
+    flights = pq.read_table(ROOT / "txlog" / "cli" / "data" / "flights.parquet")
+    table = txlog.Table.create(
+        folder / "flights",
+        flights.select(COLUMNS).schema,
+        partition_by=["origin"],
+        name="flights",
+        description="From New York City in 2013",
+    )
+    for day in range(1, 10):
+        rows = flights.filter(pc.equal(flights["day"], day)).select(COLUMNS)
+        table.append(rows, user_metadata={"userName": "loader"})
+        if day % 4 == 0:
+            table.delete("dep_time IS NULL", user_metadata={"userName": "ann"})
+    table.update({"dep_delay": "0"}, "dep_delay < -15", user_metadata={"userName": "ben"})
+    table.pins.create("clean", reason="cancelled flights are gone")
+    txlog.write(folder / "weather", flights.slice(0, 10).select(["carrier", "origin"]))
+    for day, commit in enumerate(sorted(Path(table.uri, "_delta_log").glob("*.json"))):
+        moment = 1_357_000_000 + 86_400 * day
+        os.utime(commit, (moment, moment))
+    return txlog.Table(table.uri)
+
+
+def take(window: Browser, url: str, name: str, height: int, *, charts: int = 0) -> None:
+    """Write a picture of a page."""
+    window.show(1100, height)
+    window.go(url)
+    while window.js("document.querySelectorAll('.chart svg.marks').length") < charts:
+        time.sleep(0.1)
+    # Where it is on the machine of whoever takes the picture is of no interest.
+    window.js(
+        "document.querySelectorAll('p > code').forEach((e) => e.textContent = '~/lake/flights')"
+    )
+    window.screenshot(HERE / f"{name}.png")
+
+
+def main() -> None:
+    """Take them all."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "lake"
+        table = make_table(folder)
+        table.report().save(Path(scratch) / "report.html")
+        command = [sys.executable, "-m", "txlog", "ui", str(folder), "--port", "0", "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                told = ""
+                while "}" not in told and (line := server.stdout.readline()):
+                    told += line
+                url = json.loads(told)["url"]
+                with browser(Path(scratch) / "profile") as window:
+                    window.go(url)
+                    base = window.js("document.querySelector('tbody a').href")
+                    asked = "where=dep_delay+>+60+AND+carrier+=+'UA'"
+                    take(window, f"{base}/rows?{asked}", "ui", 600)
+                    report = (Path(scratch) / "report.html").as_uri()
+                    take(window, report, "report", 1640, charts=4)
+            finally:
+                server.terminate()
+
+
+if __name__ == "__main__":
+    main()
