@@ -12,7 +12,7 @@ from collections.abc import Iterator
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 """Types of fields, as the protocol numbers them."""
 
-_TRUE, _FALSE, _BYTE, _DOUBLE, _SET, _MAP = 1, 2, 3, 7, 10, 11
+_TRUE, _FALSE, _BYTE, _DOUBLE, _SET = 1, 2, 3, 7, 10  # Parquet has no maps.
 _MAX_DEPTH = 16  # Of structs and lists in each other; those of Parquet have at most seven.
 
 
@@ -89,41 +89,14 @@ class Cursor:
             )
         return length, header & 0x0F
 
-    def skip(self, kind: int, depth: int = 0) -> None:
+    def skip(self, kind: int) -> None:
         """Go behind a value of a type."""
-        if depth > _MAX_DEPTH:
-            raise ThriftError(f"values at byte {self.at} are nested too deeply")
-        if I32 - 1 <= kind <= I64:
-            self.varint()
-        elif kind == BINARY:
-            self._advance(self.varint())
-        elif kind == STRUCT:
-            for _, inner in self.fields():
-                self.skip(inner, depth + 1)
-        elif kind in (LIST, _SET):
-            length, inner = self.items()
-            for _ in range(length):
-                self._skip_item(inner, depth + 1)
-        elif kind == _MAP:
-            length = self.varint()
-            if length > self.end - self.at:
-                raise ThriftError(f"a map at byte {self.at} is longer than the file")
-            kinds = self._byte() if length else 0
-            for _ in range(length):
-                self._skip_item(kinds >> 4, depth + 1)
-                self._skip_item(kinds & 0x0F, depth + 1)
-        elif kind == _DOUBLE:
-            self._advance(8)
-        elif kind == _BYTE:
-            self._advance(1)
-        elif kind not in (_TRUE, _FALSE):  # A field of those has no bytes of its own.
-            raise ThriftError(f"type {kind} at byte {self.at} is unknown")
-
-    def _skip_item(self, kind: int, depth: int) -> None:
-        if kind in (_TRUE, _FALSE):
-            self._advance(1)
-        else:
-            self.skip(kind, depth)
+        try:
+            self.at = _behind(self.data, self.at, kind)
+        except IndexError:
+            self.at = self.end + 1
+        if self.at > self.end:
+            raise ThriftError("a value does not end before the bytes do")
 
     def _byte(self) -> int:
         if self.at >= self.end:
@@ -135,6 +108,70 @@ class Cursor:
         if length > self.end - self.at:
             raise ThriftError(f"{length} bytes at byte {self.at} are more than there are")
         self.at += length
+
+
+def _behind(data: bytes, at: int, kind: int) -> int:
+    """Return where a value of a type ends, or a place behind the bytes; or raise `IndexError`.
+
+    Most of a footer is walked over, so there is no call for each value.
+    """
+    if kind in (_TRUE, _FALSE):  # A field of those has no bytes of its own; in a list it has one.
+        return at
+    kinds = [kind]  # Of the values that are still to come: of each struct or list that is open,
+    left = [1]  # the number of values; -1 for the fields of a struct.
+    while left:
+        if left[-1] < 0:
+            head = data[at]
+            at += 1
+            if not head:
+                kinds.pop()
+                left.pop()
+                continue
+            if head < 0x10:  # The number of the field follows.
+                while data[at] >= 0x80:
+                    at += 1
+                at += 1
+            kind = head & 0x0F
+            if kind in (_TRUE, _FALSE):
+                continue
+        elif not left[-1]:
+            kinds.pop()
+            left.pop()
+            continue
+        else:
+            left[-1] -= 1
+            kind = kinds[-1]
+        if I32 - 1 <= kind <= I64:
+            while data[at] >= 0x80:
+                at += 1
+            at += 1
+        elif kind == BINARY:
+            size = shift = 0
+            while (byte := data[at]) >= 0x80:
+                size |= (byte & 0x7F) << shift
+                shift += 7
+                at += 1
+                if shift > 63:
+                    raise ThriftError(f"a length at byte {at} does not end")
+            at += 1 + (size | byte << shift)
+        elif kind == STRUCT:
+            kinds.append(STRUCT)
+            left.append(-1)
+        elif kind in (LIST, _SET):
+            cursor = Cursor(data, at)
+            count, kind = cursor.items()
+            at = cursor.at
+            kinds.append(kind)
+            left.append(count)
+        elif kind == _DOUBLE:
+            at += 8
+        elif kind in (_TRUE, _FALSE, _BYTE):
+            at += 1
+        else:
+            raise ThriftError(f"type {kind} at byte {at} is unknown")
+        if len(left) > _MAX_DEPTH:
+            raise ThriftError(f"values at byte {at} are nested too deeply")
+    return at
 
 
 def varint(value: int) -> bytes:

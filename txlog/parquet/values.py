@@ -264,7 +264,7 @@ def values_of_page(
         start = 4 + _length_at(data, 0)
         levels = data[4:start]
         if levels != _all_there(rows):
-            present = _present(levels, rows, places)
+            present = _present(levels, places)
             ranks = [rank for rank in present if rank is not None]
     if not ranks:
         values: Sequence[bytes] | None = ()
@@ -293,56 +293,65 @@ def _length_at(data: bytes, at: int) -> int:
     return int(_length(data, at)[0])
 
 
-def _present(levels: bytes, rows: int, places: Sequence[int]) -> list[int | None]:
+def _present(levels: bytes, places: Sequence[int]) -> list[int | None]:
     """Return for rows how many values of the page come before; None for a row that is null."""
-    cursor = Cursor(levels)
     found: list[int | None] = []
-    start = before = 0
+    start = before = at = 0
     while len(found) < len(places):
-        head = cursor.varint()
-        if head & 1:
-            count = head >> 1 << 3
-            held = cursor.take(head >> 1)
-            bits = int.from_bytes(held, "little")
-        else:
-            count = head >> 1
-            is_one = cursor.take(1)[0] & 1
-            bits = ((1 << min(count, rows - start)) - 1) if is_one else 0
+        head, at = _head(levels, at)
+        count, size = (head >> 1 << 3, head >> 1) if head & 1 else (head >> 1, 1)
+        held, at = levels[at : at + size], at + size
+        if at > len(levels):
+            raise ThriftError("the levels of a page end before its last row")
         stop = bisect_left(places, start + count)
-        for place in places[len(found) : stop]:
-            at = place - start
-            is_there = bits >> at & 1
-            found.append(before + (bits & ((1 << at) - 1)).bit_count() if is_there else None)
-        before += bits.bit_count()
+        if head & 1:  # A bit of each row, in groups of eight.
+            bits = int.from_bytes(held, "little")
+            for place in places[len(found) : stop]:
+                row = place - start
+                is_there = bits >> row & 1
+                found.append(before + (bits & ((1 << row) - 1)).bit_count() if is_there else None)
+            before += bits.bit_count()
+        elif held == b"\1":
+            found += [before + place - start for place in places[len(found) : stop]]
+            before += count
+        else:
+            found += [None] * (stop - len(found))
         start += count
     return found
 
 
-def _numbers(data: bytes, start: int, ranks: Sequence[int]) -> list[int]:
+def _head(data: bytes, at: int) -> tuple[int, int]:
+    """Return what a run of numbers begins with, and the place behind it."""
+    if at < len(data) and data[at] < 0x80:
+        return data[at], at + 1
+    cursor = Cursor(data, at)
+    return cursor.varint(), cursor.at
+
+
+def _numbers(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
     """Return numbers of a dictionary's values, by their ranks among the values of the page."""
-    cursor = Cursor(data, start)
-    width = cursor.take(1)[0]
+    width, at = _head(data, at)
     if width > 32:
         raise ThriftError(f"a page has numbers of {width} bits")
-    mask = (1 << width) - 1
+    mask, octets = (1 << width) - 1, (width + 7) >> 3
     found: list[int] = []
     first = 0
     while len(found) < len(ranks):
-        head = cursor.varint()
+        head, at = _head(data, at)
         if head & 1:
             count = head >> 1 << 3
-            # The last group of a page may be cut off.
-            held = cursor.take(min((head >> 1) * width, cursor.end - cursor.at))
             stop = bisect_left(ranks, first + count)
             for rank in ranks[len(found) : stop]:
                 bit = (rank - first) * width
-                if bit + width > 8 * len(held):
+                begin, end = at + (bit >> 3), at + ((bit + width + 7) >> 3)
+                if end > len(data):
                     raise ThriftError("a page ends before its last value")
-                part = held[bit >> 3 : (bit + width + 7) >> 3]
-                found.append(int.from_bytes(part, "little") >> (bit & 7) & mask)
+                found.append(int.from_bytes(data[begin:end], "little") >> (bit & 7) & mask)
+            at += (head >> 1) * width
         else:
             count = head >> 1
-            value = int.from_bytes(cursor.take((width + 7) >> 3), "little")
+            value = int.from_bytes(data[at : at + octets], "little")
+            at += octets
             stop = bisect_left(ranks, first + count)
             found += [value] * (stop - len(found))
         first += count
