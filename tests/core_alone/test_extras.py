@@ -32,6 +32,7 @@ BRINGS = {
     "gcs": ("gcsfs",),
     "azure": ("adlfs",),
     "images": ("PIL",),
+    "datasets": ("PIL",),
     "report": ("jinja2", "vl_convert"),
     "otel": ("opentelemetry",),
     "ui": ("fastapi", "uvicorn", "jinja2", "vl_convert", "typer", "rich"),
@@ -202,6 +203,22 @@ def test_images(tmp_path: Path) -> None:
     else:
         with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[images\]"):
             Loader(table, batch_size=1, views={"image": Image()})
+
+
+def test_data_sets(tmp_path: Path) -> None:
+    from txlog.datasets import Catalog, InlineRunner
+
+    catalog = Catalog(tmp_path / "root", runner=InlineRunner())
+    (tmp_path / "1.csv").write_text("hello,greeting\n")
+    texts = catalog.create("texts", "TEXT_INTENT", tmp_path / "1.csv")
+    assert texts.prepare().table().count() == 1
+    content = pa.table({"label": ["a"], "filename": ["1.png"], "content": [b"none"]})
+    if has("datasets"):
+        with pytest.raises(txlog.SchemaMismatchError):
+            catalog.create("images", "IMAGE_CLASS", content)
+    else:
+        with pytest.raises(txlog.UnsupportedFeatureError, match=r"pyspark-txlog\[images\]"):
+            catalog.create("images", "IMAGE_CLASS", content)
 
 
 @pytest.mark.parametrize(

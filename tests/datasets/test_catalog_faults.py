@@ -284,7 +284,7 @@ def test_two_catalogs_in_many_orders(store: MemoryStore, name: str) -> None:
     for history in islice(all_schedules(play_one), 1500):
         check(name, store, history)
         count += 1
-    assert count > 20
+    assert count >= 4  # Others differ only in the order of steps that do not touch each other.
 
 
 @pytest.mark.exhaustive

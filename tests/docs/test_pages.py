@@ -18,7 +18,7 @@ from txlog.table.transaction import TableTransaction
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
     [
-        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples")),
+        *(DOCS / f"{name}.md" for name in ("tutorial", "errors", "examples", "datasets")),
         *(DOCS / "guides").glob("*.md"),
     ]
 )
