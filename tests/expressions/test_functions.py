@@ -193,7 +193,9 @@ TEXTS = [
     "ceil(r)", "timestamp_micros(sec)", "element_at(array(s, t), 1)",
     "make_date(2024, 2, day(day) % 28 + 1)", "day + 3", "i | (n & 6)", "i % 9 + 1 & 6",
     "i << 1 >> 2", "n - i % 7 * 2 & 3 & 1", "day - i % 9",
-    "xxhash64(CAST(f AS SMALLINT))",
+    "xxhash64(CAST(f AS SMALLINT))", "u_day = DATE '2024-02-29'", "u_day < DATE '2000-01-01'",
+    "u_day IN (DATE '1999-12-31', NULL)", "if(f, 'true', 'false') = true",
+    "if(f, 'true', 'false') IN (false)",
 ]  # fmt: skip
 LEGACY = {"n div i"}  # Spark raises for a divisor of 0, of which txlog makes null.
 TYPES = from_arrow(SCHEMA)

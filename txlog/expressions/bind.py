@@ -36,6 +36,7 @@ from txlog.expressions.type_rules import (
     TIMESTAMPS,
     VOID,
     arithmetic_type,
+    beside_text,
     common_type,
     floor_of,
     is_castable,
@@ -269,6 +270,8 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     """Return a comparison with a constant that is converted to the type of the other side."""
     if value is None:
         return Comparison(op, node, Literal(None, kind))
+    if primitive_name(kind) == "string" and (beside := beside_text(value)) is not None:
+        node, kind = Cast(node, beside), beside  # As in Spark, the text has to be such a value.
     odd = isinstance(value, bool) != (kind == BOOLEAN) and not isinstance(value, str)
     if odd or (isinstance(value, Nanos) and is_number(kind)):
         raise _clash(kind, value, node)
@@ -277,9 +280,6 @@ def _with_constant(op: Comparator, node: Expression, kind: DataType, value: Any)
     if primitive_name(kind) in NANOS:
         return _with_nanos(op, node, kind, value)
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool | Nanos):
-        if primitive_name(kind) == "string":  # As in Spark, the text has to be a number.
-            kind = LONG if isinstance(value, int) else DOUBLE
-            node = Cast(node, kind)
         if not is_number(kind):
             raise _clash(kind, value, node)
         if primitive_name(kind) in FLOATS:
@@ -425,9 +425,9 @@ def _in(operand: tuple[Expression, DataType], values: tuple[Literal, ...]) -> Ex
         return In(node, tuple(Literal(None, VOID) for _ in values))
     _require_comparable(kind, kind, node)
     constants = [_typed(value)[0] for value in values]
-    numbers = [one.value for one in constants if isinstance(one.value, int | float | Decimal)]
-    if numbers and primitive_name(kind) == "string":
-        kind = LONG if all(isinstance(number, int) for number in numbers) else DOUBLE
+    told = [beside for one in constants if (beside := beside_text(one.value)) is not None]
+    if told and primitive_name(kind) == "string":
+        kind = DOUBLE if LONG in told and DOUBLE in told else told[0]
         node = Cast(node, kind)
     bound = []
     for typed in constants:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import date
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 from txlog.actions.base import is_unicode
 from txlog.errors import InvalidInputError
+from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
 BOOLEAN = PrimitiveType("boolean")
@@ -142,3 +144,12 @@ def require_constant(value: Any) -> None:
     if type(value) is int and abs(value) >= 1 << 1023:
         reason = f"a number of {value.bit_length()} bits is too large for a double"
         raise InvalidInputError(argument="where", reason=reason)
+
+
+def beside_text(value: Any) -> DataType | None:
+    """Return the type that text is cast to beside a constant, as in Spark; None for itself."""
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int | float | Decimal) and not isinstance(value, Nanos):
+        return LONG if isinstance(value, int) else DOUBLE
+    return PrimitiveType("date") if type(value) is date else None

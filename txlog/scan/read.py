@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -429,7 +430,9 @@ def selection_vectors(
         left = pa.repeat(arrow_scalar(True), rows) if left is None else left
         offsets = arrow_array([0, rows], pa.int32())
         vector = pa.ListArray.from_arrays(offsets, left)
-        path = arrow_array([uri_of(store, fragment.path)], pa.string())
+        uri = uri_of(store, fragment.path)
+        uri = uri if "://" in uri else PurePath(uri).as_uri()
+        path = arrow_array([uri], pa.string())
         return pa.RecordBatch.from_arrays([path, vector], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, map(told, fragments))

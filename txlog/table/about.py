@@ -303,7 +303,7 @@ class About(Handle):
     def deletion_vectors(self) -> pa.RecordBatchReader:
         """Return which rows of the files are left, of files some of whose rows are deleted.
 
-        A stream with a row for each such file, read one by one: `filepath`, as in `file_uris`, and
+        A stream with a row for each such file, read one by one: `filepath`, a URI, and
         `selection_vector`, a list of true for each row that is left and false for each deleted
         one, in the order of the file.
         """
