@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from txlog.datasets.prepare import InlineRunner, ThreadRunner, make
 from txlog.datasets.values import Part
 from txlog.errors import CommitConflictError, DataFileError, InvalidInputError
 from txlog.loader import Image
+from txlog.store.local.disk import Disk
 
 
 class LaterRunner:
@@ -163,14 +165,19 @@ def test_labels_are_numbered_by_first_appearance_and_keep_their_ids(
 @pytest.mark.spec("DST-43")
 def test_rows_keep_their_order_when_the_table_is_compacted(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
-    intents = catalog.create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    intents = catalog.create("intents", "TEXT_INTENT", texts(("b", "x"), ("a", "y")))
     intents.update(texts(("c", "z")))
     before = intents.prepare(form="csv")
     table = txlog.Table(f"{catalog.root}/data/{intents.uuid}")
     table.optimize.compact()
     again = intents.prepare(form="parquet")
-    assert [row["utterance"] for row in again.table().to_arrow().to_pylist()] == ["a", "b", "c"]
+    assert again.table().to_arrow()["utterance"].to_pylist() == ["b", "a", "c"]
     assert intents.prepare(form="csv") == before
+    table.optimize.z_order(["utterance"])  # Now the rows of a commit lie in another order.
+    assert table.to_arrow(where="commit_id = 1")["utterance"].to_pylist() == ["a", "b"]
+    other = catalog.dataset("intents")
+    other.update(texts(("d", "w")))
+    assert other.prepare().table().to_arrow()["utterance"].to_pylist() == ["b", "a", "c", "d"]
 
 
 def test_images_as_a_table_and_as_the_chapters_zip(tmp_path: Path) -> None:
@@ -375,6 +382,76 @@ def test_the_set_of_a_worker_that_died_is_taken_over(
     assert made.root is not None
     assert made.root.endswith("/2")
     assert left[0].exists()  # What the dead worker left does no harm.
+
+
+class _DeadError(BaseException):
+    """The process is dead: nothing that it still tries reaches the disk."""
+
+
+STEPS = ("create", "write", "sync", "sync_data", "truncate", "reopen", "link", "rename", "unlink")
+
+
+class DyingDisk:
+    """The disk of a process that dies at one of its steps, before or after it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
+        self.steps = 0
+        for name in (*STEPS, "make_folder", "sync_folder"):
+            patch.setattr(Disk, name, self._dying(getattr(Disk, name), at, after=after))
+
+    def _dying(self, step: Any, at: int, *, after: bool) -> Any:
+        def call(*arguments: Any) -> Any:
+            self.steps += 1
+            if self.steps > at or (self.steps == at and not after):
+                raise _DeadError
+            done = step(*arguments)
+            if self.steps == at:
+                raise _DeadError
+            return done
+
+        return call
+
+
+def outlive(root: Path, at: int, *, after: bool) -> int:
+    """Die at a step of `prepare`, and return how many steps there were; another process goes on."""
+    with pytest.MonkeyPatch.context() as patch:
+        disk = DyingDisk(patch, at, after=after)
+        try:
+            catalog_of(root).dataset("intents").prepare()
+        except _DeadError:
+            assert disk.steps >= at
+        steps = disk.steps
+    with pytest.MonkeyPatch.context() as patch:
+        catalog = catalog_of(root)
+        intents = catalog.dataset("intents")
+        now_ms = type(intents._home.effects).now_ms
+        patch.setattr(
+            type(intents._home.effects), "now_ms", lambda self: now_ms(self) + 15 * 60_000
+        )
+        catalog.sweep()
+        made = intents.prepare()
+        assert made.state == "READY"
+        assert made.table().to_arrow()["label_ids"].to_pylist() == [[0], [1]]
+        events = [event.kind for event in intents._home.ledger.events()]
+        assert (events.count("asked"), events.count("ready")) == (1, 1)
+        assert all(
+            sha256(Path(part.uri).read_bytes()).hexdigest() == part.sha256 for part in made.parts
+        )
+    return steps
+
+
+@pytest.mark.spec("DST-42")
+@pytest.mark.parametrize("stride", [47, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_a_process_may_die_at_any_step(stride: int, tmp_path: Path) -> None:
+    catalog_of(tmp_path / "made").create("intents", "TEXT_INTENT", texts(("a", "x"), ("b", "y")))
+    shutil.copytree(tmp_path / "made", tmp_path / "whole")
+    steps = outlive(tmp_path / "whole", 1 << 30, after=False)
+    assert steps > 30
+    for at in range(1, steps + 1, stride):
+        for after in (False, True):
+            root = tmp_path / f"{at}-{after}"
+            shutil.copytree(tmp_path / "made", root)
+            outlive(root, at, after=after)
 
 
 def test_a_process_that_ends_makes_first_what_was_asked_for(tmp_path: Path) -> None:

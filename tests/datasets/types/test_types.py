@@ -332,6 +332,37 @@ def test_limits_count_members(tmp_path: Path) -> None:
         rows("IMAGE_CLASS", archive, tmp_path, Limits(image_bytes=10))
 
 
+NAME = st.text(st.sampled_from("ab é.-_"), min_size=1, max_size=5).filter(
+    lambda name: name.strip() == name and name not in (".", "..")
+)
+
+
+@given(
+    places=st.sets(st.tuples(NAME, NAME.map(lambda name: f"{name}.png")), min_size=1, max_size=5),
+    packing=st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
+    zip64=st.booleans(),
+)
+@settings(max_examples=examples(40))
+def test_a_zip_holds_what_zipfile_put_into_it(
+    places: set[tuple[str, str]],
+    packing: int,
+    zip64: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("zip")
+    ordered = sorted(places, key=lambda place: "/".join(place))
+    expected = [(label, name, image(seed=seed)) for seed, (label, name) in enumerate(ordered)]
+    with pytest.MonkeyPatch.context() as patch:
+        if zip64:  # As of an archive of many members.
+            patch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 0)
+            patch.setattr(zipfile, "ZIP64_LIMIT", 10)
+        with zipfile.ZipFile(folder / "i.zip", "w", packing) as archive:
+            for label, name, content in reversed(expected):
+                archive.writestr(f"{label}/{name}", content)
+    found = rows("IMAGE_CLASS", folder / "i.zip", folder)
+    assert [(row["label"], row["filename"], row["content"]) for row in found] == expected
+
+
 @given(data=st.binary(max_size=60), at=st.integers(0, 400))
 @settings(max_examples=examples(100))
 def test_a_changed_zip_is_rows_or_one_clear_error(

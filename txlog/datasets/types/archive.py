@@ -14,7 +14,8 @@ from txlog.datasets.limits import Limits, fault_of_path
 from txlog.datasets.sources import SourceFile, refused
 from txlog.errors import InvalidInputError
 
-_END = b"PK\x05\x06"
+_END, _LOCATOR, _ZIP64 = b"PK\x05\x06", b"PK\x06\x07", b"PK\x06\x06"
+_LOCATOR_BYTES = 20
 _END_BYTES, _COMMENT_BYTES = 22, 65_535
 _ENTRY_BYTES = 320  # Of a member in the directory at the end, about: more is no usual zip.
 _SMALL_BYTES = 1 << 20  # A member that swells to no more harms nobody.
@@ -71,10 +72,24 @@ def _require_directory(copy: IO[Any], file: SourceFile, limits: Limits) -> None:
     if at < 0 or len(tail) - at < _END_BYTES:
         raise refused(f"{file.name} is no zip")
     (directory,) = struct.unpack_from("<I", tail, at + 12)
-    if directory == 0xFFFFFFFF:  # Its size is in a further record; it is below that of the file.
-        directory = size
+    if directory == 0xFFFFFFFF:
+        directory = _zip64_directory(copy, tail[max(0, at - _LOCATOR_BYTES) : at], size)
     if directory > limits.files * _ENTRY_BYTES:
         raise refused(f"{file.name} has a directory of {directory} bytes: too many members")
+
+
+def _zip64_directory(copy: IO[Any], locator: bytes, size: int) -> int:
+    """Return the size of a directory that the record of Zip64 says, or the file's."""
+    if len(locator) < _LOCATOR_BYTES or not locator.startswith(_LOCATOR):
+        return size
+    (start,) = struct.unpack_from("<Q", locator, 8)
+    copy.seek(min(start, size))
+    record = copy.read(48)
+    copy.seek(0)
+    if len(record) < 48 or not record.startswith(_ZIP64):
+        return size
+    directory: int = struct.unpack_from("<Q", record, 40)[0]
+    return directory
 
 
 def _members(archive: ZipFile, file: SourceFile, limits: Limits) -> list[ZipInfo]:
