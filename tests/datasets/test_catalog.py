@@ -1,5 +1,6 @@
 """`Catalog` and `Dataset`: what their users call."""
 
+import inspect
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -407,6 +408,32 @@ def test_objects_beside_the_rows_go_with_the_last_that_needs_them(
     assert two.verify()
     two.purge(confirm="two")
     assert count() == 0
+
+
+NEEDED: dict[str, Any] = {
+    "name": "n", "type": "TABLE", "wanted": 1, "version_hash": "v1", "a": 1, "b": 1,
+    "confirm": "no", "target": 1, "commit": 1, "source": rows_of("a"),
+}  # fmt: skip
+TAKEN = {("list", "deleted", "True"), ("diff", "key", "['x']"), ("update", "inputs", "['x']")}
+
+
+def test_arguments_of_a_wrong_type_are_named(catalog: Catalog, ds: Dataset) -> None:
+    for face in (catalog, ds):
+        for name in (one for one in dir(face) if not one.startswith("_")):
+            verb = getattr(type(face), name, None)
+            if not callable(verb):
+                continue
+            parameters = list(inspect.signature(verb).parameters.values())[1:]
+            needed = {p.name: NEEDED[p.name] for p in parameters if p.default is p.empty}
+            for parameter in parameters:
+                for value in (object(), 7.5, ["x"], b"x", True):
+                    if (name, parameter.name, repr(value)) in TAKEN:
+                        continue
+                    with pytest.raises(TxlogError):
+                        getattr(face, name)(**{**needed, parameter.name: value})
+    assert len(ds.commits()) == 3
+    with pytest.raises(InvalidInputError, match="wait_s"):
+        ds.fetch("v1", wait_s=float("nan"))
 
 
 # Differences and lineage ------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """The ledger: one list of events for any number of writers."""
 
+import os
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +135,37 @@ def test_files_are_joined_now_and_then(ledger: Ledger, monkeypatch: pytest.Monke
     assert len(table.fragments()) == 1 + 5
     assert slow.state() == ledger.state() == other(ledger).state()
     assert [event.n for event in ledger.events(20)] == [21, 22, 23, 24, 25]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_waits_for_no_thread(tmp_path: Path) -> None:
+    ledger = Ledger(Context(LocalStore(str(tmp_path / "ledger"))), "parent")
+    ledger.do(Create("u1", "a", "TABLE"))
+    with ledger._lock, warnings.catch_warnings():  # As a thread has it when another one forks.
+        warnings.simplefilter("ignore", DeprecationWarning)  # Of forks beside threads.
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.alarm(30)
+                ledger.do(Create("u2", "b", "TABLE"))
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(ledger.state().datasets) == 2
+
+
+def test_an_interrupt_after_an_append_does_no_harm(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.do(Create("u1", "a", "TABLE"))
+    with monkeypatch.context() as patch:
+        patch.setattr("txlog.datasets.ledger.fold", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            ledger.do(Create("u2", "b", "TABLE"))
+    assert [one.name for one in ledger.state().datasets.values()] == ["a", "b"]
+    ledger.do(Create("u3", "c", "TABLE"))
+    assert other(ledger).state() == ledger.state()
 
 
 # What is decided --------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
+from txlog.commit.app_versions import require_app_version
 from txlog.datasets.commands import Create, by_txn, require_free_name
 from txlog.datasets.dataset import Dataset
 from txlog.datasets.events import pending
@@ -19,9 +21,11 @@ from txlog.datasets.types import type_of
 from txlog.datasets.values import Code, Summary
 from txlog.errors import OutcomeUnknownError, TxlogError, require_whole
 from txlog.store.open import open_store
-from txlog.threads import Engine
+from txlog.table.handle import checked
+from txlog.threads import Engine, map_ahead
 
 
+@checked
 class Catalog:
     """The data sets in one folder: Delta tables and files, and nothing beside.
 
@@ -124,6 +128,7 @@ class Catalog:
         """
         home = self._home
         kind = type_of(type)
+        require_app_version(txn)
         home.limits.require_name("name", name)
         if description is not None:
             home.limits.require_text("description", description)
@@ -192,7 +197,12 @@ class Catalog:
             and (deleted or not one.deleted)
             and wanted in (None, one.type)
         ]
-        return [self._home.summary(one) for one in found[:limit]]
+        at_once = self._home.store.reads_at_once
+        if at_once == 1:
+            return [self._home.summary(one) for one in found[:limit]]
+        summaries = map_ahead(self._home.summary, found[:limit], workers=at_once, ahead=at_once)
+        with closing(summaries):
+            return [*summaries]
 
     def sweep(self) -> int:
         """Take over the training sets of workers that died, and return how many there are.

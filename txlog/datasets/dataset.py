@@ -26,6 +26,7 @@ from txlog.errors import (
     NotFoundError,
     require_whole,
 )
+from txlog.table.handle import checked
 
 if TYPE_CHECKING:
     from txlog.table.table import Table
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _FIRST_LOOK_S, _LONGEST_LOOK_S = 0.01, 1.0
 
 
+@checked
 class Dataset:
     """A data set: a table whose rows belong to numbered commits.
 
@@ -241,6 +243,10 @@ class Dataset:
         NotFoundError
             Nobody asked for it, or a commit of it is purged.
         """
+        if not wait_s >= 0:
+            raise InvalidInputError(
+                argument="wait_s", reason=f"seconds from 0 were expected, not {wait_s!r}"
+            )
         effects = self._home.effects
         until = effects.monotonic_s() + wait_s
         pause = _FIRST_LOOK_S

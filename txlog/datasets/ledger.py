@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 
 import orjson
@@ -77,10 +78,22 @@ class Ledger:
     def __init__(self, context: Context, by: str | None = None) -> None:
         self._context = context
         self.by = by or f"{os.getpid()}@{socket.gethostname()}/{context.effects.uuid()[:8]}"
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._lock = Lock()  # One thread at a time reads on, or appends.
         self._snapshot: Snapshot | None = None
         self._state = LedgerState()
         self._compacted = 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock; a process that was forked begins anew, for a thread may have held it."""
+        if self._process != os.getpid():
+            self._begin()
+        with self._lock:
+            yield
 
     @property
     def now_ms(self) -> int:
@@ -89,7 +102,7 @@ class Ledger:
 
     def state(self) -> LedgerState:
         """Return the state that all events come to now."""
-        with self._lock:
+        with self._alone():
             self._read_on()
             return self._state
 
@@ -115,7 +128,7 @@ class Ledger:
         effects = self._context.effects
         started = effects.monotonic_s()
         losses = 0
-        with self._lock:
+        with self._alone():
             while True:
                 self._read_on()
                 now_ms = effects.now_ms()
@@ -187,12 +200,12 @@ class Ledger:
         """Read the events that are new."""
         context, held = self._context, self._snapshot
         latest = existing(context.store) if held is None else refresh(context.store, held)
-        if latest is None or latest is held:
+        if latest is None:
             return
         if held is None:
             _require_ledger(latest)
         n = latest.transaction_version(APP) or 0
-        if n > self._state.n:
+        if n > self._state.n:  # An interrupt may have come between an append and the state.
             new = _events(Table._of(context, latest), self._state.n)
             expected = list(range(self._state.n + 1, n + 1))
             if [event.n for event in new] != expected:
@@ -258,10 +271,11 @@ class Ledger:
             )
 
     def compact(self) -> None:
-        """Join the files of the events."""
+        """Join the files of the events, and delete those that were joined a week ago."""
         assert self._snapshot is not None
         table = Table._of(self._context, self._snapshot)
         table.optimize.compact()
+        table.vacuum(dry_run=False, lite=True)
         self._snapshot = table.snapshot
 
 
