@@ -245,6 +245,12 @@ def test_files_of_nanoseconds_become_a_table(tmp_path: Path, judge: Any) -> None
     table = txlog.convert_to_delta(tmp_path, properties=NANOS)
     assert table.to_arrow().equals(data(*VALUES))
     assert judge(tmp_path).to_pyarrow_table().equals(data(*VALUES))
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    pq.write_table(pa.table({"t": moments(BASE + 1)}), cut / "a.parquet")
+    table = txlog.convert_to_delta(cut, allow_truncated_timestamps=True)
+    assert table.schema.field("t").type == pa.timestamp("us")
+    assert table.to_arrow()["t"].cast(pa.int64()).to_pylist() == [BASE // 1000]
     older = tmp_path / "int96"
     older.mkdir()
     rows = pa.table({"t": moments(BASE)})

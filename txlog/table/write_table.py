@@ -216,6 +216,7 @@ def convert_to_delta(
     description: str | None = None,
     properties: Mapping[str, str] | None = None,
     collect_stats: bool = True,
+    allow_truncated_timestamps: bool = False,
     txn: AppVersion | None = None,
     user_metadata: UserMetadata | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -236,7 +237,11 @@ def convert_to_delta(
     mode
         `ignore` returns a table that is there already.
     collect_stats
-        Give the files statistics, in a second commit.
+        Give the files statistics. Their footers tell most of them; columns of floating point
+        numbers are read.
+    allow_truncated_timestamps
+        Read nanoseconds as microseconds. Otherwise they need the feature `timestampNanos` in
+        `properties`.
 
     The other arguments are those of `write`.
 
@@ -247,8 +252,8 @@ def convert_to_delta(
     NotFoundError
         There is no Parquet file.
     SchemaMismatchError
-        A column has two types; both files are named. Or it has nanoseconds: list the feature
-        `timestampNanos` in `properties`. Nothing was committed.
+        A column has two types; both files are named. Or it has nanoseconds. Nothing was
+        committed.
     InvalidInputError
         The folders name other partition columns, or a value is not of the type.
     """
@@ -284,11 +289,9 @@ def convert_to_delta(
         txn=txn,
         user_metadata=user_metadata,
         collect_stats=collect_stats,
+        truncates=allow_truncated_timestamps,
     )
-    table = Table._made(context, done)
-    if collect_stats:
-        table.optimize.compute_statistics()
-    return table
+    return Table._made(context, done)
 
 
 @checked

@@ -22,7 +22,7 @@ from txlog.commit.app_versions import (
 )
 from txlog.commit.context import Context
 from txlog.commit.intent import Intent, UserMetadata
-from txlog.commit.loop import Committed, commit
+from txlog.commit.loop import Committed, commit, prepare
 from txlog.commit.operation import Done, Outcome, require_user_metadata
 from txlog.errors import (
     DataFileError,
@@ -48,12 +48,14 @@ from txlog.schema.types import (
 from txlog.stats.partition import NULL_FOLDER, parse_partition_values
 from txlog.store.base import ObjectInfo, Store
 from txlog.verbs.create import already_exists, existing, new_table
+from txlog.verbs.statistics import ComputeStatistics
 
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 _NANOS = frozenset(map(PrimitiveType, NANOS))
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
+Nanoseconds = Literal["keep", "cut", "refuse"]
 PartitionStrategy = Literal["hive", "directory"]
 
 
@@ -77,6 +79,7 @@ def convert(
     txn: AnyAppVersion | None,
     user_metadata: UserMetadata | None,
     collect_stats: bool = True,
+    truncates: bool = False,
 ) -> Done:
     """Commit version 0 of a table whose files are those below the store's root.
 
@@ -87,8 +90,10 @@ def convert(
         as whole numbers, dates or text.
     strategy
         `directory`: folders are values of these columns alone, in their order.
+    truncates
+        Let a table without the feature `timestampNanos` lose the last digits of nanoseconds.
     collect_stats
-        Whether statistics are to follow in a commit of their own; this one notes it.
+        Give the files statistics, of their footers or else of their rows.
 
     If the table is there and records `txn`, nothing is done.
 
@@ -120,7 +125,8 @@ def convert(
     files = found_files(context.store.list_tree(""), context.store.root, steps)
     partitions = _partition_columns(files, partition_by)
     footers = list(context.engine.map(partial(_footer, context.store), [f.info for f in files]))
-    nanos = asks_for("timestampNanos", properties)
+    keeps = asks_for("timestampNanos", properties)
+    nanos: Nanoseconds = "keep" if keeps else "cut" if truncates else "refuse"
     schema = _schema(files, [footer.schema for footer in footers], partitions, nanos=nanos)
     new = new_table(
         schema,
@@ -145,11 +151,25 @@ def convert(
     ]
     intent = _converting(new.intent(adds), len(files), collect_stats)
     intent = with_txn(replace(intent, user_metadata=user_metadata), txn, context.effects)
+    if collect_stats:
+        intent = _with_statistics(context, intent)
     # Whatever comes of it, the files are the caller's: none is deleted.
     result = commit(context.store, None, intent, effects=context.effects)
     if not isinstance(result, Committed):
         raise already_exists(context.store)
     return Done(Outcome(intent.operation, 0, intent.metrics), result.snapshot)
+
+
+def _with_statistics(context: Context, intent: Intent) -> Intent:
+    """Return the intent with the statistics of its files, as of the version that it will make."""
+    now_ms = context.effects.now_ms()
+    planned = prepare(
+        context.store, None, intent, context.effects.uuid(), made_ms=now_ms, now_ms=now_ms
+    )
+    told = ComputeStatistics(context).intent(planned.after)
+    stats = {} if told is None else {add.path: add.stats for add in told.adds}
+    adds = (a.model_copy(update={"stats": stats.get(a.path, a.stats)}) for a in intent.adds)
+    return replace(intent, adds=tuple(adds))
 
 
 def _converting(intent: Intent, files: int, collect_stats: bool) -> Intent:
@@ -294,7 +314,7 @@ def _schema(
     schemas: Sequence[pa.Schema],
     partitions: StructType,
     *,
-    nanos: bool,
+    nanos: Nanoseconds,
 ) -> StructType:
     """Return the columns of all files, then those of the partitions.
 
@@ -311,8 +331,8 @@ def _schema(
         if plain in seen:
             continue
         seen.add(plain)
-        for field in from_arrow(arrow, nanos=True).fields:
-            if not nanos and any(kind in _NANOS for kind in types_in(StructType((field,)))):
+        for field in from_arrow(arrow, nanos=nanos != "cut").fields:
+            if nanos == "refuse" and any(kind in _NANOS for kind in types_in(StructType((field,)))):
                 raise SchemaMismatchError(
                     argument="data",
                     path=file.info.name,
@@ -320,7 +340,7 @@ def _schema(
                     reason=f"column {field.name} has nanoseconds in {file.info.name}, and a table "
                     "without the feature timestampNanos would lose them",
                     remedy='Pass properties={"delta.feature.timestampNanos": "supported"}, or '
-                    "write the files with microseconds. Nothing was committed",
+                    "allow_truncated_timestamps=True to read microseconds. Nothing was committed",
                 )
             known, first = columns.setdefault(
                 field.name.lower(), (replace(field, nullable=True), file.info.name)
