@@ -139,6 +139,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS = pa.timestamp("us")
 _ABSENT = type(None)
 _PLAIN = frozenset({*_INFERRED, _ABSENT})
+_BOOL = pa.bool_()
+_TRUTHS = pa.scalar(False), pa.scalar(True)
 
 
 def arrow_array(
@@ -171,6 +173,8 @@ def arrow_array(
 
 def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
     """Return a Python value as an Arrow scalar, as `pa.scalar(value, kind)` does."""
+    if (value is True or value is False) and (kind is None or kind == _BOOL):
+        return _TRUTHS[value]  # They are asked for once for each part of a predicate.
     return arrow_array((value,), kind)[0]
 
 

@@ -23,7 +23,7 @@ from txlog.actions.stats_text import stats_json
 from txlog.expressions.bind import bind, columns_of
 from txlog.expressions.evaluate import mask
 from txlog.expressions.sql import parse_sql
-from txlog.expressions.tree import Expression, col
+from txlog.expressions.tree import Expression, Or, col
 from txlog.parquet.file_footer import FileFooter
 from txlog.schema.arrow import arrow_schema, from_arrow
 from txlog.schema.types import PrimitiveType, StructField, StructType
@@ -31,7 +31,7 @@ from txlog.stats.collect import StatsCollector
 from txlog.stats.file_bounds import row_group_bounds, struct_bounds
 from txlog.stats.files import num_records
 from txlog.stats.json_bounds import json_bounds
-from txlog.stats.skip import Bounds, always, keep
+from txlog.stats.skip import Bounds, ColumnBounds, always, keep
 
 ARROW = pa.schema(
     [
@@ -82,12 +82,20 @@ rows = st.fixed_dictionaries(
 def leaves(draw: st.DrawFn) -> Expression:
     name = draw(st.sampled_from(sorted(CONSTANTS)))
     column = col(name)
-    how = draw(st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "in", "null", "like"]))
+    kinds = ["=", "<>", "<", "<=", ">", ">=", "in", "null", "like", "long in", "long or"]
+    how = draw(st.sampled_from(kinds))
     values = st.sampled_from(CONSTANTS[name])
     if how == "null":
         return column.is_null()
     if how == "in":
         return column.isin(draw(st.lists(st.none() | values, min_size=1, max_size=3)))
+    if how == "long in":
+        return column.isin(draw(st.lists(values, min_size=1, max_size=3)) * 101)
+    if how == "long or":
+        other = st.sampled_from(sorted(CONSTANTS))
+        some = [column == draw(values), column == draw(st.none() | values)]
+        some += [col(name) == draw(st.sampled_from(CONSTANTS[name])) for name in [draw(other)]]
+        return Or((*some * 10, draw(st.sampled_from([column.is_null(), some[0]]))))
     if how == "like":
         patterns = ["a%", "x%", "%b", "", LONG + "%", "a_", "a", "%", "x" * 33 + "%", "%%"]
         return col("s").like(draw(st.sampled_from(patterns)))
@@ -335,6 +343,37 @@ def test_a_pattern_is_held_against_the_bounds(where: str, kept: bool, certain: b
     bounds = json_bounds(pa.chunked_array([[text]]), SCHEMA, [("s",)], {("s",): ("s",)})
     assert keep(bound, bounds).to_pylist() == [kept]
     assert always(bound, bounds).to_pylist() == [certain]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "values", "kept"),
+    [
+        (10, 19, range(0, 2000, 5), True),
+        (11, 14, range(0, 2000, 5), False),
+        (15, 15, range(0, 2000, 5), True),
+        (-9, -1, range(0, 2000, 5), False),
+        (1996, 9999, range(0, 2000, 5), False),
+        (None, 14, range(0, 2000, 5), True),
+        (11, None, range(0, 2000, 5), True),
+        (dt.date(2020, 1, 2), dt.date(2020, 1, 3), [dt.date(2020, 1, 1)] * 120, False),
+        (dt.date(2020, 1, 1), dt.date(2020, 1, 3), [dt.date(2020, 1, 1)] * 120, True),
+        (TIMES[1], TIMES[3], [TIMES[0], TIMES[4]] * 60, False),
+        (TIMES[1], TIMES[4], [TIMES[0], TIMES[4]] * 60, True),
+        ("b", "c", ["a", "d"] * 60, True),
+        ("b", "c", ["a"] * 120, False),
+    ],
+)
+@pytest.mark.parametrize("text", [False, True], ids=["in", "or"])
+def test_a_long_list_is_held_against_the_bounds(
+    low: Any, high: Any, values: Any, kept: bool, text: bool
+) -> None:
+    kind = {int: pa.int32(), dt.date: pa.date32(), str: pa.string()}.get(
+        type(values[0]), pa.timestamp("us", "UTC")
+    )
+    one = col("x").isin(values) if not text else Or(tuple(col("x") == value for value in values))
+    where = bind(one, from_arrow(pa.schema([("x", kind)])))
+    known = ColumnBounds(*(pa.array([v], kind) for v in (low, high)), pa.array([0], pa.int64()))
+    assert keep(where, Bounds(pa.array([5]), {("x",): known})).to_pylist() == [kept]
 
 
 def test_one_text_alone_is_known() -> None:

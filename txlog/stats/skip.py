@@ -13,10 +13,11 @@ from enum import Enum, auto
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.actions.stats_text import Path
-from txlog.arrow import arrow_scalar, pc
+from txlog.arrow import arrow_array, arrow_scalar, numpy_array, pc
 from txlog.expressions.tree import (
     And,
     Column,
@@ -57,6 +58,17 @@ class ColumnBounds:
     low: pa.Array
     high: pa.Array
     nulls: pa.Array  # int64.
+    _all_null: list[tuple[pa.Array, pa.Array]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+
+    def all_null(self, rows: pa.Array) -> pa.Array:
+        """Return true for each file of so many rows of which all values are known to be null."""
+        if not self._all_null or self._all_null[0][0] is not rows:
+            counted = pc.equal(self.nulls, rows)
+            found = pc.fill_null(pc.or_kleene(counted, pc.equal(self.nulls, ALL)), False)
+            self._all_null[:] = [(rows, found)]  # Each part of a predicate asks for it.
+        return self._all_null[0][1]
 
 
 @dataclass(frozen=True)
@@ -126,9 +138,14 @@ def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) ->
             return _holds(operand, bounds, not negated, certain=certain)
         case And(parts) | Or(parts):
             both = isinstance(node, And) != negated
-            found = [_holds(part, bounds, negated, certain=certain) for part in parts]
-            known_parts = [pc.fill_null(part, not certain) for part in found]
-            return reduce(pc.and_ if both else pc.or_, known_parts)
+            whole = _all(bounds, both)
+            for part in parts:
+                found = _holds(part, bounds, negated, certain=certain)
+                known_part = pc.fill_null(found, not certain) if found.null_count else found
+                whole = pc.and_(whole, known_part) if both else pc.or_(whole, known_part)
+                if whole.true_count == (0 if both else len(whole)):
+                    break  # No other part changes that.
+            return whole
         case Literal(value):
             return _all(bounds, value is not None and bool(value) != negated)
         case IsNull(Column() as column) if known := bounds.columns.get(column.path):
@@ -157,9 +174,7 @@ def _holds(node: Expression, bounds: Bounds, negated: bool, *, certain: bool) ->
 
 
 def _all_null(known: ColumnBounds, bounds: Bounds) -> pa.Array:
-    """Return true for files in which all values are known to be null."""
-    counted = pc.equal(known.nulls, bounds.rows)
-    return pc.fill_null(pc.or_kleene(counted, pc.equal(known.nulls, ALL)), False)
+    return known.all_null(bounds.rows)
 
 
 def _no_nulls(known: ColumnBounds) -> pa.Array:
@@ -227,7 +242,8 @@ def _may_compare(
                 _compared(pc.equal, known.high, constant),
             )
             possible = pc.invert(pc.fill_null(only, False))
-    return pc.and_(pc.fill_null(possible, True), pc.invert(_all_null(known, bounds)))
+    possible = pc.fill_null(possible, True) if possible.null_count else possible
+    return pc.and_not(possible, _all_null(known, bounds))
 
 
 def _may_be_in(
@@ -247,18 +263,47 @@ def _may_be_in(
 
 
 def _may_be_among(known: ColumnBounds, values: tuple[Literal, ...], bounds: Bounds) -> pa.Array:
-    """Return whether bounds overlap the range of a long list."""
+    """Return whether a value of a long list lies within the bounds.
+
+    Of numbers and times each value is looked at, of others the least and the greatest.
+    """
     constants = [value.value for value in values if value.value is not None]
     if not constants:
         return _all(bounds, False)
     if any(value != value for value in constants):  # NaN, which Arrow does not order.
         return pc.invert(_all_null(known, bounds))
     kind = next(value.type for value in values if value.value is not None)
+    if kind is not None and _is_number(known.low.type, arrow_type(kind)):
+        ours = arrow_array(constants, arrow_type(kind))
+        return pc.and_not(_is_within(ours, known), _all_null(known, bounds))
     least, greatest = Literal(min(constants), kind), Literal(max(constants), kind)
     return pc.and_(
         _may_compare(">=", known, least, bounds, False),
         _may_compare("<=", known, greatest, bounds, False),
     )
+
+
+def _is_number(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether values of two types compare as the integers that they are stored as."""
+    if pa.types.is_signed_integer(kind):
+        return bool(pa.types.is_signed_integer(other))
+    return kind == other and bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def _is_within(values: pa.Array, known: ColumnBounds) -> pa.Array:
+    """Return whether one of the values is within the bounds; true where one is unknown."""
+    asked = np.unique(_int64(values))
+    low = _int64(pc.fill_null(known.low, arrow_scalar(0, known.low.type)))
+    places = np.searchsorted(asked, low)
+    next_one = asked[np.minimum(places, len(asked) - 1)]
+    high = _int64(pc.fill_null(known.high, arrow_scalar(0, known.high.type)))
+    within = arrow_array((places < len(asked)) & (next_one <= high))
+    return pc.or_(within, pc.or_(pc.is_null(known.low), pc.is_null(known.high)))
+
+
+def _int64(values: pa.Array) -> Any:
+    days = pa.types.is_date32(values.type)
+    return numpy_array((values.cast(pa.int32()) if days else values).cast(pa.int64()))
 
 
 def _may_be_like(known: ColumnBounds, pattern: str, bounds: Bounds) -> pa.Array:
