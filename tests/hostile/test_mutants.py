@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +17,15 @@ import pytest
 from families import FAMILIES, run_case
 
 import txlog
+from txlog.parquet import page
+from txlog.parquet.page import _stated, chunk_range
+from txlog.parquet.thrift import Cursor, zigzag
 
 HERE = Path(__file__).parent
 QUICK = {name: 3 if name.startswith("table_") else 15 for name in FAMILIES}
 TOTAL = 100_000
 AT_ONCE = 1_000  # Cases of one process.
+INSIDE = {"txlog.paths": "inside"}
 ROWS = pa.table({"id": range(2000), "name": [f"n{number % 50}" for number in range(2000)]})
 
 
@@ -59,9 +66,20 @@ def wrong_in(family: str, first: int) -> list[str]:
     return wrong
 
 
+ASKS: list[Callable[[txlog.Table], pa.Table]] = [
+    lambda table: table.to_arrow(),
+    lambda table: table.take([3, 1999]),
+    lambda table: table.take([700], columns=["id"]),
+    lambda table: table.lookup([1500]),
+]
+"""Ways to read: all, by pages, by one page, and by an index."""
+
+
 def changed_answers(path: Path, flips: int, seed: int) -> int:
     """Return how many of so many single bits of a data file change an answer silently."""
-    txlog.write(path, ROWS)
+    written = txlog.write(path, ROWS, properties={"txlog.pageRows": "500"})
+    written.create_index("id")
+    right = [ask(written) for ask in ASKS]
     (file,) = path.glob("*.parquet")
     data = file.read_bytes()
     pages = len(data) - 8 - int.from_bytes(data[-8:-4], "little")  # What is before the footer.
@@ -71,10 +89,10 @@ def changed_answers(path: Path, flips: int, seed: int) -> int:
         bent = bytearray(data)
         bent[chance.randrange(pages)] ^= 1 << chance.randrange(8)
         file.write_bytes(bent)
-        try:
-            changed += not txlog.Table(path).to_arrow().equals(ROWS)
-        except txlog.DataFileError:
-            continue
+        for options in ({}, INSIDE):
+            for ask, rows in zip(ASKS, right, strict=True):
+                with suppress(txlog.DataFileError):
+                    changed += not ask(txlog.Table(path, storage_options=options)).equals(rows)
     return changed
 
 
@@ -98,6 +116,72 @@ def test_a_page_of_another_kind_is_no_end_of_the_rows(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(txlog.DataFileError, match="has 2000 rows by the footer, and 0 in its"):
         txlog.Table(tmp_path).to_arrow()
+
+
+def foreign(path: Path, rows: pa.Table, **options: Any) -> tuple[Path, bytes, list[int]]:
+    """Return a file of pyarrow as a table, its bytes, and where pages of its first column begin."""
+    path.mkdir()
+    pq.write_table(rows, path / "f.parquet", **options)
+    txlog.convert_to_delta(path)
+    data = (path / "f.parquet").read_bytes()
+    start, stop = chunk_range(pq.read_metadata(path / "f.parquet").row_group(0).column(0))
+    begins = []
+    while start < stop:
+        begins.append(start)
+        header, packed = _stated(Cursor(data, start))
+        start = header.end + packed
+    return path / "f.parquet", data, begins
+
+
+@pytest.mark.parametrize("options", [{}, INSIDE])
+def test_rows_behind_a_page_of_another_kind_do_not_move_up(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Without an offset index row groups are read, and the page after it came in its place."""
+    file, data, begins = foreign(
+        tmp_path / "t", ROWS.select(["id"]), use_dictionary=False, data_page_size=800,
+        write_batch_size=100, compression="none",
+    )  # fmt: skip
+    assert len(begins) > 10
+    assert data[begins[3] + 1] == 0
+    bent = bytearray(data)
+    bent[begins[3] + 1] = 2
+    file.write_bytes(bent)
+    for position in (50, 450, 1999):
+        with pytest.raises(txlog.DataFileError, match=r"has 2000 rows by the footer|of the kind 1"):
+            txlog.Table(tmp_path / "t", storage_options=options).take([position])
+
+
+def test_a_page_of_a_stranger_is_not_unpacked_to_more_than_is_bounded(tmp_path: Path) -> None:
+    """Its header states a size, for which pyarrow makes room."""
+    file, data, (begin,) = foreign(
+        tmp_path / "t", ROWS.select(["id"]), use_dictionary=False, compression="zstd"
+    )
+    header, _ = _stated(Cursor(data, begin))
+    place = data.index(zigzag(header.unpacked), begin)
+    assert place < header.end
+    bent = bytearray(data)
+    bent[place + 2] |= 2  # 16 kB more.
+    file.write_bytes(bent)
+    table = txlog.Table(tmp_path / "t", storage_options=INSIDE)
+    for read in (lambda: table.to_arrow(), lambda: table.take([5])):
+        with pytest.raises(txlog.DataFileError, match="larger than its column may be"):
+            read()
+    file.write_bytes(data)
+    assert table.to_arrow().num_rows == 2000
+
+
+def test_lists_of_a_stranger_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row may have any number of nulls, which take a few bytes."""
+    nulls = pa.table({"l": [[None] * 100_000]}, pa.schema([("l", pa.list_(pa.int64()))]))
+    foreign(tmp_path / "t", nulls)
+    table = txlog.Table(tmp_path / "t", storage_options=INSIDE)
+    assert table.to_arrow() == nulls
+    monkeypatch.setattr(page, "_UNPACKED_VALUES", 1000)
+    monkeypatch.setattr(page, "_MOST_TIMES", 1)
+    with pytest.raises(txlog.DataFileError, match="a column of 100000 values has"):
+        table.to_arrow()
+    assert txlog.Table(tmp_path / "t").to_arrow() == nulls
 
 
 def test_pages_have_checksums_that_others_can_verify(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def rows(start: int, count: int = 10) -> pa.Table:
     return pa.table({"a": pa.array(numbers, pa.int64()), "s": [f"s{n}" for n in numbers]})
 
 
-def far(root: str | Path) -> CountingStore:
-    return CountingStore(LatencyStore(open_store(root), delay_s=0))
+def far(root: str | Path, options: dict[str, str] | None = None) -> CountingStore:
+    return CountingStore(LatencyStore(open_store(root, options), delay_s=0))
 
 
 @pytest.fixture
@@ -281,11 +281,14 @@ def test_a_small_file_is_one_request(root: str) -> None:
     assert store.requests == {"read_range": FILES}
 
 
-def test_columns_that_lie_side_by_side_are_one_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"txlog.paths": "inside"}])
+def test_columns_that_lie_side_by_side_are_one_request(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     numbers = pa.array(range(100_000), pa.int64())
     table = txlog.Table.create(tmp_path, pa.schema([(f"c{n}", pa.int64()) for n in range(8)]))
     table.append(pa.table({f"c{n}": numbers for n in range(8)}))
-    store = far(tmp_path)
+    store = far(tmp_path, options)
     scan = open_table(store).scan()
     store.reset()
     assert scan.to_arrow().num_rows == 100_000

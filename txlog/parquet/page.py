@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import pyarrow as pa
@@ -60,7 +61,12 @@ def _sized(page: bytes, packed: int, header: PageHeader) -> PageHeader:
 
 
 def _any_header(page: bytes) -> PageHeader:
-    cursor = Cursor(page)
+    header, packed = _stated(Cursor(page))
+    return _sized(page, packed, header)
+
+
+def _stated(cursor: Cursor) -> tuple[PageHeader, int]:
+    """Return what a header says, and the size of the page behind it."""
     numbers: dict[int, int] = {}
     inside: dict[int, int] = {}
     for number, field in cursor.fields():
@@ -78,8 +84,7 @@ def _any_header(page: bytes) -> PageHeader:
     encoding = inside.get(4 if kind == _DATA_PAGE_V2 else 2, -1)
     levels = inside.get(3, -1) if kind == DATA_PAGE else -1
     values, crc = inside.get(1, -1), numbers.get(4)
-    header = PageHeader(kind, values, unpacked, cursor.at, crc, encoding, levels)
-    return _sized(page, packed, header)
+    return PageHeader(kind, values, unpacked, cursor.at, crc, encoding, levels), packed
 
 
 def _zigzag(data: bytes) -> int:
@@ -147,3 +152,81 @@ def _zstd_size(data: bytes) -> int:
     if not width:
         return -1
     return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+_HEADER_BYTES = 256, 1 << 20  # Most headers are no longer than the first, none than the second.
+_UNPACKED_BYTES = 256 << 20  # Of a column of a row group; more if it has a
+_MOST_TIMES = 1_000  # thousandth of them in the file.
+_UNPACKED_VALUES = 1 << 25  # Of a column of lists or maps; more as above.
+
+
+def require_pages(source: Any, group: Any, schema: Any, columns: Collection[str]) -> None:
+    """Look at what the pages of columns say of themselves, before pyarrow believes it.
+
+    Parameters
+    ----------
+    source
+        The file, open for random reading.
+    group, schema
+        pyarrow's metadata of a row group, and of the file's schema.
+    columns
+        Paths of leaves, or of what they are in.
+
+    Raises
+    ------
+    ThriftError
+        Pages are of a kind that is no data, have another number of values than the footer says,
+        or unpack to more bytes than it says, or than is bounded.
+    """
+    for at, chunk in chunks_of(group, columns):
+        flat = not schema.column(at).max_repetition_level
+        _require_chunk(source, chunk, group.num_rows if flat else None)
+
+
+def chunks_of(group: Any, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
+    """Yield the chunks of leaves, and of those in structs, with their numbers."""
+    begins = tuple(f"{column}." for column in columns)
+    for at in range(group.num_columns):
+        chunk = group.column(at)
+        if chunk.path_in_schema in columns or chunk.path_in_schema.startswith(begins):
+            yield at, chunk
+
+
+def chunk_range(chunk: Any) -> tuple[int, int]:
+    """Return where a chunk begins in its file, and ends, by pyarrow's metadata."""
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def _require_chunk(source: Any, chunk: Any, rows: int | None) -> None:
+    at, stop = chunk_range(chunk)
+    most = max(_UNPACKED_BYTES, _MOST_TIMES * (stop - at))
+    left, values = min(chunk.total_uncompressed_size, most), 0
+    while at < stop:
+        header, packed = _header_at(source, at, stop)
+        at += header.end + packed
+        left -= header.end + header.unpacked
+        if header.unpacked < 0 or packed < 0 or left < 0 or at > stop:
+            raise ThriftError(f"a page at byte {at - packed} is larger than its column may be")
+        if header.is_data and header.values >= 0:
+            values += header.values
+        elif header.kind != DICTIONARY_PAGE:
+            raise ThriftError(f"a page at byte {at - packed} is of the kind {header.kind}")
+    expected = chunk.num_values if rows is None else rows
+    if values != expected:
+        raise ThriftError(f"a column has {expected} values by the footer, {values} by its pages")
+    if rows is None and values > max(_UNPACKED_VALUES, _MOST_TIMES * chunk.total_compressed_size):
+        raise ThriftError(f"a column of {values} values has {chunk.total_compressed_size} bytes")
+
+
+def _header_at(source: Any, at: int, stop: int) -> tuple[PageHeader, int]:
+    """Return what `_stated` does of a header in a file."""
+    few, many = _HEADER_BYTES
+    while True:
+        source.seek(at)
+        try:
+            return _stated(Cursor(bytes(source.read(min(few, stop - at)))))
+        except ThriftError:
+            if few == many or at + few >= stop:
+                raise
+            few = many

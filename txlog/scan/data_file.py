@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import reduce
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from txlog.scan.read_plan import ReadPlan
 from txlog.schema.arrow import arrow_type
 from txlog.stats.file_bounds import row_group_bounds
 from txlog.stats.skip import Bounds, keep, merged
-from txlog.store.base import Store, is_far, naming
+from txlog.store.base import Store, is_confined, is_far, naming
 from txlog.store.open import locate
 from txlog.store.ranged import open_ranged
 from txlog.threads import cached_property
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from txlog.scan.pages import PagedFile, Picked
 
 BATCH_ROWS = 131_072
+_FAR_GAP = 1 << 20  # Bytes between two columns that are still one request.
 
 
 @contextmanager
@@ -67,9 +68,10 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
     """
     home, name = locate(store, decode_path(file.path))
 
-    def opened(size: int | None) -> pq.ParquetFile:
+    def opened(size: int | None) -> Any:
         source = stack.enter_context(open_ranged(home, name, size))
-        return open_source(source, pre_buffer=is_far(home))
+        found = open_source(source, pre_buffer=is_far(home))
+        return _CheckedFile(found, source, is_far(home)) if is_confined(store.options) else found
 
     with naming(store), blamed(file.path, version):
         try:
@@ -78,6 +80,33 @@ def open_parquet(stack: ExitStack, store: Store, file: DataFile, version: int) -
             if not is_far(home):
                 raise
             return opened(None)  # Some logs are wrong about the sizes of files.
+
+
+class _CheckedFile:
+    """A Parquet file of a stranger: what its pages say is looked at before they are unpacked."""
+
+    def __init__(self, file: pq.ParquetFile, source: Any, far: bool) -> None:
+        self.metadata, self.schema_arrow = file.metadata, file.schema_arrow
+        self._file, self._source, self._far = file, source, far
+
+    def iter_batches(
+        self, *, row_groups: Sequence[int], columns: Sequence[str], **options: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of row groups; errors as of `require_pages`, and pyarrow's."""
+        from txlog.parquet.miniature import merge_ranges
+        from txlog.parquet.page import chunk_range, chunks_of, require_pages
+        from txlog.parquet.thrift import ThriftError
+
+        for number in row_groups:
+            group = self.metadata.row_group(number)
+            if self._far:  # Its bytes are asked for once.
+                ranges = [chunk_range(chunk) for _, chunk in chunks_of(group, columns)]
+                self._source.keep(merge_ranges(ranges, gap=_FAR_GAP))
+            try:
+                require_pages(self._source, group, self.metadata.schema, columns)
+            except ThriftError as error:
+                raise pa.ArrowInvalid(str(error)) from error
+            yield from self._file.iter_batches(row_groups=[number], columns=columns, **options)
 
 
 class OpenFile:
@@ -184,12 +213,11 @@ class OpenFile:
                 if not wanted:
                     continue
                 at = bounds[0]
+                # To its end: only there it shows whether a page was passed over.
                 for raw in self._raw(group, bounds[1] - at, batch_rows, threads):
                     for start, stop in overlaps(wanted, (at, at + raw.num_rows)):
                         yield start, raw.slice(start - at, stop - start)
                     at += raw.num_rows
-                    if at >= wanted[-1][1]:
-                        break
 
     @cached_property
     def stored(self) -> list[str]:

@@ -72,8 +72,16 @@ class _Tailed(RangedFile):
         super().__init__(source.seek(0, os.SEEK_END) if size is None else size, self._part)
         self._tail_start = max(0, self._size - TAIL_BYTES)
         self._tail: bytes | None = None
+        self._kept: list[tuple[int, bytes]] = []
+
+    def keep(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Read ranges of bytes, and keep them until others are; reads inside of them cost none."""
+        self._kept = [(start, self._asked(start, end)) for start, end in ranges]
 
     def _part(self, start: int, end: int) -> bytes:
+        for begin, data in self._kept:
+            if begin <= start and end <= begin + len(data):
+                return data[start - begin : end - begin]
         if start < self._tail_start:
             # Hardly anything that is read by itself lies on both sides.
             return self._asked(start, end)
