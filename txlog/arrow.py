@@ -140,7 +140,6 @@ _MICROSECONDS = pa.timestamp("us")
 _ABSENT = type(None)
 _PLAIN = frozenset({*_INFERRED, _ABSENT})
 _BOOL = pa.bool_()
-_TRUTHS = pa.scalar(False), pa.scalar(True)
 
 
 def arrow_array(
@@ -174,7 +173,7 @@ def arrow_array(
 def arrow_scalar(value: Any, kind: pa.DataType | None = None) -> pa.Scalar:
     """Return a Python value as an Arrow scalar, as `pa.scalar(value, kind)` does."""
     if (value is True or value is False) and (kind is None or kind == _BOOL):
-        return _TRUTHS[value]  # They are asked for once for each part of a predicate.
+        return _TRUTHS[value]
     return arrow_array((value,), kind)[0]
 
 
@@ -458,3 +457,6 @@ def without_views(rows: pa.Table) -> pa.Table:
             array = rows.column(place).cast(kinds[field.type])
             rows = rows.set_column(place, field.with_type(kinds[field.type]), array)
     return rows
+
+
+_TRUTHS = tuple(arrow_array([False, True], _BOOL))  # Made once: planning asks for them often.
