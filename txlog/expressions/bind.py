@@ -35,6 +35,7 @@ from txlog.expressions.type_rules import (
     LONG,
     TIMESTAMPS,
     VOID,
+    any_of,
     arithmetic_type,
     beside_text,
     common_type,
@@ -51,7 +52,6 @@ from txlog.schema.types import NANOS, DataType, DecimalType, PrimitiveType, Stru
 
 _FLIPPED: dict[Comparator, Comparator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BAD_ESCAPE = compiled(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")
-_FEW_PARTS = 20  # Of a disjunction that stays as it is.
 
 
 def bind(expression: Expression, schema: StructType) -> Expression:
@@ -114,7 +114,7 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
         case And(parts):
             return And(tuple(_truth(part, schema) for part in parts)), BOOLEAN
         case Or(parts):
-            return _any_of([_truth(part, schema) for part in parts]), BOOLEAN
+            return any_of(tuple(_truth(part, schema) for part in parts)), BOOLEAN
         case Not(operand):
             return Not(_truth(operand, schema)), BOOLEAN
         case IsNull(operand):
@@ -157,24 +157,6 @@ def _case(
         raise _bad("the values of CASE are not of one type")
     pairs = tuple(zip(conditions, (value for value, _ in values), strict=True))
     return Case(pairs, last, kind), kind
-
-
-def _any_of(parts: list[Expression]) -> Expression:
-    """Return a disjunction; in a long one, equalities of a column are one list."""
-    if len(parts) <= _FEW_PARTS:
-        return Or(tuple(parts))
-    equal: dict[tuple[str, ...], tuple[Column, list[Literal]]] = {}
-    others: list[Expression] = []
-    for part in parts:
-        match part:
-            case Comparison("=", Column(path) as column, Literal(value) as literal) if (
-                value is not None and value == value
-            ):
-                equal.setdefault(path, (column, []))[1].append(literal)
-            case _:
-                others.append(part)
-    lists = [In(column, tuple(literals)) for column, literals in equal.values()]
-    return Or((*lists, *others)) if others or len(lists) > 1 else lists[0]
 
 
 def _truth(node: Expression, schema: StructType) -> Expression:

@@ -1,4 +1,4 @@
-"""Rules about types: what is a number, what arithmetic results in, which casts are allowed."""
+"""Rules about types, and what bound predicates become: numbers, arithmetic, casts, disjunctions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from txlog.actions.base import is_unicode
 from txlog.errors import InvalidInputError
+from txlog.expressions.tree import Column, Comparison, Expression, In, Literal, Or
 from txlog.schema.timestamps import Nanos
 from txlog.schema.types import NANOS, WHOLE_NUMBERS, DataType, DecimalType, PrimitiveType
 
@@ -153,3 +154,24 @@ def beside_text(value: Any) -> DataType | None:
     if isinstance(value, int | float | Decimal) and not isinstance(value, Nanos):
         return LONG if isinstance(value, int) else DOUBLE
     return PrimitiveType("date") if type(value) is date else None
+
+
+_FEW_PARTS = 20  # Of a disjunction that stays as it is.
+
+
+def any_of(parts: Sequence[Expression]) -> Expression:
+    """Return a disjunction of bound predicates; in a long one, equalities of a column are a list."""
+    if len(parts) <= _FEW_PARTS:
+        return Or(tuple(parts))
+    equal: dict[tuple[str, ...], tuple[Column, list[Literal]]] = {}
+    others: list[Expression] = []
+    for part in parts:
+        match part:
+            case Comparison("=", Column(path) as column, Literal(value) as literal) if (
+                value is not None and value == value
+            ):
+                equal.setdefault(path, (column, []))[1].append(literal)
+            case _:
+                others.append(part)
+    lists = [In(column, tuple(literals)) for column, literals in equal.values()]
+    return Or((*lists, *others)) if others or len(lists) > 1 else lists[0]
