@@ -111,10 +111,9 @@ def _bound(node: Expression, schema: StructType) -> tuple[Expression, DataType]:
             return _typed(node)
         case Comparison(op, left, right):
             return _comparison(op, _bound(left, schema), _bound(right, schema)), BOOLEAN
-        case And(parts):
-            return And(tuple(_truth(part, schema) for part in parts)), BOOLEAN
-        case Or(parts):
-            return any_of(tuple(_truth(part, schema) for part in parts)), BOOLEAN
+        case And(parts) | Or(parts):
+            united = And if isinstance(node, And) else any_of
+            return united(tuple(_truth(part, schema) for part in parts)), BOOLEAN
         case Not(operand):
             return Not(_truth(operand, schema)), BOOLEAN
         case IsNull(operand):

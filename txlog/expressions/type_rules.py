@@ -160,7 +160,7 @@ _FEW_PARTS = 20  # Of a disjunction that stays as it is.
 
 
 def any_of(parts: Sequence[Expression]) -> Expression:
-    """Return a disjunction of bound predicates; in a long one, equalities of a column are a list."""
+    """Return a disjunction; in a long one, equalities of a column with constants are a list."""
     if len(parts) <= _FEW_PARTS:
         return Or(tuple(parts))
     equal: dict[tuple[str, ...], tuple[Column, list[Literal]]] = {}
