@@ -162,6 +162,30 @@ def test_labels_are_numbered_by_first_appearance_and_keep_their_ids(
         ]
 
 
+@pytest.mark.spec("DST-44")
+def test_other_engines_read_the_parts(tmp_path: Path) -> None:
+    import deltalake
+    import duckdb
+    import polars as pl
+
+    rows = [('say "hi", or not', "x;y"), ("two\nlines", "z"), (" plain ", "x")]
+    intents = catalog_of(tmp_path).create("intents", "TEXT_INTENT", texts(*rows))
+    expected = [(text, ids) for (text, _), ids in zip(rows, [[0, 1], [2], [0]], strict=True)]
+    made = intents.prepare()
+    found = deltalake.DeltaTable(f"{made.root}/examples").to_pyarrow_table().to_pylist()
+    assert [(row["utterance"], row["label_ids"]) for row in found] == expected
+    assert pl.scan_delta(f"{made.root}/examples").collect().rows() == expected
+    plain = intents.prepare(form="csv")
+    examples_csv, labels_csv = (part.uri for part in plain.parts)
+    as_text = [(text, ";".join(map(str, ids))) for text, ids in expected]
+    read = duckdb.sql(
+        f"FROM read_csv('{examples_csv}', header=false, all_varchar=true, quote='\"')"
+    )
+    assert read.fetchall() == as_text
+    frame = pl.read_csv(labels_csv, has_header=False)
+    assert frame.rows() == [(0, "x"), (1, "y"), (2, "z")]
+
+
 @pytest.mark.spec("DST-43")
 def test_rows_keep_their_order_when_the_table_is_compacted(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)

@@ -1,0 +1,57 @@
+"""The chapter's flowers: folders of images become a data set, batches, and a model of PyTorch.
+
+`.ci/environments` runs this; elsewhere it skips where torch is not.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is in no extra that the tests install")
+
+from PIL import Image as Pillow  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from txlog.datasets import Catalog, InlineRunner  # noqa: E402
+from txlog.loader import Image, Shuffle  # noqa: E402
+
+COLOURS = {"daisy": (235, 235, 225), "roses": (190, 30, 50), "tulips": (230, 160, 30)}
+
+
+def test_a_small_model_learns_the_flowers(tmp_path: Path) -> None:
+    dice = np.random.default_rng(3)
+    for label, colour in COLOURS.items():
+        folder = tmp_path / "flower_photos" / label
+        folder.mkdir(parents=True)
+        for number in range(20):
+            noise = dice.integers(-20, 20, (16, 18, 3))
+            pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
+            Pillow.fromarray(pixels).save(folder / f"{number}.jpg")
+    catalog = Catalog(tmp_path / "catalog", runner=InlineRunner())
+    flowers = catalog.create("flowers", "IMAGE_CLASS", tmp_path / "flower_photos")
+    made = flowers.prepare()
+    assert made.statistics == {"numExamples": 60, "numLabels": 3}
+    loader = made.loader(
+        batch_size=12,
+        columns=["content", "label_id"],
+        shuffle=Shuffle(seed=1),
+        views={"content": Image((8, 8))},
+    )
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 3, 3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batches = DataLoader(loader.torch(), batch_size=None)
+    for _ in range(8):
+        right = seen = 0
+        for batch in batches:
+            answers = model(batch["content"].float() / 255 - 0.5)
+            labels = batch["label_id"].long()
+            loss = torch.nn.functional.cross_entropy(answers, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            right += int((answers.argmax(1) == labels).sum())
+            seen += len(labels)
+        assert seen == 60  # Every image once an epoch.
+    assert right == 60
