@@ -256,6 +256,29 @@ def test_images_that_lie_are_refused(name: str, content: bytes, words: str, tmp_
     assert words in str(caught.value)
 
 
+@given(
+    kind=st.sampled_from(["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"]),
+    at=st.integers(0, 300),
+    data=st.binary(max_size=8),
+    cut=st.integers(0, 400),
+)
+@settings(max_examples=examples(150))
+def test_a_changed_image_is_a_row_or_one_clear_error(
+    kind: str, at: int, data: bytes, cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = image((9, 7), kind)
+    content = (content[:at] + data + content[at + len(data) :])[: max(1, len(content) - cut)]
+    name = f"x.{kind.lower()}"
+    source = pa.table({"filename": [name], "label": ["x"], "content": [content]})
+    limits = Limits(pixels=100_000)
+    try:
+        (row,) = rows("IMAGE_CLASS", source, tmp_path_factory.mktemp("image"), limits)
+    except SchemaMismatchError:
+        return
+    assert row["content"] == content
+    assert row["width"] * row["height"] <= 100_000
+
+
 def edited(path: Path, old: bytes, new: bytes) -> Path:
     path.write_bytes(path.read_bytes().replace(old, new))
     return path
