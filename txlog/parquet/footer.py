@@ -69,7 +69,7 @@ class Footer:
         The columns at the top of the schema by their names, with the numbers of their first leaf
         and of the one after their last.
     repeated
-        For each leaf, whether it lies in a list or map, so that a row may have many values.
+        For each leaf, in how many lists and maps it lies: in any, a row may have many values.
     schema, pairs, created_by
         Fields 2, 5 and 6 of the footer as they stand there, without the fields' headers; `pairs`
         and `created_by` may be None.
@@ -80,7 +80,7 @@ class Footer:
     pairs: bytes | None
     created_by: bytes | None
     columns: dict[str, tuple[int, int]]
-    repeated: list[bool]
+    repeated: list[int]
     group_rows: list[int]
     """Of each row group, how many rows it has."""
     _data: bytes
@@ -151,7 +151,7 @@ def parse_footer(data: bytes) -> Footer:
     schema: bytes | None = None
     pairs = created_by = None
     columns: dict[str, tuple[int, int]] = {}
-    repeated: list[bool] = []
+    repeated: list[int] = []
     groups: list[int] | None = None
     group_rows: list[int] = []
     for number, kind in cursor.fields():
@@ -199,16 +199,16 @@ def _row_groups(cursor: Cursor) -> tuple[list[int], list[int]]:
     return starts, rows
 
 
-def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[bool]]:
-    """Return the columns at the top, and whether each leaf is repeated."""
+def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[int]]:
+    """Return the columns at the top, and in how many repeated groups each leaf is."""
     count, kind = cursor.items()
     if not count or kind != STRUCT:
         raise ThriftError("the schema has no root")
     elements = [_element(cursor) for _ in range(count)]
     columns: dict[str, tuple[int, int]] = {}
-    repeated: list[bool] = []
+    repeated: list[int] = []
     left = [elements[0][1] or 0]  # Of each open group, how many children are still to come,
-    in_lists = [False]  # and whether it is in a list.
+    in_lists = [0]  # and in how many lists it is.
     top, first = "", 0
     for name, children, is_repeated in elements[1:]:
         if not left:
@@ -218,7 +218,7 @@ def _schema(cursor: Cursor) -> tuple[dict[str, tuple[int, int]], list[bool]]:
             if top in columns:
                 raise ThriftError(f"two columns have the name {top!r}")
         left[-1] -= 1
-        within = in_lists[-1] or is_repeated
+        within = in_lists[-1] + is_repeated
         if children is None:
             repeated.append(within)
         else:

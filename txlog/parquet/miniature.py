@@ -15,7 +15,7 @@ import numpy as np
 
 from txlog.parquet.file_footer import MAGIC
 from txlog.parquet.footer import Chunk, Footer, Numbers, PageStarts
-from txlog.parquet.page import page_header
+from txlog.parquet.page import page_header, rows_of_page
 from txlog.parquet.thrift import STRUCT, ThriftError, list_header, zigzag
 
 ByteRange = tuple[int, int]
@@ -293,8 +293,9 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
     values = unpacked = 0
     for pick, fetched in picks:
         footer = pick.footer
-        flat = not footer.repeated[leaf]
+        levels = footer.repeated[leaf]
         row_group = footer.row_group(pick.group)
+        codec = row_group.chunks[leaf].codec
         pages = _pages(footer, pick.group, leaf)
         numbers = pick.pages[leaf]
         start, first = row_group.chunks[leaf].start, int(pages.offset[0])
@@ -312,10 +313,9 @@ def _copied_pages(picks: Sequence[FetchedPages], leaf: int) -> tuple[list[bytes]
             header = page_header(page)
             if not header.is_data:
                 raise ThriftError("an offset index names bytes that are no data page")
-            if flat and header.values != rows:
-                raise ThriftError(
-                    f"a page has {header.values} values, its offset index says {rows}"
-                )
+            held = header.values if not levels else rows_of_page(page, header, codec, levels)
+            if held != rows:
+                raise ThriftError(f"a page has {held} rows, its offset index says {rows}")
             found.append(page)
             values += header.values
             unpacked += header.end + header.unpacked

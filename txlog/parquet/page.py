@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.lazy import compiled
@@ -14,6 +15,7 @@ from txlog.parquet.thrift import I32, STRUCT, Cursor, ThriftError
 
 DATA_PAGE, DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3  # Of PageType.
 _CODECS = {1: "snappy", 6: "zstd", 7: "lz4_raw"}  # Of CompressionCodec; 0: none.
+_ALL_CODECS = {0: "", 2: "gzip", 4: "brotli", **_CODECS}
 _MOST_UNPACKED = 16 << 20  # Bytes of a page that are unpacked here.
 
 
@@ -27,6 +29,7 @@ class PageHeader(NamedTuple):  # There is one for each page: to make it costs le
     crc: int | bytes | None  # Of the page as it stands there, maybe a varint; None without one.
     encoding: int
     levels: int  # The encoding of the levels that tell nulls; -1 of a dictionary.
+    rows: int = -1  # That a page of version 2 says.
 
     @property
     def is_data(self) -> bool:
@@ -84,7 +87,8 @@ def _stated(cursor: Cursor) -> tuple[PageHeader, int]:
     encoding = inside.get(4 if kind == _DATA_PAGE_V2 else 2, -1)
     levels = inside.get(3, -1) if kind == DATA_PAGE else -1
     values, crc = inside.get(1, -1), numbers.get(4)
-    return PageHeader(kind, values, unpacked, cursor.at, crc, encoding, levels), packed
+    rows = inside.get(3, -1) if kind == _DATA_PAGE_V2 else -1
+    return PageHeader(kind, values, unpacked, cursor.at, crc, encoding, levels, rows), packed
 
 
 def _zigzag(data: bytes) -> int:
@@ -127,6 +131,47 @@ def page_body(page: bytes, header: PageHeader, codec: int) -> bytes | None:
     if name == "lz4_raw" and body[-5:] != data[-min(5, size) :]:
         return None
     return body
+
+
+def rows_of_page(page: bytes, header: PageHeader, codec: int, levels: int) -> int:
+    """Return how many rows a data page of a column in lists has, by its repetition levels.
+
+    Parameters
+    ----------
+    levels
+        The column's largest repetition level.
+
+    Raises
+    ------
+    ThriftError
+        They cannot be read.
+    """
+    if header.kind == _DATA_PAGE_V2:
+        return header.rows
+    name = _ALL_CODECS.get(codec)
+    if name is None or header.unpacked > _MOST_UNPACKED:
+        raise ThriftError("the levels of a page cannot be read")
+    data = page[header.end :]
+    try:
+        body = data if not codec else pa.Codec(name).decompress(data, header.unpacked, asbytes=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ThriftError(f"a page cannot be unpacked: {error}") from error
+    end = 4 + int.from_bytes(body[:4], "little")
+    cursor, width = Cursor(body, 4, min(end, len(body))), levels.bit_length()
+    rows = found = 0
+    while found < header.values:
+        head = cursor.varint()
+        if head & 1:
+            packed = np.frombuffer(cursor.take((head >> 1) * width), np.uint8)
+            bits = np.unpackbits(packed, bitorder="little").reshape(-1, width)
+            inside = bits[: header.values - found].any(axis=1)
+            rows += int(np.count_nonzero(~inside))
+            found += head >> 1 << 3
+        else:
+            is_first = not any(cursor.take((width + 7) >> 3))
+            rows += min(head >> 1, header.values - found) if is_first else 0
+            found += head >> 1
+    return rows
 
 
 def _may_unpack_to(codec: str, data: bytes, size: int) -> bool:

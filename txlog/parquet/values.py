@@ -266,13 +266,14 @@ def values_of_page(
         if levels != _all_there(rows):
             present = _present(levels, places)
             ranks = [rank for rank in present if rank is not None]
+    # A page without levels must be as long as its values: the schema may be wrong that it has none.
+    exact = None if column.optional else rows
     if not ranks:
         values: Sequence[bytes] | None = ()
     elif header.encoding == _PLAIN:
-        values = _plain_values(data, start, ranks, column)
+        values = _plain_values(data, start, ranks, column, exact)
     elif dictionary is not None and header.encoding in (_PLAIN_DICTIONARY, _RLE_DICTIONARY):
-        numbers = _numbers(data, start, ranks)
-        values = [dictionary.value(number) for number in numbers]
+        values = list(map(dictionary.value, _numbers(data, start, ranks, exact)))
     else:
         return None
     if present is None or values is None:
@@ -328,15 +329,18 @@ def _head(data: bytes, at: int) -> tuple[int, int]:
     return cursor.varint(), cursor.at
 
 
-def _numbers(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
-    """Return numbers of a dictionary's values, by their ranks among the values of the page."""
+def _numbers(data: bytes, at: int, ranks: Sequence[int], exact: int | None) -> list[int]:
+    """Return numbers of a dictionary's values, by their ranks among the values of the page.
+
+    `exact` is how many values there must be, if that is known.
+    """
     width, at = _head(data, at)
     if width > 32:
         raise ThriftError(f"a page has numbers of {width} bits")
     mask, octets = (1 << width) - 1, (width + 7) >> 3
     found: list[int] = []
     first = 0
-    while len(found) < len(ranks):
+    while len(found) < len(ranks) or (exact is not None and first < exact):
         head, at = _head(data, at)
         if head & 1:
             count = head >> 1 << 3
@@ -355,25 +359,37 @@ def _numbers(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
             stop = bisect_left(ranks, first + count)
             found += [value] * (stop - len(found))
         first += count
+    if exact is not None and at < len(data):  # The last group may be cut off.
+        raise ThriftError("a page is larger than its values")
     return found
 
 
 def _plain_values(
-    data: bytes, start: int, ranks: Sequence[int], column: FlatColumn
+    data: bytes, start: int, ranks: Sequence[int], column: FlatColumn, exact: int | None
 ) -> Sequence[bytes] | None:
-    """Return values by their ranks; None if too many texts lie before them."""
+    """Return values by their ranks; None if too many texts lie before them.
+
+    `exact` is how many values there must be, if that is known.
+    """
     width = column.width
-    if width:
-        if start + (ranks[-1] + 1) * width > len(data):
-            raise ThriftError("a page ends before its last value")
-        return [data[(at := start + rank * width) : at + width] for rank in ranks]
     if column.physical == "BOOLEAN":
-        if start + (ranks[-1] >> 3) >= len(data):
-            raise ThriftError("a page ends before its last value")
+        if start + (ranks[-1] >> 3) >= len(data) or (exact and len(data) != (exact + 7) >> 3):
+            raise ThriftError("a page is larger or smaller than its values")
         return [b"\1" if data[start + (rank >> 3)] >> (rank & 7) & 1 else b"\0" for rank in ranks]
-    if ranks[-1] >= MOST_STEPS:
+    if width:
+        end = start + ((ranks[-1] + 1) if exact is None else exact) * width
+        if end > len(data) or (exact and end != len(data)):
+            raise ThriftError("a page is larger or smaller than its values")
+        return [data[(at := start + rank * width) : at + width] for rank in ranks]
+    if (exact or ranks[-1]) >= MOST_STEPS:
         return None
-    return [data[at + 4 : at + 4 + _length_at(data, at)] for at in _starts(data, start, ranks)]
+    if exact:
+        *starts, last = _starts(data, start, [*ranks, exact - 1])
+        if last + 4 + _length_at(data, last) != len(data):
+            raise ThriftError("a page is larger than its values")
+    else:
+        starts = _starts(data, start, ranks)
+    return [data[at + 4 : at + 4 + _length_at(data, at)] for at in starts]
 
 
 def _starts(data: bytes, at: int, ranks: Sequence[int]) -> list[int]:
