@@ -178,7 +178,7 @@ def chosen(calls: list[tuple[str, str]], every: int) -> list[CrashPoint]:
 def test_a_verb_that_breaks_off_has_its_effect_or_none(store: MemoryStore, verb: str) -> None:
     model = model_of(store, verb)
     assert model.before != model.after
-    for point in chosen(model.calls, 29):
+    for point in chosen(model.calls, 61):
         break_off(store, model, verb, point)
 
 
@@ -263,7 +263,7 @@ def test_two_catalogs_at_once(store: MemoryStore, name: str) -> None:
     begin(store)
     files = files_in(store)
     actors = [actor(number, verb) for number, verb in enumerate(PAIRS[name])]
-    for seed in range(6):
+    for seed in range(3):
         fill(store, files)
         history = play(store, actors, some_schedule(seed))
         check(name, store, history)

@@ -420,7 +420,8 @@ def _options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 def _require_known(table: Table, commits: Sequence[Commit]) -> None:
     """Raise if a table has rows of a commit that is purged, or that no version made."""
-    held = {str(one[COMMIT_ID]) for one in table.partitions()}
+    partitions = table.files(["partition_values"])["partition_values"]
+    held = {value for part in partitions.chunks for value in part.items.unique().to_pylist()}
     purged = sorted(c.commit_id for c in commits if c.purged and str(c.commit_id) in held)
     if purged:
         raise DataFileError(

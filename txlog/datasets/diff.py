@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.arrow import arrow_array, pc
+from txlog.arrow import arrow_array, arrow_scalar, pc
 from txlog.changes.diff import row_codes
 from txlog.datasets.commits import COMMIT_ID, read_rows
 from txlog.datasets.values import Commit
@@ -168,8 +168,9 @@ def _numbered(
 ) -> Iterator[pa.RecordBatch]:
     names = [name for name in schema.names if name != COMMIT_ID]
     for commit in commits:
+        number = arrow_scalar(commit.commit_id, pa.int32())
         for batch in read_rows(table, [commit.commit_id], names):
-            numbers = pa.repeat(commit.commit_id, batch.num_rows).cast(pa.int32())
+            numbers = pa.repeat(number, batch.num_rows)
             yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
 
 
