@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.datasets.homes import Ticking, catalog_in, rows_of, texts
-from txlog.datasets import Catalog
+from txlog.datasets import Catalog, InlineRunner
 from txlog.errors import NotFoundError, OutcomeUnknownError, TxlogError
 from txlog.store.base import Store
 from txlog.store.memory import MemoryStore
@@ -178,7 +182,7 @@ def chosen(calls: list[tuple[str, str]], every: int) -> list[CrashPoint]:
 def test_a_verb_that_breaks_off_has_its_effect_or_none(store: MemoryStore, verb: str) -> None:
     model = model_of(store, verb)
     assert model.before != model.after
-    for point in chosen(model.calls, 61):
+    for point in chosen(model.calls, 97):
         break_off(store, model, verb, point)
 
 
@@ -263,7 +267,7 @@ def test_two_catalogs_at_once(store: MemoryStore, name: str) -> None:
     begin(store)
     files = files_in(store)
     actors = [actor(number, verb) for number, verb in enumerate(PAIRS[name])]
-    for seed in range(3):
+    for seed in range(2):
         fill(store, files)
         history = play(store, actors, some_schedule(seed))
         check(name, store, history)
@@ -281,7 +285,7 @@ def test_two_catalogs_in_many_orders(store: MemoryStore, name: str) -> None:
         return play(store, actors, choose)
 
     count = 0
-    for history in islice(all_schedules(play_one), 1500):
+    for history in islice(all_schedules(play_one), 300):
         check(name, store, history)
         count += 1
     assert count >= 4  # Others differ only in the order of steps that do not touch each other.
@@ -296,3 +300,71 @@ def test_two_catalogs_whose_answers_are_lost(store: MemoryStore, name: str) -> N
     for seed in range(300):
         fill(store, files)
         check(name, store, play(store, actors, some_schedule(seed, losses=0.05)))
+
+
+# Killed processes --------------------------------------------------------------------------------
+
+WORKER = """
+import itertools, random, sys
+from tests.datasets.homes import rows_of
+from txlog.datasets import Catalog, InlineRunner
+from txlog.errors import TxlogError
+root, name, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+chance = random.Random(seed)
+catalog = Catalog(root, runner=InlineRunner())
+for step in itertools.count():
+    ds = catalog.dataset("t")
+    try:
+        match chance.randrange(8):
+            case 0: ds.hide(chance.randint(1, len(ds.commits())))
+            case 1: ds.prepare(chance.randint(1, len(ds.commits())))
+            case 2: ds.table().optimize.compact()
+            case 3: ds.tag("x", chance.randint(1, len(ds.commits())))
+            case 4 if step % 5 == 0: catalog.create(f"{name}-{seed}-{step}", "TABLE", rows_of("a"))
+            case 5 if step % 7 == 0: ds.purge(chance.randint(1, len(ds.commits())), confirm="t")
+            case _: ds.update(rows_of("abc"), f"{name}-{seed}-{step}", txn=(f"{name}-{seed}", step))
+    except TxlogError as error:
+        print(type(error).__name__, error, file=sys.stderr)
+"""
+
+
+@pytest.mark.exhaustive
+def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    Catalog(root).create("t", "TABLE", rows_of("ab"))
+    log = (tmp_path / "errors").open("w")
+
+    def start(name: str, seed: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WORKER, str(root), name, str(seed)]
+        return subprocess.Popen(command, stderr=log)
+
+    running = {name: start(name, 0) for name in ("a", "b", "c")}
+    for number in range(24):
+        time.sleep(2 + 0.13 * (number % 5))
+        name = "abc"[number % 3]
+        running[name].kill()
+        running[name].wait()
+        running[name] = start(name, number + 1)
+    for one in running.values():
+        one.kill()
+        one.wait()
+    log.close()
+    refused = {line.partition(" ")[0] for line in (tmp_path / "errors").read_text().splitlines()}
+    catalog = Catalog(root, runner=InlineRunner())
+    catalog.sweep()
+    ds = catalog.dataset("t")
+    commits = ds.commits()
+    assert len(commits) > 20
+    assert [one.commit_id for one in commits] == list(range(1, len(commits) + 1))
+    messages = [one.message for one in commits]
+    assert len(set(messages)) == len(messages)  # No update is there twice.
+    assert len(ds.verify()) == sum(not one.purged for one in commits)
+    for summary in catalog.list():
+        assert catalog.dataset(summary.uuid).verify()
+    for one in ds.training_sets():
+        if one.state == "READY":
+            rows = sum(commit.rows for commit in one.commits)
+            assert one.table().count() == rows
+        assert one.state != "FAILED", one.error
+    assert ds.update(rows_of("z")).commit_id == len(commits) + 1
+    assert refused <= {"InvalidInputError", "NotFoundError", "CommitConflictError", "DataFileError"}

@@ -457,7 +457,7 @@ def seen(dataset: Any) -> Mapping[str, Any]:
 
 TestLedgerMachine: Any = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(
-    max_examples=examples(50), stateful_step_count=15, deadline=None
+    max_examples=examples(30), stateful_step_count=15, deadline=None
 )
 
 

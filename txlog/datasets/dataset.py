@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from txlog.commit.app_versions import require_app_version
 from txlog.data_files.incoming import SchemaMode
 from txlog.datasets.commands import Ask, Mark, Tag
-from txlog.datasets.commits import COMMIT_ID, digest_of
+from txlog.datasets.commits import digest_of
 from txlog.datasets.diff import Diff
 from txlog.datasets.events import DatasetState
 from txlog.datasets.home import Home, number_of
