@@ -235,7 +235,7 @@ def test_the_wheel_holds_the_two_packages_and_no_more(tmp_path: Path) -> None:
     tops = {name.partition("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"txlog", "pyspark_txlog"}
     assert "txlog/py.typed" in names
-    assert "txlog/cli/data/flights.parquet" in names
+    assert {"txlog/cli/data/flights.parquet", "txlog/cli/data/errors.md"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -1,29 +1,44 @@
 """The command line.
 
-Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted.
+Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 interrupted by Ctrl-C,
+141 whoever read the output has closed it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
-from txlog.cli.output import INTERRUPTED
+INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended,
+PIPE_CLOSED = 141  # and of one that wrote to a pipe that nobody reads.
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     try:
-        raise SystemExit(_run())
+        code = _run(sys.argv[1:])
+        sys.stdout.flush()  # What fails here would fail after this, and be shown as a traceback.
     except KeyboardInterrupt:  # Before the commands, or after them.
-        raise SystemExit(INTERRUPTED) from None
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = close_output()
+    except OSError as error:  # Those of tables are `TxlogError`s, which the commands handle.
+        print(f"txlog: the output cannot be written: {error.strerror}", file=sys.stderr)
+        close_output()
+        code = 1
+    raise SystemExit(code)
 
 
-def _run() -> int:
-    from txlog.cli.output import count, is_plain
+def close_output() -> int:
+    """Have the rest of the output go nowhere; return the exit code of a pipe that is closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
 
-    words = sys.argv[1:]
-    if is_plain(words):
-        return count(words[1])
+
+def _run(words: list[str]) -> int:
+    # typer takes as long to import as it takes to open a table, and this call needs no parser.
+    if len(words) == 2 and words[0] == "count" and not words[1].startswith("-"):
+        return _count(words[1])
     try:
         from txlog.cli.app import run
     except ImportError as error:
@@ -36,3 +51,17 @@ def _run() -> int:
         )
         return 2
     return run()
+
+
+def _count(table: str) -> int:
+    """Print the number of rows of a table, and return the exit code."""
+    from txlog.cli.output import error_text, print_text
+    from txlog.errors import TxlogError
+    from txlog.table.table import Table
+
+    try:
+        print_text(str(Table(table).count()))
+    except TxlogError as error:
+        print(error_text(error), file=sys.stderr)
+        return 1
+    return 0

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from txlog.cli.help import Dry
 from txlog.cli.output import print_outcome, print_text
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import parse_sql
@@ -24,6 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def add(
     table: Where,
     columns: Annotated[list[str], typer.Argument(help="NAME=TYPE, the type as in SQL.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Add columns, null in all rows, for example price="DECIMAL(10,2)"."""
@@ -39,6 +41,7 @@ def rename(
     table: Where,
     column: Column,
     new_name: Annotated[str, typer.Argument(help="The new name alone.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Give a column another name; needs column mapping."""
@@ -49,6 +52,7 @@ def rename(
 def drop(
     table: Where,
     columns: Annotated[list[str], typer.Argument(help="Names; fields of structs with dots.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Drop columns; needs column mapping."""
@@ -61,6 +65,7 @@ def move(
     column: Column,
     after: Annotated[str | None, typer.Option(help="The column that it comes after.")] = None,
     first: Annotated[bool, typer.Option("--first", help="To the beginning.")] = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Move a column, to the end if nothing else is said."""
@@ -72,6 +77,7 @@ def widen(
     table: Where,
     column: Column,
     kind: Annotated[str, typer.Argument(metavar="TYPE", help="As in SQL, such as BIGINT.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Give a column a wider type."""
@@ -83,6 +89,7 @@ def nullable(
     table: Where,
     column: Column,
     no: Annotated[bool, typer.Option("--no", help="Forbid nulls; there must be none.")] = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Let a column be null, or forbid it."""
@@ -95,6 +102,7 @@ def default(
     column: Column,
     value: Annotated[str | None, typer.Argument(metavar="SQL", help="A constant.")] = None,
     drop_it: Annotated[bool, typer.Option("--drop", help="Take the default away.")] = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Give a column a default, for rows that are written without it."""
@@ -122,14 +130,14 @@ def _type(text: str) -> DataType:
     return cast.type
 
 
-Dry = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
+Plan = Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")]
 
 
 @alter.command("add-feature")
 def add_feature(
     table: Where,
     features: Annotated[list[str], typer.Argument(help="As the protocol names them.")],
-    dry_run: Dry = False,
+    dry_run: Plan = False,
     json: Json = False,
 ) -> None:
     """Add table features: engines without them can no longer read, or write, the table."""
@@ -147,7 +155,7 @@ def drop_feature(
     truncate_history: Annotated[
         bool, typer.Option("--truncate-history", help="Delete the log of all older versions.")
     ] = False,
-    dry_run: Dry = False,
+    dry_run: Plan = False,
     json: Json = False,
 ) -> None:
     """Drop a table feature, and what the table has of it."""
@@ -164,7 +172,7 @@ def upgrade_protocol(
     table: Where,
     reader: Annotated[int, typer.Option(help="The version that readers must know.")],
     writer: Annotated[int, typer.Option(help="The version that writers must know.")],
-    dry_run: Dry = False,
+    dry_run: Plan = False,
     json: Json = False,
 ) -> None:
     """Raise the versions of the protocol."""
@@ -179,6 +187,7 @@ def upgrade_protocol(
 def cluster_by(
     table: Where,
     columns: Annotated[list[str] | None, typer.Argument(help="Up to four; none: none.")] = None,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Say which columns the table is clustered by."""

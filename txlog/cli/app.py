@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from txlog.cli import INTERRUPTED, close_output
 from txlog.cli.alter import alter
 from txlog.cli.datasets import datasets
 from txlog.cli.examine import examine
+from txlog.cli.help import Dry, explain, with_examples
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
-    INTERRUPTED,
     error_text,
     metrics_text,
     print_json,
@@ -35,7 +36,7 @@ _SHOW_THEIR_OWN = {"demo", "ui"}
 
 
 class _Commands(TyperGroup):
-    """The commands; Ctrl-C ends each quietly, with the exit code of an interrupt."""
+    """The commands; Ctrl-C and a closed pipe end each quietly, with the exit codes of shells."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the arguments name."""
@@ -44,6 +45,8 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise SystemExit(close_output()) from None
 
 
 app = typer.Typer(
@@ -51,7 +54,6 @@ app = typer.Typer(
     name="txlog",
     help="ACID tables for PySpark and Arrow: look at a Delta table, or see a demonstration.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -65,6 +67,7 @@ app.command()(merge)
 app.command()(head)
 app.command()(lookup)
 app.command()(sql)
+app.command("help")(explain)
 
 Where = Annotated[str, typer.Argument(metavar="TABLE", help="A folder, or a URI of one.")]
 Version = Annotated[
@@ -331,6 +334,7 @@ def update(
         list[str], typer.Option("--set", help="COLUMN=SQL; may be given several times.")
     ],
     where: Annotated[str | None, typer.Option(help="Only rows of which this SQL is true.")] = None,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Give rows other values, for example --set "delay=delay + 1"."""
@@ -347,6 +351,7 @@ def update(
 def delete(
     table: Where,
     where: Annotated[str, typer.Option(help="The rows of which this SQL is true.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Delete rows."""
@@ -357,6 +362,7 @@ def delete(
 def set_properties(
     table: Where,
     properties: Annotated[list[str], typer.Argument(help="NAME=VALUE; NAME= takes it away.")],
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Set table properties, for example delta.appendOnly=true."""
@@ -382,6 +388,7 @@ def constraint(
     name: Annotated[str, typer.Argument(help="The name of the constraint.")],
     check: Annotated[str | None, typer.Argument(help="SQL that all rows must satisfy.")] = None,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the constraint.")] = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Add a CHECK constraint, or drop one."""
@@ -403,6 +410,7 @@ def restore(
     ignore_missing_files: Annotated[
         bool, typer.Option("--ignore-missing-files", help="Leave out files that are gone.")
     ] = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Make a new version that is what an older one was."""
@@ -450,3 +458,6 @@ def demo(
     if place is not None and path is not None:
         raise typer.BadParameter("the table is named twice", param_hint="'--path'")
     raise typer.Exit(0 if run_demo(place or path, excerpt=excerpt) else 1)
+
+
+with_examples(app)

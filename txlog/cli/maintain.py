@@ -8,6 +8,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
+from txlog.cli.help import Dry
 from txlog.cli.output import print_json, print_outcome, print_rows, print_text, working
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table
@@ -31,6 +32,7 @@ def compact(
     sort_by: Annotated[
         list[str] | None, typer.Option(help="Sort the rows of new files; several times for more.")
     ] = None,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Rewrite small files, and files with many deleted rows, into fewer."""
@@ -53,6 +55,7 @@ def optimize(
     target_file_bytes: Annotated[
         int | None, typer.Option(help="Default: delta.targetFileSize, or 128 MiB.")
     ] = None,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Rewrite small files into fewer, or all of them in an order that lets scans skip files."""

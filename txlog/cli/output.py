@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from txlog.cli import close_output
 from txlog.errors import TxlogError
 from txlog.threads import progress
 
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
-INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended.
 _PATIENCE_S = 2.0
+_FOLDED = 8  # Texts are folded to so few characters, and to no fewer.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
 
 
 def console() -> Console:
     """Return the console: as wide as the terminal; without one, as `COLUMNS` says, or 200."""
-    from rich.console import Console
+    from rich.console import Console as RichConsole
+
+    class Console(RichConsole):
+        def on_broken_pipe(self) -> None:
+            raise SystemExit(close_output())
 
     if sys.stdout.isatty():
         return Console()
@@ -143,21 +148,43 @@ def print_table(
         padding=(0, 1),
         pad_edge=False,
     )
+    least = 0  # So wide must a console be for the columns to be readable.
     for place, name in enumerate(names):
         values = [row[place] for row in rows]
         number = any(type(value) in (int, float) for value in values) and all(
             value is None or type(value) in (int, float) for value in values
         )
+        wide = max((len(line) for v in values for line in _text(v).split("\n")), default=0)
+        whole_width = max(wide, len(name))
+        fixed = number or name in whole
+        least += 3 + (whole_width if fixed else min(whole_width, _FOLDED))
         grid.add_column(
             escape(name),
             justify="right" if number else "left",
             overflow="fold",
-            no_wrap=number or name in whole,
+            no_wrap=fixed,
         )
     for row in rows:
         grid.add_row(*(escape(_text(value)) for value in row))
     _stop_working()
-    console().print(grid)
+    shown = console()
+    if any(names) and least > shown.width:
+        _print_records(shown, title, names, rows)
+    else:
+        shown.print(grid)
+
+
+def _print_records(
+    shown: Console, title: str, names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Print each row as lines of a name and a value: for consoles too narrow for its columns."""
+    for text in [title] if title else []:
+        shown.print(text, markup=False, highlight=False)
+    for row in rows:
+        for name, value in zip(names, row, strict=True):
+            text = _text(value).replace("\n", ", ")
+            shown.print(f"{name}: {text}" if name else text, markup=False, highlight=False)
+        shown.print()
 
 
 def as_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
@@ -222,15 +249,20 @@ def _text(value: Any) -> str:
 
 def error_text(error: TxlogError) -> str:
     """Return an error in one line, for standard error."""
-    return f"txlog: {error}"
+    return f"txlog: {error} (txlog help {error.code})"
 
 
 def print_outcome(outcome: Outcome, json: bool) -> None:
     """Print what a verb did."""
     if json:
-        found = {"version": outcome.version, "metrics": dict(outcome.metrics)}
+        found: dict[str, Any] = {"version": outcome.version, "metrics": dict(outcome.metrics)}
         changed = {"added": outcome.features_added, "dropped": outcome.features_dropped}
-        print_json(found | {f"features_{how}": list(names) for how, names in changed.items()})
+        found |= {f"features_{how}": list(names) for how, names in changed.items()}
+        print_json(found | ({"dry_run": True} if outcome.rehearsed else {}))
+    elif outcome.rehearsed:
+        metrics = ", ".join(f"{name} {value}" for name, value in outcome.metrics.items())
+        told = f": {metrics}" if metrics else ""
+        print_text(f"would commit {outcome.operation}{told}; nothing was written")
     elif outcome.version is None:
         print_text("there was nothing to do")
     else:
@@ -245,20 +277,3 @@ def print_outcome(outcome: Outcome, json: bool) -> None:
 
 # `txlog count TABLE` needs no parser: typer takes as long to import as it takes to open a table.
 # What it prints and how it ends is the same by both ways.
-
-
-def is_plain(words: Sequence[str]) -> bool:
-    """Return whether the words of a call are `count` and a table, without any option."""
-    return len(words) == 2 and words[0] == "count" and not words[1].startswith("-")
-
-
-def count(table: str) -> int:
-    """Print the number of rows of a table, and return the exit code."""
-    from txlog.table.table import Table
-
-    try:
-        print_text(str(Table(table).count()))
-    except TxlogError as error:
-        print(error_text(error), file=sys.stderr)
-        return 1
-    return 0

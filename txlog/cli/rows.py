@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
+from txlog.cli.help import Dry
 from txlog.cli.output import (
     as_rows,
     print_outcome,
@@ -58,7 +59,13 @@ Merges = Annotated[bool, typer.Option("--merge-schema", help="Add columns that a
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def append(table: Where, source: Source, merge_schema: Merges = False, json: Json = False) -> None:
+def append(
+    table: Where,
+    source: Source,
+    merge_schema: Merges = False,
+    _dry_run: Dry = False,
+    json: Json = False,
+) -> None:
     """Add the rows of a file, or of another table, in one commit."""
     target = Table(table)
     mode: Literal["merge"] | None = "merge" if merge_schema else None
@@ -82,6 +89,7 @@ def merge(
         NotInSource, typer.Option(help="For rows that nothing matches.")
     ] = NotInSource.IGNORE,
     merge_schema: Merges = False,
+    _dry_run: Dry = False,
     json: Json = False,
 ) -> None:
     """Update, delete and insert rows by those of a file or another table, in one commit.

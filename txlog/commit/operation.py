@@ -12,6 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 
 import orjson
@@ -65,6 +66,7 @@ class Outcome:
     skipped: bool = False
     features_added: tuple[str, ...] = ()
     features_dropped: tuple[str, ...] = ()
+    rehearsed: bool = False  # There is something to change, and it was only tried.
 
     def __bool__(self) -> bool:
         return self.version is not None
@@ -146,6 +148,29 @@ class Operation(ABC):
         """Clean up after the commit: delete files that were written, but not committed."""
 
 
+_rehearsing: ContextVar[bool] = ContextVar("txlog.rehearsing", default=False)
+
+
+@contextmanager
+def rehearsing(asked: bool = True) -> Iterator[None]:
+    """Have `execute` try operations and commit none: what they write is deleted again."""
+    token = _rehearsing.set(asked)
+    try:
+        yield
+    finally:
+        _rehearsing.reset(token)
+
+
+def _without_indexes(base: Snapshot) -> Snapshot:
+    """Return a snapshot whose files get no parts of indexes, which `discard` would not delete."""
+    kept = {
+        name: value
+        for name, value in base.metadata.configuration.items()
+        if not name.startswith("txlog.index.")
+    }
+    return replace(base, metadata=base.metadata.model_copy(update={"configuration": kept}))
+
+
 def execute(
     operation: Operation,
     snapshot: Snapshot,
@@ -183,11 +208,17 @@ def execute(
         require_user_metadata(user_metadata)
         require_table_writable(snapshot, removes_rows=operation.removes_rows)
         result: Done | Committed | None = skip_recorded(snapshot, txn, operation.name)
-        if result is None:
+        if result is None and _rehearsing.get():
+            intent = operation.intent(_without_indexes(operation.base(snapshot)))
+            metrics = {} if intent is None else intent.metrics
+            tried = Outcome(operation.name, None, metrics, rehearsed=intent is not None)
+            result = Done(tried, snapshot)
+        elif result is None:
             attempts = _Attempts(operation, txn, user_metadata)
             result = attempts.until_done(operation.base(snapshot))
         if isinstance(result, Done):
             reason = "recorded already" if result.outcome.skipped else "nothing to change"
+            reason = "dry run" if result.outcome.rehearsed else reason
             seen.note("skipped", {"reason": reason})
     if isinstance(result, Done):
         operation.discard()
