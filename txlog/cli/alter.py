@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from txlog.cli.help import Dry
+from txlog.cli.examine import Dry
 from txlog.cli.output import print_outcome, print_text
 from txlog.errors import InvalidInputError
 from txlog.expressions.sql import parse_sql

@@ -13,8 +13,7 @@ from typer.core import TyperGroup
 from txlog.cli import INTERRUPTED, close_output
 from txlog.cli.alter import alter
 from txlog.cli.datasets import datasets
-from txlog.cli.examine import examine
-from txlog.cli.help import Dry, explain, with_examples
+from txlog.cli.examine import Dry, examine, explain, with_examples
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
     error_text,

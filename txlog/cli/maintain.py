@@ -8,7 +8,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from txlog.cli.help import Dry
+from txlog.cli.examine import Dry
 from txlog.cli.output import print_json, print_outcome, print_rows, print_text, working
 from txlog.snapshot.time_travel import version_of
 from txlog.table.table import Table

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 import typer
 
-from txlog.cli.help import Dry
+from txlog.cli.examine import Dry
 from txlog.cli.output import (
     as_rows,
     print_outcome,
