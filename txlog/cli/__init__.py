@@ -6,11 +6,9 @@ Exit codes: 0 done, 1 an error of the table or the store, 2 a wrong call, 130 in
 
 from __future__ import annotations
 
-import os
 import sys
 
-INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended,
-PIPE_CLOSED = 141  # and of one that wrote to a pipe that nobody reads.
+from txlog.cli.output import INTERRUPTED, close_output
 
 
 def main() -> None:
@@ -27,12 +25,6 @@ def main() -> None:
         close_output()
         code = 1
     raise SystemExit(code)
-
-
-def close_output() -> int:
-    """Have the rest of the output go nowhere; return the exit code of a pipe that is closed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED
 
 
 def _run(words: list[str]) -> int:

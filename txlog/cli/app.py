@@ -10,12 +10,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli import INTERRUPTED, close_output
 from txlog.cli.alter import alter
 from txlog.cli.datasets import datasets
 from txlog.cli.examine import Dry, examine, explain, with_examples
 from txlog.cli.maintain import maintenance
 from txlog.cli.output import (
+    INTERRUPTED,
+    close_output,
     error_text,
     metrics_text,
     print_json,

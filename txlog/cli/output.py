@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from txlog.cli import close_output
 from txlog.errors import TxlogError
 from txlog.threads import progress
 
@@ -21,9 +20,17 @@ if TYPE_CHECKING:
 
     from txlog.commit.operation import Outcome
 
+INTERRUPTED = 130  # What shells report of a program that Ctrl-C ended,
+PIPE_CLOSED = 141  # and of one that wrote to a pipe that nobody reads.
 _PATIENCE_S = 2.0
 _FOLDED = 8  # Texts are folded to so few characters, and to no fewer.
 _CAPITAL = re.compile(r"(?<!^)([A-Z][a-z]+)")
+
+
+def close_output() -> int:
+    """Have the rest of the output go nowhere; return the exit code of a pipe that is closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED
 
 
 def console() -> Console:
