@@ -1,9 +1,11 @@
 """The lines of docs/coming-from.md run, in this order, each on a table of its own."""
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -83,3 +85,268 @@ def test_all_sections_have_lines() -> None:
     assert titles == {
         f"From {name}" for name in ("deltalake", "delta-spark", "pylance", "pyiceberg")
     }
+
+
+def differences() -> list[str]:
+    """Return the left-hand cells of the table of what is other than in deltalake."""
+    text = PAGE.read_text(encoding="utf-8")
+    part = text.partition("What is other than in deltalake")[2].partition("\n## ")[0]
+    cells = [re.split(r"(?<!\\) \| ", line[2:]) for line in part.splitlines() if line[:2] == "| "]
+    return [row[0] for row in cells[1:]]
+
+
+def refused(kind: type[Exception], match: str, *calls: Any) -> None:
+    for call in calls:
+        with pytest.raises(kind, match=match):
+            call()
+
+
+def made(folder: Path, **more: Any) -> txlog.Table:
+    return txlog.write(folder / "d", ROWS, **more)
+
+
+def of_deltalake(folder: Path, **more: Any) -> Any:
+    deltalake.write_deltalake(folder / "o", ROWS, **more)
+    return deltalake.DeltaTable(folder / "o")
+
+
+def quotes(f: Path) -> None:
+    odd = pa.table({"a b": ["x", "y"]})
+    assert txlog.write(f / "d", odd).count("`a b` = 'x'") == 1
+    assert txlog.Table(f / "d").count("\"a b\" = 'x'") == 0
+    deltalake.write_deltalake(f / "o", odd)
+    assert deltalake.DeltaTable(f / "o").delete("\"a b\" = 'x'")["num_deleted_rows"] == 1
+
+
+def tuples(f: Path) -> None:
+    table = txlog.write(f / "d", pa.table({"m": ["4", "12"], "x": [1, 2]}), partition_by="m")
+    assert table.to_arrow(where=[("m", ">=", 12)])["x"].to_pylist() == [2]
+    refused(txlog.InvalidInputError, "string", lambda: made(f / "s").count([("p", ">", 1)]))
+
+
+def overwrites_at_once(f: Path) -> None:
+    first = made(f)
+    second = txlog.Table(first.uri)
+    first.overwrite(ROWS.slice(0, 1))
+    second.overwrite(ROWS.slice(1, 2))
+    assert (second.version, second.count()) == (2, 2)
+    theirs = of_deltalake(f)
+    other = deltalake.DeltaTable(f / "o")
+    deltalake.write_deltalake(theirs, ROWS, mode="overwrite")
+    with pytest.raises(deltalake.exceptions.CommitFailedError):
+        deltalake.write_deltalake(other, ROWS, mode="overwrite")
+
+
+def checkpoints(f: Path) -> None:
+    table = made(f, properties={"delta.checkpointInterval": "2"})
+    table.append(ROWS)
+    assert not list(Path(table.uri, "_delta_log").glob("*.checkpoint*"))
+    table.append(ROWS)
+    assert list(Path(table.uri, "_delta_log").glob(f"{2:020d}.checkpoint*"))
+
+
+def two_deletes(f: Path) -> None:
+    source = pa.table({"n": [1, 1]})
+    merge = made(f).merge(source, "target.n = source.n").when_matched_delete("source.n > 0")
+    assert merge.execute().metrics["numTargetRowsDeleted"] == 1
+    theirs = of_deltalake(f).merge(source, "t.n = s.n", "s", "t").when_matched_delete("s.n > 0")
+    with pytest.raises(deltalake.exceptions.DeltaError, match="duplicate"):
+        theirs.execute()
+
+
+def stats_of(uri: str | Path) -> dict[str, Any]:
+    (add,) = [
+        line["add"]
+        for line in map(
+            json.loads, Path(uri, "_delta_log", f"{0:020d}.json").read_text().splitlines()
+        )
+        if "add" in line
+    ]
+    found: dict[str, Any] = json.loads(add["stats"])
+    return found
+
+
+def counted_nulls(f: Path) -> None:
+    rows = pa.table({"l": [[1]], "b": [b"x"], "t": [True], "at": pa.array([0], pa.timestamp("us"))})
+    ours = stats_of(txlog.write(f / "d", rows).uri)
+    deltalake.write_deltalake(f / "o", rows)
+    theirs = stats_of(f / "o")
+    assert {"l", "b"} <= ours["nullCount"].keys()
+    assert not {"l", "b"} & theirs["nullCount"].keys()
+    assert "t" not in ours["minValues"]
+    assert ours["minValues"]["at"].endswith(":00.000")
+
+
+def versions_in_properties(f: Path) -> None:
+    asked = {"delta.minReaderVersion": "1", "delta.minWriterVersion": "4"}
+    table = made(f, properties=asked)
+    assert table.protocol.min_writer_version == 4
+    assert not asked.keys() & table.metadata.configuration.keys()
+    table.alter.add_features("v2Checkpoint")
+    assert {"appendOnly", "changeDataFeed"} <= set(table.protocol.writer_features or ())
+
+
+def feed(f: Path) -> None:
+    table = made(f, properties={"delta.enableChangeDataFeed": "true"})
+    before = table.files()["path"].to_pylist()
+    table.delete("n = 1")
+    assert table.files()["path"].to_pylist() == before
+    changes = len(list(Path(table.uri, "_change_data").glob("*")))
+    table.delete(None)
+    assert len(list(Path(table.uri, "_change_data").glob("*"))) == changes
+    found = table.changes(1).to_arrow()
+    assert found["_change_type"].to_pylist() == ["delete"] * 4
+    assert found.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    assert found.schema.field("_commit_version").type == pa.int64()
+
+
+def edited(f: Path) -> None:
+    path = Path(made(f).uri, "_delta_log", f"{0:020d}.json")
+    path.write_text(path.read_text().replace('"numRecords', '"numrecords'))
+    refused(txlog.LogCorruptError, "checksum", lambda: txlog.Table(f / "d").files())
+
+
+def writer_defaults(f: Path) -> None:
+    def encodings(**more: Any) -> set[str]:
+        table = txlog.write(f / f"d{len(more)}", pa.table({"x": range(5000)}), **more)
+        (path,) = Path(table.uri).glob("*.parquet")
+        return set(pq.read_metadata(path).row_group(0).column(0).encodings)
+
+    assert "RLE_DICTIONARY" not in encodings()
+    asked = {"x": txlog.ColumnProperties(dictionary_enabled=True)}
+    properties = txlog.WriterProperties(column_properties=asked)
+    assert "RLE_DICTIONARY" in encodings(writer_properties=properties)
+
+
+def history(f: Path) -> None:
+    table = made(f)
+    assert table.history()[0]["operation"] == "CREATE TABLE AS SELECT"
+    assert table.history()[0]["operationMetrics"]["numOutputRows"] == "4"
+    assert of_deltalake(f).history()[0]["operation"] == "WRITE"
+    assert not table.alter.set_properties({"txlog.deletionVectors": "auto"})
+    assert not table.alter.set_nullable("n")
+    table.alter.set_name("x" * 300)
+    refused(
+        txlog.InvalidInputError,
+        "readVersion",
+        lambda: table.append(ROWS, user_metadata={"readVersion": 7}),
+    )
+    refused(txlog.InvalidInputError, "zz", lambda: table.update({"zz": "1"}))
+    refused(txlog.SchemaMismatchError, "string", lambda: table.append(pa.table({"n": ["1"]})))
+    refused(txlog.InvalidInputError, "CAST", lambda: table.update({"n": "p"}))
+
+
+def once(f: Path) -> None:
+    table = made(f)
+    assert table.append(ROWS, txn=("app", 1))
+    assert table.append(ROWS, txn=("app", 1)).skipped
+    assert table.count() == 8
+
+
+def odd_columns(f: Path) -> None:
+    rows = pa.table({"n": [1], "v": pa.nulls(1)})
+    refused(txlog.InvalidInputError, "only nulls", lambda: txlog.write(f / "v", rows))
+    big = txlog.write(f / "u", pa.table({"x": pa.array([2**32 - 1], pa.uint32())}))
+    assert big.to_arrow()["x"].to_pylist() == [2**32 - 1]
+    mapped = made(f, properties={"delta.columnMapping.mode": "name"})
+    mapped.append(ROWS.append_column("new", ROWS["n"]), schema_mode="merge")
+    assert mapped.to_arrow()["new"].null_count == 4
+    marked = pa.field("n", pa.int64(), metadata={"delta.generationExpression": "5"})
+    plain = txlog.write(f / "g", pa.table({"n": [1]}, pa.schema([marked])))
+    assert "generation" not in (plain.metadata.schema_string or "")
+    listed = {"delta.dataSkippingStatsColumns": "p"}
+    refused(
+        txlog.InvalidInputError,
+        "partition column",
+        lambda: txlog.write(f / "s", ROWS, partition_by="p", properties=listed),
+    )
+
+
+def out_of_time(f: Path) -> None:
+    table = made(f)
+    early = "1999-01-01"  # Without a zone: UTC.
+    refused(txlog.NotFoundError, "before", lambda: txlog.Table(table.uri, timestamp=early))
+    nearest = txlog.Table(table.uri, timestamp=early, out_of_range="nearest")
+    assert nearest.version == 0
+    assert len(table.file_uris("p LIKE '%x%'")) == 1
+
+
+def clauses(f: Path) -> None:
+    merge = made(f).merge(ROWS, "target.n = source.n").when_matched_update_all()
+    refused(txlog.InvalidInputError, "never apply", lambda: merge.when_matched_delete().execute())
+
+
+def schema_and_predicate(f: Path) -> None:
+    data = pa.table({"n": [1], "other": ["x"]})
+    refused(
+        txlog.InvalidInputError,
+        "all rows",
+        lambda: made(f).overwrite(data, "n = 1", schema_mode="overwrite"),
+    )
+
+
+def folders(f: Path) -> None:
+    (f / "p=1").mkdir(parents=True)
+    pq.write_table(ROWS.select(["n"]), f / "p=1" / "a.parquet")
+    table = txlog.convert_to_delta(f, collect_stats=False)
+    assert table.partition_columns == ["p"]
+    assert table.files()["stats"].to_pylist() == ['{"numRecords":4}']
+
+
+HELD = {
+    "predicates of DataFusion": quotes,
+    "in tuples": tuples,
+    "casts what is given": history,
+    "`restore` and `load_as_version` take": out_of_time,
+    "`custom_metadata` may set": history,
+    "two rows that both would delete": two_deletes,
+    "null counts of lists": counted_nulls,
+    "of two overwrites": overwrites_at_once,
+    "`load_cdf` has views": feed,
+    '`schema_mode="overwrite"` together': schema_and_predicate,
+    "`convert_to_deltalake(collect_stats=False)`": folders,
+    "versions of the protocol": versions_in_properties,
+    "a protocol that is raised": versions_in_properties,
+    "checkpoints at versions": checkpoints,
+    "`_commit_timestamp` has no zone": feed,
+    "deletes, updates and merges rewrite": feed,
+    "`_change_data` for every change": feed,
+    "clauses after one": clauses,
+    "columns that a table lacks": history,
+    "`delta.generationExpression`": odd_columns,
+    "new columns are refused": odd_columns,
+    "columns of Arrow's null type": odd_columns,
+    "minima and maxima of truth values": counted_nulls,
+    "dictionaries for every column": writer_defaults,
+    "`dataSkippingStatsColumns`": odd_columns,
+    "names and descriptions": history,
+    "of two appends": once,
+    "a commit log that was edited": edited,
+    "folders `p=1`": folders,
+    "unsigned integers": odd_columns,
+    "`load_as_version` wants a zone": out_of_time,
+    "`file_uris` refuses": out_of_time,
+    "the first write is called": history,
+    "metrics of `history`": history,
+    "a change that changes nothing": history,
+    "a minimum of a timestamp": counted_nulls,
+}
+ELSEWHERE = (  # What txlog does not have, or tests of its own hold.
+    "several transactions", "OpenTelemetry", "`optimize.compact(min_commit", "`filesystem=`",
+    "`create_write_transaction`", "DataFusion's tables", "commits' times", "expired commits",
+    "`PostCommitHookProperties`", "`operationParameters`", "metrics of a planner",
+    "a configuration is as", "deprecated arguments", "the text of errors",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("check", dict.fromkeys(HELD.values()), ids=lambda check: check.__name__)
+def test_the_difference_is_as_told(tmp_path: Path, check: Any) -> None:
+    check(tmp_path)
+
+
+def test_each_difference_is_held() -> None:
+    told = differences()
+    known = (*HELD, *ELSEWHERE)
+    assert len(told) > 40
+    assert [row for row in told if not row.startswith(known)] == []
+    assert [start for start in known if not any(row.startswith(start) for row in told)] == []
