@@ -475,6 +475,34 @@ def test_parquet_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         rows("TABLE", tmp_path / "in", tmp_path)
 
 
+@given(at=st.integers(0, 2000), data=st.binary(min_size=1, max_size=4))
+@settings(max_examples=examples(100))
+def test_a_changed_parquet_file_is_rows_or_one_clear_error(
+    at: int, data: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("parquet")
+    rows_ = pa.table({"x": [*range(50)], "s": [{"a": str(n)} for n in range(50)]})
+    pq.write_table(rows_, folder / "x.parquet", row_group_size=20)
+    whole = (folder / "x.parquet").read_bytes()
+    at %= len(whole)
+    (folder / "x.parquet").write_bytes(whole[:at] + data + whole[at + len(data) :])
+    try:
+        found = ingested("TABLE", folder / "x.parquet", folder).reader.read_all()
+    except TxlogError:
+        return
+    assert found.num_rows <= 50
+
+
+def test_a_page_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from txlog.parquet import page
+
+    monkeypatch.setattr(page, "_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(page, "_MOST_TIMES", 2)
+    pq.write_table(pa.table({"x": ["a" * 100_000]}), tmp_path / "x.parquet", compression="zstd")
+    with pytest.raises(SchemaMismatchError, match="is larger than its column may be"):
+        rows("TABLE", tmp_path / "x.parquet", tmp_path)
+
+
 # Registry --------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from txlog.datasets.limits import Limits
 from txlog.datasets.sources import Source, SourceFile
 from txlog.datasets.types.base import ObjectFiles, Parts, Rows, require_options
 from txlog.errors import SchemaMismatchError
+from txlog.parquet.page import require_pages
 
 _PARQUET = b"PAR1"
 
@@ -85,8 +86,11 @@ def _of_parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(
                 [pa.nulls(0, field.type) for field in schema], schema=schema
             )
-            yield from opened.iter_batches()
-        except (pa.ArrowException, OSError) as error:
+            for number in range(opened.num_row_groups):
+                group = opened.metadata.row_group(number)
+                require_pages(copy, group, opened.metadata.schema, schema.names)
+                yield from opened.iter_batches(row_groups=[number])
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise SchemaMismatchError(
                 reason=f"{file.name} is a Parquet file that cannot be read: {error}"
             ) from error
